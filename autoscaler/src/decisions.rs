@@ -46,6 +46,11 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
     /// Whether an edited scale-down delay takes effect on a revision that lives.
     fn delay_is_live(&self) -> bool;
 
+    /// Whether workloads have port numbers of their own, within the range of `config-ports`.
+    fn numbers_ports(&self) -> bool {
+        false
+    }
+
     /// Which pods are watched.
     fn pods(&self) -> PodScope;
 

@@ -69,6 +69,9 @@ pub struct BoundPort {
     /// It is being taken back: it is served, and may stand in no slice any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
+    /// Another process listens there: it could not be bound.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_use: bool,
     /// Why nothing is served there; none: it is bound, and its workload known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -40,6 +40,12 @@ pub const LEDGER_OF_PORTS: &str = "ports";
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a ZeroScaler: replicas and Service are given back before it goes.
 pub const FINALIZER: &str = "zeroscale.dev/restore";
+/// Label of the EndpointSlices that lead to activators, on port numbers of the workload's own.
+pub const LEADS_TO: &str = "zeroscale.dev/leads-to";
+/// Value of [`LEADS_TO`] of those that do.
+pub const LEADS_TO_ACTIVATORS: &str = "activators";
+/// Value of [`LEADS_TO`] of those that lead to pods.
+pub const LEADS_TO_PODS: &str = "pods";
 /// `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that standalone writes for public Services.
 pub const MANAGED_BY: &str = "zeroscale.dev";
 

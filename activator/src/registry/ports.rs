@@ -21,6 +21,7 @@ use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -176,12 +177,15 @@ impl Registry {
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let is_known =
             self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
-        let error = match ports.sockets.one(number, |_, error| error.map(ToString::to_string)) {
-            None => Some("it is being closed".to_owned()),
-            Some(None) if !is_known => Some("its workload is not known here".to_owned()),
-            Some(error) => error,
+        let told = |error: &io::Error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string());
+        let (in_use, error) = match ports.sockets.one(number, |_, error| error.map(told)) {
+            None => (false, Some("it is being closed".to_owned())),
+            Some(None) if !is_known => (false, Some("its workload is not known here".to_owned())),
+            Some(None) => (false, None),
+            Some(Some((in_use, error))) => (in_use, Some(error)),
         };
-        BoundPort { number, uid: entry.uid.clone(), closing: entry.state != common::ports::State::Held, error }
+        let closing = entry.state != common::ports::State::Held;
+        BoundPort { number, uid: entry.uid.clone(), closing, in_use, error }
     }
 }
 

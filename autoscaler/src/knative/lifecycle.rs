@@ -6,7 +6,7 @@ use crate::reconcile::kpa::lifecycle::Lifecycle;
 use crate::reconcile::kpa::objects::Inherited;
 use crate::reconcile::kpa::parameters::{self, Parameters};
 use crate::reconcile::kpa::probe::ProbeTarget;
-use crate::reconcile::kpa::workload::{Reading, Unserved, Workload};
+use crate::reconcile::kpa::workload::{Probed, Reading, Unserved, Workload};
 use crate::reconcile::parts::{Parts, ReconcilerConfigs};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
@@ -88,7 +88,7 @@ impl Lifecycle for Revisions {
             pods: PodSet::Revision(label(names::REVISION)),
             labels: SubjectLabels { service: label(names::SERVICE), configuration: label(names::CONFIGURATION) },
             initial: Initial::Unknown,
-            probe: self.probe(key, &object, status),
+            probe: self.probe(key, &object, status).map(Probed::Service),
             may_scale: true,
             waits_for_decision: false,
             metrics: None,

@@ -1,7 +1,7 @@
 //! What the reconcilers need of the process.
 
 use crate::scale::{OnScale, Ports};
-use common::config::{AutoscalerConfig, DeploymentConfig};
+use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
 use common::write_rate::Rate;
 use common_runtime::clock::Clock;
 use common_runtime::resolve::Resolve;
@@ -31,4 +31,6 @@ pub struct Wiring {
     pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// `config-deployment`, live.
     pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+    /// `config-ports`, live; the default beside Knative, where nothing has a port of its own.
+    pub ports_config: watch::Receiver<Arc<PortsConfig>>,
 }

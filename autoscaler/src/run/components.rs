@@ -144,6 +144,7 @@ impl Components {
             clock: self.clock.clone(),
             autoscaler_config: configs.autoscaler,
             deployment_config: configs.deployment,
+            ports_config: configs.ports,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use common::config::{
     self, AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig,
-    ObservabilityConfig,
+    ObservabilityConfig, PortsConfig,
 };
 use common_runtime::config_map::{ConfigMaps, Refusals};
 use kube::Client;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Configs {
     pub(super) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     pub(super) deployment: watch::Receiver<Arc<DeploymentConfig>>,
+    pub(super) ports: watch::Receiver<Arc<PortsConfig>>,
     /// Counts at the start alone: two replicas that know different leases would make two owners.
     pub(super) election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     pub(super) network: watch::Receiver<Arc<NetworkConfig>>,
@@ -31,6 +32,10 @@ impl Configs {
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         maps.expect(config::AUTOSCALER, AutoscalerConfig::KEYS);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
+        let ports = match options.front_end.decides().numbers_ports() {
+            true => maps.subscribe(config::PORTS, PortsConfig::default(), PortsConfig::from_map),
+            false => watch::channel(Arc::default()).1,
+        };
         let network = maps.subscribe(config::NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let names = &options.process.config_maps;
         let observability =
@@ -45,6 +50,6 @@ impl Configs {
         let election = maps.subscribe(&names.leader_election, default, parse);
         let refusals = maps.refusals();
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
-        Self { autoscaler, deployment, election, network, observability, refusals }
+        Self { autoscaler, deployment, ports, election, network, observability, refusals }
     }
 }

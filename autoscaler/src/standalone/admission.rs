@@ -7,15 +7,16 @@ use super::adoption::Adoption;
 use super::cluster::{Cluster, public_service};
 use super::finalizer::{adopted_replicas, has_finalizer};
 use super::hpa::Hpa;
+use super::path_proof::PathByPort;
 use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN};
 use super::scalers::translation;
 use super::serverless::adopt::{Claimant, Standing, standing};
 use super::serverless::{backend, services};
+use super::service_ports::tcp_ports;
 use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa::probe::ProbeTarget;
-use crate::reconcile::kpa::workload::{Afterwards, NotReady, Reading, Workload};
+use crate::reconcile::kpa::workload::{Afterwards, NotReady, Probed, Reading, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
@@ -27,8 +28,9 @@ use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::zeroscaler::conditions::ADOPTED;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
+use common_controller::WorkQueue;
 use common_controller::objects::controller;
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -40,7 +42,8 @@ pub(super) struct Admission {
     pub(super) stores: Arc<Stores>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) configs: ReconcilerConfigs,
-    pub(super) cluster_domain: String,
+    /// Workloads to look at again.
+    pub(super) decisions: WorkQueue<Key>,
 }
 
 impl Admission {
@@ -142,7 +145,7 @@ impl Admission {
         match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref())) {
             Standing::Foreign(why) => return Ok(not_owned(at("spec.service.name", why))),
             standing @ (Standing::Adoptable | Standing::Adopted) => {
-                let ports = service.as_deref().map(|service| services::adopted_ports(service, &port, &target));
+                let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, &target));
                 if let Some(Err(error)) = ports {
                     let message = at("spec.service.name", format!("{error}: it cannot be adopted"));
                     // One that we have already stays as it is.
@@ -163,7 +166,18 @@ impl Admission {
         let original = &accepted.original;
         let mut parameters = adoption.parameters(original, &config, &deployment, initialized);
         parameters.ignored = self.hpa.ignored(original);
-        let host = format!("{name}.{}.svc.{}", key.namespace(), self.cluster_domain);
+        let probe = service.as_deref().map(|service| {
+            let served = services::served_ports(original, service, &port, &target, asked.spec.protocol_type);
+            let carried = served.ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
+            Probed::Known(Arc::new(PathByPort {
+                key: key.clone(),
+                uid,
+                service: Key::new(key.namespace(), name),
+                carried: carried.collect(),
+                cluster: self.cluster.clone(),
+                decisions: self.decisions.clone(),
+            }))
+        });
         let served = serverless.as_ref().and_then(|serverless| serverless.status.as_ref());
         Ok(Reading::Go(Box::new(Workload {
             labels: subject_labels(key, asked),
@@ -173,7 +187,7 @@ impl Admission {
                 Initial::Adopted(target.current())
             },
             private_service: names::private_service(key.name()),
-            probe: Some(ProbeTarget { host, port: 80 }).filter(|_| !name.is_empty()),
+            probe,
             may_scale: served.is_some_and(|status| status.service_name == *name),
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
@@ -230,15 +244,9 @@ pub(crate) fn settings_beside(accepted: &Accepted, service: Option<&Service>) ->
     }
 }
 
-/// The pods' port behind the first port of a Service that the ZeroScaler names, or that there is.
+/// The pods' port behind the port of a Service that counts first.
 fn traffic_port(original: &ZeroScaler, service: &Service) -> Option<PortReference> {
-    let ports: Vec<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
-    let is_named =
-        |port: &&ServicePort, name: &str| port.name.as_deref() == Some(name) || port.port.to_string() == name;
-    let named = original.spec.ports.iter().find_map(|said| ports.iter().find(|port| is_named(port, &said.name)));
-    let is_tcp = |port: &&&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
-    let port = named.or_else(|| ports.iter().find(is_tcp))?;
-    match port.target_port.clone().unwrap_or(IntOrString::Int(port.port)) {
+    match tcp_ports(original, service).into_iter().next()?.target {
         IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
         IntOrString::String(name) => Some(PortReference::Name(name)),
     }
@@ -247,11 +255,8 @@ fn traffic_port(original: &ZeroScaler, service: &Service) -> Option<PortReferenc
 /// A port of the ZeroScaler that the Service does not have.
 fn unknown_port(original: &ZeroScaler, service: &Service) -> Option<String> {
     let ports: Vec<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
-    let is_tcp = |port: &&&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
-    let known = |name: &str| {
-        let mut tcp = ports.iter().filter(is_tcp);
-        tcp.any(|port| port.name.as_deref() == Some(name) || port.port.to_string() == name)
-    };
+    let tcp = tcp_ports(original, service);
+    let known = |name: &str| tcp.iter().any(|port| port.is_named(name));
     let (index, said) = original.spec.ports.iter().enumerate().find(|(_, said)| !known(&said.name))?;
     let there: Vec<_> = ports
         .iter()

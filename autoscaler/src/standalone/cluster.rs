@@ -6,7 +6,7 @@
 //! | PodAutoscaler | itself, unless only its status changed | – |
 //! | ServerlessService | itself | – |
 //! | Service | those whose public Service it is, and its owner | those whose public Service it is |
-//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service` | – |
+//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | – |
 //!
 //! What concerns hosts goes other ways ([`super::hosts`]).
 //!
@@ -17,6 +17,7 @@ use super::claims::{Claims, Named};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::policies::Policies;
+use super::ports::Numbers;
 use super::scalers::Scalers;
 use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::SERVICE_NAME;
@@ -28,6 +29,8 @@ use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::Claim;
 use common::names;
+use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, ServerlessService, ZeroScalerSpec};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
@@ -51,6 +54,7 @@ pub(crate) struct Cluster {
     pub(crate) horizontals: Arc<Horizontals>,
     policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
+    pub(crate) numbers: Arc<Numbers>,
     routes: Arc<Routes>,
 }
 
@@ -67,6 +71,8 @@ struct Routes {
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
     /// All ServerlessServices, for events that concern each of them.
     known: RwLock<BTreeSet<Key>>,
+    /// PodAutoscalers whose workload is awake.
+    awake: RwLock<BTreeSet<Key>>,
 }
 
 impl Cluster {
@@ -75,6 +81,7 @@ impl Cluster {
         system_namespace: &str,
         cluster_domain: &str,
         autoscalers: WorkQueue<Key>,
+        numbers: Arc<Numbers>,
         scalers: Arc<Scalers>,
     ) -> Self {
         let claims = Arc::<Claims>::default();
@@ -83,18 +90,23 @@ impl Cluster {
             scalers: scalers.clone(),
             activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
             autoscalers,
-            serverless: WorkQueue::new(),
+            serverless: numbers.paths(),
             claims,
             slices: RwLock::default(),
             known: RwLock::default(),
+            awake: RwLock::default(),
         });
-        let (v, e) = (routes.clone(), routes.clone());
+        let (v, e, n) = (routes.clone(), routes.clone(), numbers.clone());
         Self {
             services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
-            slices: Arc::new(Store::packing(move |key, old, new| e.slice(key, old, new))),
+            slices: Arc::new(Store::packing(move |key, old, new| {
+                n.slice(key, new);
+                e.slice(key, old, new);
+            })),
             hosts,
             horizontals: Arc::default(),
             policies: Arc::default(),
+            numbers,
             scalers,
             routes,
         }
@@ -154,6 +166,7 @@ impl Watches for Cluster {
         self.services.spawn(Api::all(client.clone()), shutdown);
         self.slices.spawn(Api::all(client.clone()), shutdown);
         self.hosts.follow(client, shutdown);
+        self.numbers.follow(client, shutdown);
         async {
             self.services.synced().await;
             self.slices.synced().await;
@@ -166,6 +179,11 @@ impl Watches for Cluster {
         if self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler))) {
             self.hosts.look();
         }
+        let status = new.and_then(|autoscaler| autoscaler.status.as_ref()?.condition(ACTIVE));
+        match status.is_some_and(|active| active.is_true()) {
+            true => self.routes.awake.write().insert(key.clone()),
+            false => self.routes.awake.write().remove(key),
+        };
         let same = |a: &Arc<PodAutoscaler>, b: &Arc<PodAutoscaler>| {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
@@ -238,8 +256,11 @@ impl Routes {
         }
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
-                for serverless in self.known.read().iter() {
-                    self.serverless.add(serverless.clone(), Priority::Slow);
+                // Who is called now goes first.
+                let (known, awake) = (self.known.read(), self.awake.read());
+                for serverless in known.iter() {
+                    let priority = if awake.contains(serverless) { Priority::Normal } else { Priority::Slow };
+                    self.serverless.add(serverless.clone(), priority);
                 }
             }
             for autoscaler in self.claims.of_service(service) {

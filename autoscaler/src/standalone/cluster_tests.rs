@@ -17,8 +17,10 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queues = Queues::default();
-        let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone)));
-        let cluster = Arc::new(Cluster::new("system", domain, queues.autoscalers.clone(), scalers));
+        let numbers = Numbers::new("system", queues.autoscalers.clone());
+        let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone), numbers.clone()));
+        let autoscalers = queues.autoscalers.clone();
+        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, numbers, scalers));
         Self { stores: stores(&queues, cluster.clone()), queues, cluster }
     }
 

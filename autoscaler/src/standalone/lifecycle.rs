@@ -43,7 +43,7 @@ impl Autoscalers {
                 stores: parts.stores.clone(),
                 cluster: cluster.clone(),
                 configs: parts.configs.clone(),
-                cluster_domain: parts.cluster_domain.clone(),
+                decisions: parts.writes.decisions.clone(),
             },
             retirement: Retirement::new(parts, cluster, finalizers.clone()),
             validation,

@@ -16,11 +16,14 @@ mod hosts;
 mod hpa;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
+mod path_proof;
 mod policies;
+pub(crate) mod ports;
 pub(crate) mod reasons;
 mod retire;
 pub(crate) mod scalers;
 pub(crate) mod serverless;
+pub(crate) mod service_ports;
 pub(crate) mod settings;
 pub(crate) mod validation;
 
@@ -33,7 +36,7 @@ use crate::reconcile::stores::{Queues, Stores};
 use crate::reconcile::writes::Writes;
 use crate::reconcile::{OwnController, Pass, Reconcilers, Wiring};
 use cluster::Cluster;
-use common::config::{ConfigError, LeaderElectionConfig};
+use common::config::{ConfigError, LeaderElectionConfig, PortsConfig};
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::lease::Timing;
@@ -41,6 +44,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::runtime::watcher;
 use lifecycle::Autoscalers;
+use ports::Numbers;
 use scalers::Scalers;
 use scalers::keeper;
 use scalers::publication::Publisher;
@@ -109,6 +113,10 @@ impl Decisions for Standalone {
         true
     }
 
+    fn numbers_ports(&self) -> bool {
+        true
+    }
+
     /// All, with all labels: those are their owner's business, and any of them may be selected by.
     fn pods(&self) -> PodScope {
         PodScope { watched: watcher::Config::default(), keeps: |_| true }
@@ -125,11 +133,14 @@ impl Decisions for Standalone {
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
         let (hpa, queues) = (self.hpa, Queues::default());
-        let scalers = Scalers::new(wiring.ports.leadership.clone());
+        let numbers = Numbers::new(&wiring.system_namespace, queues.autoscalers.clone());
+        let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
+        let range = wiring.ports_config.clone();
         let cluster = Arc::new(Cluster::new(
             &wiring.system_namespace,
             &wiring.cluster_domain,
             queues.autoscalers.clone(),
+            numbers.clone(),
             scalers.clone(),
         ));
         let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
@@ -149,6 +160,19 @@ impl Decisions for Standalone {
             Box::pin(async move { ledger.reconcile(&key).await })
         });
         let hosts = OwnController { kind: "hosts", queue, pass };
+        let allocator = Arc::new(ports::Controller {
+            numbers: numbers.clone(),
+            autoscalers: parts.stores.autoscalers.clone(),
+            slices: cluster.slices.clone(),
+            writes: parts.writes.clone(),
+            config: range.clone(),
+            start: rand::random(),
+        });
+        let pass: Pass = Arc::new(move |key, _| {
+            let allocator = allocator.clone();
+            Box::pin(async move { allocator.reconcile(&key).await })
+        });
+        let ports = OwnController { kind: "ports", queue: numbers.queue(), pass };
         let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone()));
         let pass: Pass = Arc::new(move |key, _| {
             let publisher = publisher.clone();
@@ -162,16 +186,25 @@ impl Decisions for Standalone {
             Box::pin(async move { enabled.reconcile(&key, &scalers, &writes).await })
         });
         let labels = OwnController { kind: "label zeroscale.dev/enabled", queue, pass };
-        tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), shutdown.clone()));
-        Reconcilers::new(parts, autoscalers, vec![paths, hosts, statuses, labels])
+        tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), range, shutdown.clone()));
+        Reconcilers::new(parts, autoscalers, vec![paths, hosts, ports, statuses, labels])
     }
 }
 
-/// Whoever leads the ledger of hosts from now on looks at it.
-async fn look_with_each_leader(cluster: Arc<Cluster>, mut changes: watch::Receiver<u64>, shutdown: CancellationToken) {
+/// Whoever leads the ledgers from now on looks at them, as does everybody when the range of numbers is another.
+async fn look_with_each_leader(
+    cluster: Arc<Cluster>,
+    mut changes: watch::Receiver<u64>,
+    mut range: watch::Receiver<Arc<PortsConfig>>,
+    shutdown: CancellationToken,
+) {
     loop {
         tokio::select! {
-            Ok(()) = changes.changed() => cluster.hosts.look(),
+            Ok(()) = changes.changed() => {
+                cluster.hosts.look();
+                cluster.numbers.look();
+            }
+            Ok(()) = range.changed() => cluster.numbers.look(),
             () = shutdown.cancelled() => return,
         }
     }

@@ -14,6 +14,12 @@ pub enum WriteError {
         /// Its answer.
         source: kube::Error,
     },
+    /// What it rests on had changed by the time that it could be sent, so nothing was written.
+    #[error("{doing}: not written: it is outdated")]
+    Outdated {
+        /// What was tried, with the object's name.
+        doing: String,
+    },
     /// Our lease may end before the write is done, so nothing was written.
     #[error("not written: the lease may end within two seconds")]
     LeaseEnds,
@@ -63,6 +69,7 @@ impl WriteError {
             Self::Api { doing: part, source } => Self::Api { doing: format!("{doing}: {part}"), source },
             Self::NoAnswer { doing: part, within } => Self::NoAnswer { doing: format!("{doing}: {part}"), within },
             Self::NotOwned { owner, kind, name } => Self::NotOwned { owner: format!("{doing}: {owner}"), kind, name },
+            Self::Outdated { doing: part } => Self::Outdated { doing: format!("{doing}: {part}") },
             Self::LeaseEnds => Self::LeaseEnds,
         }
     }
@@ -70,7 +77,11 @@ impl WriteError {
 
 impl Failure for WriteError {
     fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api { source, .. } if code(source) == Some(409))
+        match self {
+            Self::Api { source, .. } => code(source) == Some(409),
+            Self::Outdated { .. } => true,
+            Self::LeaseEnds | Self::NoAnswer { .. } | Self::NotOwned { .. } => false,
+        }
     }
 
     fn is_early(&self) -> bool {
@@ -81,7 +92,7 @@ impl Failure for WriteError {
         match self {
             Self::Api { source, .. } => common_runtime::api_server::is_reported(source),
             Self::NoAnswer { .. } => true,
-            Self::LeaseEnds | Self::NotOwned { .. } => false,
+            Self::LeaseEnds | Self::Outdated { .. } | Self::NotOwned { .. } => false,
         }
     }
 }

@@ -103,9 +103,27 @@ impl Writer<'_> {
         object: &K,
         doing: &str,
     ) -> Result<K, WriteError> {
+        self.create_if(led, store, object, doing, || true).await
+    }
+
+    /// The same, if `still` holds when it has its token.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create)'s; [`WriteError::Outdated`] if it does not.
+    pub async fn create_if<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+        still: impl FnOnce() -> bool,
+    ) -> Result<K, WriteError> {
         let key = key_of(object);
         tracing::debug!(object = %key, kind = %K::kind(&()), "create");
-        let create = async |api: BoundedApi| api.create(object).await.map_err(named(doing, &key));
+        let create = async |api: BoundedApi| match still() {
+            true => api.create(object).await.map_err(named(doing, &key)),
+            false => Err(outdated(doing, &key)),
+        };
         let created = self.write(led, doing, create).await?;
         store.offer_object(&created);
         Ok(created)
@@ -124,9 +142,27 @@ impl Writer<'_> {
         object: &K,
         doing: &str,
     ) -> Result<K, WriteError> {
+        self.replace_if(led, store, object, doing, || true).await
+    }
+
+    /// The same, if `still` holds when it has its token.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace)'s; [`WriteError::Outdated`] if it does not.
+    pub async fn replace_if<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+        still: impl FnOnce() -> bool,
+    ) -> Result<K, WriteError> {
         let key = key_of(object);
         tracing::debug!(object = %key, kind = %K::kind(&()), "replace");
-        let replace = async |api: BoundedApi| api.replace(object).await.map_err(named(doing, &key));
+        let replace = async |api: BoundedApi| match still() {
+            true => api.replace(object).await.map_err(named(doing, &key)),
+            false => Err(outdated(doing, &key)),
+        };
         let replaced = self.write(led, doing, replace).await?;
         store.offer_object(&replaced);
         Ok(replaced)
@@ -149,6 +185,10 @@ impl Writer<'_> {
         store.withdraw(key);
         Ok(())
     }
+}
+
+fn outdated(doing: &str, key: &ObjectKey) -> WriteError {
+    WriteError::Outdated { doing: format!("{doing} {}", key.name()) }
 }
 
 fn named(doing: &str, key: &ObjectKey) -> impl FnOnce(kube::Error) -> WriteError {

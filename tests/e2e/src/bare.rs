@@ -9,6 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Config};
 use local::api::{ApiOptions, ApiServer};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -88,13 +89,13 @@ pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
     common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
 }
 
-/// Endpoints of one activator at `address`, for the system namespace.
-pub fn activators(address: &str) -> Value {
+/// Endpoints of one activator, for the system namespace; `at`: where it takes HTTP/1.1.
+pub fn activators(at: SocketAddr) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+        "endpoints": [{"addresses": [at.ip()], "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": at.port()}, {"name": "http2", "port": 8013}],
     })
 }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use common_api::ZeroScaler;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use local::up::system::NAMESPACE;
@@ -93,6 +94,19 @@ impl TestEnv {
             Err(error) => Err(anyhow::anyhow!("{error:#}\n{}", self.why().await)),
             ok => ok,
         }
+    }
+
+    /// Waits until so many addresses stand in the slices of a Service.
+    ///
+    /// # Errors
+    /// As [`Self::until`].
+    pub async fn until_led(&self, service: &str, addresses: usize) -> anyhow::Result<()> {
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+        self.until(SOON, &format!("{addresses} addresses of {service}"), async || {
+            let slices = self.api::<EndpointSlice>().list(&of_service).await?;
+            Ok(slices.items.iter().flat_map(|slice| slice.endpoints.iter().flatten()).count() == addresses)
+        })
+        .await
     }
 
     /// Waits until `name` asks for no replicas and has no pods.

@@ -319,7 +319,7 @@ async fn a_stat_becomes_a_patch() {
     let (_server, client) = cluster().await;
     bare::define_resources(&client).await.expect("the CRDs");
     for (namespace, object) in [
-        (SYSTEM, bare::activators("127.0.0.1")),
+        (SYSTEM, bare::activators(([127, 0, 0, 1], 8012).into())),
         ("default", bare::deployment(0)),
         ("default", bare::scaler(json!({}))),
     ] {

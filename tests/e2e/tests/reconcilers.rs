@@ -1,16 +1,18 @@
 //! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get
-//! ready the moment they exist) and activator (attests, answers probes); no process, no proxy.
+//! ready the moment they exist) and activator (attests, says that it listens on all numbers of the ledger); no process, no
+//! proxy.
 
 use autoscaler::{FrontEnd, Hpa};
+use common::bound_ports::{BoundPort, BoundPorts};
+use common::ports::ledger::{self, Block, Entry, State as Line};
 use common::stat::Stat;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::State;
-use common_runtime::resolve::{Dns, Resolve};
+use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::bare::{self, SYSTEM, deployment, frame, scaler};
-use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Event, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -19,8 +21,6 @@ use local::api::ApiServer;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,15 +31,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ACTIVATOR: &str = "127.0.0.1";
-
-/// Leads every name to one address.
-struct Fixed(SocketAddr);
-
-impl Resolve for Fixed {
-    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        Box::pin(async move { Ok(vec![self.0]) })
-    }
-}
 
 struct Cluster {
     client: Client,
@@ -53,15 +44,15 @@ impl Cluster {
         let (server, client) = bare::start(range).await.expect("an API server");
         let stop = CancellationToken::new();
         bare::define_resources(&client).await.expect("the CRDs");
-        bare::create(&client, Some(SYSTEM), bare::activators(ACTIVATOR)).await.expect("created");
+        let asked = TcpListener::bind((ACTIVATOR, 0)).await.expect("a free port");
+        let activators = bare::activators(asked.local_addr().expect("bound"));
+        bare::create(&client, Some(SYSTEM), activators).await.expect("created");
+        tokio::spawn(answer_questions(asked, client.clone()));
         let (controlled, ended) = (client.clone(), stop.clone());
         tokio::spawn(async move {
             let _ = local::controllers::run(controlled, ended).await;
         });
         tokio::spawn(kubelet(client.clone()));
-        let probed = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let public = probed.local_addr().expect("bound");
-        tokio::spawn(answer_probes(probed));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let listen = listener.local_addr().expect("bound");
         drop(listener);
@@ -70,7 +61,7 @@ impl Cluster {
             stat_listen: listen,
             ..autoscaler::Options::new("as-0", listen.ip(), FrontEnd::standalone(Hpa::Engine))
         };
-        tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Fixed(public)), stop.clone()));
+        tokio::spawn(autoscaler::run(options, client.clone(), Arc::new(Dns), stop.clone()));
         let urls = vec![format!("ws://{listen}")];
         let link = DurableSender::start(urls, Arc::new(Dns), Config::default(), stop.clone()).expect("URL");
         timeout(PATIENCE, link.connected().wait_for(|up| *up)).await.expect("connected").expect("alive");
@@ -169,10 +160,26 @@ async fn kubelet(client: Client) {
     }
 }
 
-async fn answer_probes(listener: TcpListener) {
+/// Tells whoever asks that it listens on each number of the ledger, for the object that has it.
+async fn answer_questions(listener: TcpListener, client: Client) {
+    let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);
     while let Ok((mut stream, _)) = listener.accept().await {
         let _ = stream.read(&mut [0; 4096]).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await;
+        let mut ports = Vec::new();
+        let Ok(list) = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await else { continue };
+        for map in list {
+            let Some(block) = Block::of_map(&map.name_any()) else { continue };
+            let page = ledger::read(block, map.data.as_ref());
+            let open = page.entries.into_iter().filter(|(_, entry)| entry.state != Line::Closed);
+            ports.extend(open.map(|(number, Entry { uid, state, .. })| {
+                let closing = state == Line::Closing;
+                BoundPort { number, uid, closing, in_use: false, error: None }
+            }));
+        }
+        let answer = BoundPorts { instance: "i".into(), pod: "activator-0".into(), ports };
+        let body = serde_json::to_string(&answer).expect("serialisable");
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all((head + &body).as_bytes()).await;
     }
 }
 

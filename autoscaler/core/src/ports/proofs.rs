@@ -117,6 +117,11 @@ impl Proofs {
         due.filter_map(|(address, _)| number(*address)).collect()
     }
 
+    /// The process that answered last at an address.
+    pub fn instance(&self, address: IpAddr) -> Option<&str> {
+        self.processes.get(&address)?.instance.as_deref()
+    }
+
     /// What is known, for the workload of this uid.
     pub fn verdict(&self, address: IpAddr, number: u16, uid: &str, now: Instant) -> Verdict {
         let Some(Answered { answer, sent, .. }) = self.answers.get(&(address, number)) else { return Verdict::Unknown };

@@ -9,7 +9,10 @@
 //! | | is in the slices now, ready, and nothing speaks against it | stays |
 //! | | else is in the slices under a former number that is still open | stays there, until the new one is proven |
 //! | | else | no; it is asked |
-//! | is on its way out and serves | is in the slices now | stays, not ready |
+//! | is on its way out and serves | is in the slices now | stays, not ready, unless a ready one is there |
+//!
+//! Proxies lead clients to those that are on their way out only where nobody is ready. So beside ready ones they are taken
+//! out at once, and the end of an activator is one change of a workload's slices, not two.
 //!
 //! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
 //! another, and has to be proven.
@@ -23,8 +26,9 @@
 //! [`group`]. There is one such for each address family, and most of the time just that.
 
 use super::{Proofs, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 /// An activator, as its Service's slices have it.
@@ -101,8 +105,57 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
         let number = if serving == Serving::No { None } else { proven.or_else(kept) };
         endpoints.listed.extend(number.map(|number| Listed { address, number, ready: is_ready }));
     }
+    if endpoints.listed.iter().any(|listed| listed.ready) {
+        endpoints.listed.retain(|listed| listed.ready);
+    }
     endpoints.listed.sort_unstable();
     endpoints
+}
+
+/// The activators that carry a workload: of those that are ready so many, chosen by hash of `target`, and all that are
+/// not. None: all. A change of one changes the choice of few workloads.
+pub fn chosen(activators: &[Activator], number: Option<NonZeroUsize>, target: &str) -> Vec<Activator> {
+    let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
+    let addresses: Vec<String> = ready.map(|activator| activator.address.to_string()).collect();
+    let Some(number) = number.map(NonZeroUsize::get).filter(|number| *number < addresses.len()) else {
+        return activators.to_vec();
+    };
+    let chosen: BTreeSet<&str> = common::ownership::subset(&addresses, number, target).into_iter().collect();
+    let carries = |activator: &&Activator| {
+        activator.serving != Serving::Ready || chosen.contains(activator.address.to_string().as_str())
+    };
+    activators.iter().filter(carries).copied().collect()
+}
+
+/// The same for one port, by the activators that were chosen, and by all while none of those is proven: who is called
+/// anew must not find nobody.
+pub fn endpoints_among(
+    port: &Port<'_>,
+    chosen: &[Activator],
+    all: &[Activator],
+    proofs: &Proofs,
+    now: Instant,
+) -> Endpoints {
+    let found = endpoints(port, chosen, proofs, now);
+    if chosen.len() == all.len() || found.listed.iter().any(|listed| listed.ready) {
+        return found;
+    }
+    endpoints(port, all, proofs, now)
+}
+
+/// How soon a change is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// At once: clients are led to somebody who goes, or to nobody.
+    High,
+    /// When there is time: there is one more activator.
+    Low,
+}
+
+/// How soon slices that lead to `before` are to lead to `after`.
+pub fn urgency(before: &[Listed], after: &[Listed]) -> Urgency {
+    let is_served = before.iter().any(|listed| listed.ready);
+    if is_served && before.iter().all(|listed| after.contains(listed)) { Urgency::Low } else { Urgency::High }
 }
 
 /// Numbers by the names of ports.

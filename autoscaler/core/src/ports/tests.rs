@@ -371,6 +371,46 @@ fn an_address_is_listed_where_it_listens() {
     }
 }
 
+/// Goal: who is on its way out is taken out where another is ready, and stays where none is: its end is one write.
+#[test]
+fn who_leaves_is_taken_out_beside_one_that_is_ready() {
+    let (now, mut proofs) = (epoch(), Proofs::default());
+    [A, B].into_iter().for_each(|address| proofs.record(address, 100, ours("1", "a", State::Held), now));
+    let at = |address, ready| Listed { address, number: 100, ready };
+    let both = [at(A, true), at(B, true)];
+    let port = slices::Port { uid: "a", number: Some(100), former: &[], listed: &both };
+    let found = |a, b| endpoints(&port, &activators(&[(A, a), (B, b)]), &proofs, now).listed;
+    assert_eq!(found(Serving::Terminating, Serving::Ready), [at(B, true)]);
+    assert_eq!(found(Serving::Terminating, Serving::Terminating), [at(A, false), at(B, false)]);
+    assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
+}
+
+/// Goal: so many activators carry a workload as are asked for; while none of those is proven, any that is.
+#[test]
+fn a_workload_is_carried_by_a_few_and_never_by_nobody() {
+    let all: Vec<Activator> =
+        (1..=5).map(|n| Activator { address: IpAddr::from([10, 0, 0, n]), serving: Serving::Ready }).collect();
+    let number = |number| std::num::NonZeroUsize::new(number);
+    assert_eq!(slices::chosen(&all, None, "a"), all);
+    assert_eq!(slices::chosen(&all, number(5), "a"), all);
+    let two = slices::chosen(&all, number(2), "a");
+    assert_eq!((two.len(), slices::chosen(&all, number(2), "a")), (2, two.clone()));
+    let mut leaving = all.clone();
+    leaving[0].serving = Serving::Terminating;
+    assert!(slices::chosen(&leaving, number(2), "a").contains(&leaving[0]), "who leaves is not chosen, and stays");
+    let (now, mut proofs) = (epoch(), Proofs::default());
+    let other = all.iter().find(|one| !two.contains(one)).expect("five").address;
+    proofs.record(other, 100, ours("1", "a", State::Held), now);
+    let port = slices::Port { uid: "a", number: Some(100), former: &[], listed: &[] };
+    let among = |proofs: &Proofs| {
+        let found = slices::endpoints_among(&port, &two, &all, proofs, now).listed;
+        found.into_iter().map(|listed| listed.address).collect::<Vec<_>>()
+    };
+    assert_eq!(among(&proofs), [other]);
+    proofs.record(two[0].address, 100, ours("1", "a", State::Held), now);
+    assert_eq!(among(&proofs), [two[0].address]);
+}
+
 /// Goal: one slice for each family, unless addresses have other numbers.
 #[test]
 fn slices_are_grouped_by_family_and_numbers() {

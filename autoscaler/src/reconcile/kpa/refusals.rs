@@ -97,7 +97,7 @@ fn words(error: &WriteError) -> Option<Arc<str>> {
         }
         WriteError::Api { .. } => Some("the API server could not be asked".into()),
         WriteError::NoAnswer { .. } => Some("the API server gave no answer in time".into()),
-        WriteError::LeaseEnds | WriteError::NotOwned { .. } => None,
+        WriteError::LeaseEnds | WriteError::Outdated { .. } | WriteError::NotOwned { .. } => None,
     }
 }
 

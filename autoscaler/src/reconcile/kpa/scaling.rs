@@ -5,7 +5,7 @@ use super::metrics::Wishes;
 use super::probe::Prober;
 use super::refusals::RetrySoon;
 use super::scaler::Scaler;
-use super::workload::Workload;
+use super::workload::{Probed, Workload};
 use crate::reconcile::error::Error;
 use crate::scale::{Deciders, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
@@ -72,7 +72,13 @@ impl Scaling {
         let active = active(status, now);
         // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
         let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
-        let proof = workload.probe.as_ref().map_or(ProbeResult::NotInPath, |probed| self.prober.proof(key, probed));
+        let proof = match &workload.probe {
+            None => ProbeResult::NotInPath,
+            Some(Probed::Service(target)) => self.prober.proof(key, target),
+            // Nobody else asks for it.
+            Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
+            Some(Probed::Known(_)) => ProbeResult::NotAsked,
+        };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
             desired: desired.or(held),
             current_replicas: current,
@@ -91,7 +97,10 @@ impl Scaling {
             unheard: decision.is_some_and(|decision| decision.unheard),
         });
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, &workload.probe) {
-            self.prober.ask(key, probed.clone());
+            match probed {
+                Probed::Service(target) => self.prober.ask(key, target.clone()),
+                Probed::Known(known) => known.ask(),
+            }
         }
         let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
         let planned = Action::planned(outcome.want, current, parameters.bounds, reason);

@@ -9,9 +9,11 @@ use crate::reconcile::stores::target_key::TargetKey;
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
+use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::hosts::claims::Refusal;
 use common_api::{PodAutoscaler, ServerlessService};
+use std::fmt;
 use std::sync::Arc;
 
 /// A PodAutoscaler that can be acted upon.
@@ -32,8 +34,8 @@ pub(crate) struct Workload {
     pub(crate) serverless: Option<Arc<ServerlessService>>,
     /// Name of the Service that leads to its pods.
     pub(crate) private_service: String,
-    /// Where an activator must answer before the last pod goes; none: the public Service has no name yet.
-    pub(crate) probe: Option<ProbeTarget>,
+    /// Proof that activators are in the path, before the last pod goes; none: the public Service has no name yet.
+    pub(crate) probe: Option<Probed>,
     /// Whether replicas may change already: not before its public Service is known to be its own.
     pub(crate) may_scale: bool,
     /// Whether scale and path stay as they are until the first decision.
@@ -44,6 +46,33 @@ pub(crate) struct Workload {
     pub(crate) broken: Option<NotReady>,
     /// Hosts that it asks for and does not have.
     pub(crate) lost_hosts: Vec<LostHost>,
+}
+
+/// How it is proven that activators are in the path.
+#[derive(Clone)]
+pub(crate) enum Probed {
+    /// One must answer at the public Service.
+    Service(ProbeTarget),
+    /// By what the front end knows of activators.
+    Known(Arc<dyn PathProof>),
+}
+
+/// A front end's own proof for one revision.
+pub(crate) trait PathProof: Send + Sync {
+    /// What is known now.
+    fn proof(&self) -> ProbeResult;
+
+    /// Asks whoever can prove it; the revision is looked at again when there is an answer.
+    fn ask(&self);
+}
+
+impl fmt::Debug for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(target) => f.debug_tuple("Service").field(target).finish(),
+            Self::Known(_) => f.write_str("Known"),
+        }
+    }
 }
 
 /// A host that a PodAutoscaler asks for and does not have.

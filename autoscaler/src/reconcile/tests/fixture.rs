@@ -12,6 +12,7 @@ use super::super::stores::watches::Watches;
 use super::super::stores::{Queues, Stores};
 use super::super::writes::Writes;
 use super::super::{Wiring, kpa, metric};
+use super::owned::OfScalers;
 use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
 use crate::knative::watches::NoWatches;
@@ -21,17 +22,20 @@ use crate::scale::{
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
+use crate::standalone::ports::Numbers;
 use crate::standalone::scalers::publication::Publisher;
 use crate::standalone::scalers::{Scalers, keeper, translation};
 use crate::standalone::validation::Validation;
-use crate::standalone::{Hpa, ledger, serverless};
+use crate::standalone::{Hpa, ledger, ports, serverless};
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
+use autoscaler_core::ports::Wanted;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::hosts::claims::Confinement;
+use common::ports::PortId;
 use common::time::Timestamp;
 use common::write_rate::Rate;
 use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
@@ -176,6 +180,7 @@ struct Standalone {
     ledger: ledger::Controller,
     scalers: Arc<Scalers>,
     publisher: Publisher,
+    allocator: ports::Controller,
 }
 
 impl Controllers {
@@ -219,42 +224,56 @@ impl Fixture {
     /// Beside ordinary Deployments. What the passes hold as values is written to the API server here, so that a script
     /// sees each change of it.
     pub(super) fn standalone() -> Self {
-        Self::standalone_probing(NOBODY)
-    }
-
-    /// One whose probes reach `public`.
-    pub(super) fn standalone_probing(public: SocketAddr) -> Self {
-        Self::standalone_with(Hpa::Engine, public, true)
+        Self::standalone_with(Hpa::Engine, true)
     }
 
     /// One that looks at no metrics.
     pub(super) fn without_metrics() -> Self {
-        Self::standalone_with(Hpa::Off, NOBODY, true)
+        Self::standalone_with(Hpa::Off, true)
     }
 
     /// One that keeps its values in memory, as the process does.
     pub(super) fn scalers() -> Self {
-        Self::standalone_with(Hpa::Engine, NOBODY, false)
+        Self::standalone_with(Hpa::Engine, false)
     }
 
-    fn standalone_with(hpa: Hpa, public: SocketAddr, written: bool) -> Self {
+    fn standalone_with(hpa: Hpa, written: bool) -> Self {
         let queues = Queues::default();
         let fakes = Arc::new(Fakes::default());
-        let scalers = Scalers::new(fakes.clone());
+        let numbers = Numbers::new("system", queues.autoscalers.clone());
+        let scalers = Scalers::new(fakes.clone(), numbers.clone());
         let (domain, autoscalers) = ("cluster.local", queues.autoscalers.clone());
-        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, scalers.clone()));
+        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, numbers, scalers.clone()));
         let records = |stores: &Stores, writes: &Writes| match written {
-            true => Records::api_objects(stores, writes),
+            true => {
+                let records = Records::api_objects(stores, writes);
+                Records { serverless: Arc::new(OfScalers(records.serverless)), ..records }
+            }
             false => keeper::records(&scalers, stores, writes),
         };
         let watches: Arc<dyn Watches> = cluster.clone();
-        Self::with(public, fakes, queues, (watches, records), |parts| {
+        Self::with(NOBODY, fakes, queues, (watches, records), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
             let serverless = serverless::Controller::new(parts, validation, cluster.clone(), scalers.clone());
             let publisher = Publisher::new(parts, scalers.clone(), cluster.clone());
+            // What the watches would have told.
+            parts.stores.autoscalers.listed();
+            cluster.slices.listed();
+            cluster.numbers.ledger.listed();
+            let allocator = ports::Controller {
+                numbers: cluster.numbers.clone(),
+                autoscalers: parts.stores.autoscalers.clone(),
+                slices: cluster.slices.clone(),
+                writes: parts.writes.clone(),
+                config: watch::channel(Arc::default()).1,
+                start: 0,
+            };
             let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() };
-            (autoscalers, Some(Standalone { cluster, serverless, ledger, scalers: scalers.clone(), publisher }))
+            (
+                autoscalers,
+                Some(Standalone { cluster, serverless, ledger, scalers: scalers.clone(), publisher, allocator }),
+            )
         })
     }
 
@@ -306,6 +325,7 @@ impl Fixture {
             clock,
             autoscaler_config,
             deployment_config,
+            ports_config: watch::channel(Arc::default()).1,
         };
         let parts = Parts::with(wiring, limiter, recorder, engine, queues, (watches, records), &shutdown);
         let (lifecycle, standalone) = front_end(&parts);
@@ -410,6 +430,7 @@ impl Fixture {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
                 cx.serverless().reconcile(key).await.expect("a look at the path");
+                cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
             }
             cx.publisher().reconcile(key).await.expect("a look at the status");
         })
@@ -568,6 +589,49 @@ impl Fixture {
         let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
         let key = common_controller::key_of(&object);
         self.cx.cluster().slices.apply(&key, "50", Some(object));
+    }
+
+    /// The activators' Service has these, ready or gone.
+    pub(super) fn activators(&self, addresses: &[(&str, bool)]) {
+        let endpoint =
+            |(address, ready): &(&str, bool)| json!({"addresses": [address], "conditions": {"ready": ready}});
+        let endpoints: Vec<_> = addresses.iter().map(endpoint).collect();
+        self.put_slice(json!({
+            "metadata": {"name": "activators", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 8012}], "endpoints": endpoints,
+        }));
+    }
+
+    /// The ledger gives numbers to these ports of the ZeroScaler `pa`'s Service: 20000 and so on. Each of these activators
+    /// is ready and listens on all of them.
+    pub(super) async fn numbered(&mut self, ports: &[(&str, u16)], activators: &[&str]) {
+        let numbers = self.cx.cluster().numbers.clone();
+        let wanted = ports.iter().map(|(name, port)| {
+            let port = PortId { name: (*name).to_owned(), port: *port };
+            Wanted { port, listed: None, shown: None }
+        });
+        numbers.exists(&self.key, Some("pa"));
+        numbers.want(&self.key, "pa", wanted.collect());
+        self.beside(None, async |cx, key| {
+            for _ in 0..2 {
+                cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
+            }
+        })
+        .await;
+        self.served_by(ports.len(), activators);
+    }
+
+    /// The activators are these; all are ready, and listen on the first numbers.
+    pub(super) fn served_by(&self, ports: usize, activators: &[&str]) {
+        let ready: Vec<_> = activators.iter().map(|address| (*address, true)).collect();
+        self.activators(&ready);
+        let held: Vec<_> = (20_000..).take(ports).map(|number| (number, "pa")).collect();
+        activators.iter().for_each(|address| self.hear(address, &held));
+    }
+
+    /// An activator says what it listens on.
+    pub(super) fn hear(&self, address: &str, held: &[(u16, &str)]) {
+        self.cx.cluster().numbers.hear(address.parse().expect("an address"), held);
     }
 
     /// The Deployment `hello` with these replicas.

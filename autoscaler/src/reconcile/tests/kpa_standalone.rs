@@ -7,13 +7,13 @@ use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common_controller::WriteError;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello";
 pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
 pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
 pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+
+const ACTIVATOR: &str = "10.9.0.1";
 
 /// What the passes know of a ZeroScaler with this spec that has taken up its target.
 pub(super) fn autoscaler(spec: Value, status: Value) -> Value {
@@ -74,7 +74,7 @@ pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired
 pub(super) fn serverless(mode: &str, activators: i32, owner: &str) -> Value {
     json!({
         "metadata": {
-            "name": "hello", "namespace": "ns", "uid": "sks", "resourceVersion": "20", "generation": 1,
+            "name": "hello", "namespace": "ns", "uid": owner, "resourceVersion": "20", "generation": 1,
             "ownerReferences": [{
                 "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
                 "name": "hello", "uid": owner, "controller": true, "blockOwnerDeletion": true,
@@ -159,7 +159,7 @@ pub(super) fn settled(f: &Fixture, spec: Value, status: Value, replicas: i32) {
     f.put_autoscaler(autoscaler(spec, status));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("", "pa"));
-    f.put_service(public_service("sks"));
+    f.put_service(public_service("pa"));
     f.put_target(replicas);
 }
 
@@ -175,7 +175,7 @@ pub(super) fn taken_service() -> Value {
 pub(super) fn public_service(owner: &str) -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "ownerReferences": [{
-            "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
             "name": "hello", "uid": owner, "controller": true,
         }]},
         "spec": {"ports": [{"port": 80}]},
@@ -301,14 +301,30 @@ async fn replicas_changed_by_hand_are_put_right_once() {
     pass(&mut f, vec![]).await.expect("nothing to do");
 }
 
-/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: an activator answers, the pod
-/// goes.
+/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: the activator that the slice leads to
+/// answers for somebody else, and no patch either; it answers for this one, the pod goes.
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let mut f = Fixture::standalone_probing(listener.local_addr().expect("bound"));
+    let mut f = Fixture::standalone();
     settled(&f, json!({}), status("True", "", 61, 1, 1), 1);
     f.ready(1);
+    f.numbered(&[("", 80)], &[]).await;
+    f.activators(&[(ACTIVATOR, true)]);
+    f.put_slice(json!({
+        "metadata": {
+            "name": "hello-zeroscale-ipv4-0", "namespace": "ns",
+            "labels": {
+                "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
+                "zeroscale.dev/leads-to": "activators", "zeroscale.dev/side": "Public",
+            },
+            "ownerReferences": [{
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "pa",
+                "controller": true,
+            }],
+        },
+        "addressType": "IPv4", "ports": [{"name": "", "port": 20_000}],
+        "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
+    }));
     f.decides(Some(0), -1);
     let script = vec![put_status().with(|body| {
         assert_condition(body, "Active", "False", "NoTraffic");
@@ -319,12 +335,12 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
     pass(&mut f, vec![]).await.expect("asks for a probe and holds the pod");
     assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::ProbePending)));
 
-    let (mut stream, _) = listener.accept().await.expect("a probe");
-    let mut head = [0; 1024];
-    let length = stream.read(&mut head).await.expect("a request");
-    assert!(String::from_utf8_lossy(&head[..length]).contains("hello.ns.svc.cluster.local"));
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nactivator").await.expect("an answer");
-    f.proven("hello.ns.svc.cluster.local").await;
+    f.hear(ACTIVATOR, &[(20_000, "another")]);
+    pass(&mut f, vec![]).await.expect("its clients would meet another");
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    while queue.try_next().is_some() {}
+    f.hear(ACTIVATOR, &[(20_000, "pa")]);
+    assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "it is looked at again");
     // Proxied for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);

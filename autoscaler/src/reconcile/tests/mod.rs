@@ -8,6 +8,7 @@ mod kpa_knative;
 mod kpa_rows;
 mod kpa_standalone;
 mod metrics;
+mod owned;
 mod refusals;
 mod retire;
 mod scalers;

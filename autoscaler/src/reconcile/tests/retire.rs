@@ -18,7 +18,7 @@ fn settled() -> Fixture {
     f.put_autoscaler(deleted());
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("", "pa"));
-    f.put_service(public_service("sks"));
+    f.put_service(public_service("pa"));
     f.put_target(0);
     f
 }

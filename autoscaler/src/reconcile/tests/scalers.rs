@@ -6,6 +6,10 @@ use std::time::Duration;
 
 const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
 const SERVICES: &str = "/api/v1/namespaces/ns/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
+const MAPS: &str = "POST /api/v1/namespaces/system/configmaps";
+const A: &str = "10.0.0.1";
+const B: &str = "10.0.0.2";
 const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
 fn scaler(spec: Value) -> Value {
@@ -56,6 +60,11 @@ fn adopted() -> Value {
     value
 }
 
+fn addresses(slice: &Value) -> Vec<&str> {
+    let endpoints = slice["endpoints"].as_array().expect("endpoints");
+    endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()).collect()
+}
+
 fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
     asked.iter().map(|(_, line, _)| line.as_str()).collect()
 }
@@ -83,11 +92,56 @@ async fn a_birth_writes_no_object_of_knatives() {
     assert!(taken.2["spec"]["selector"].is_null());
     let (_, line, status) = asked.last().expect("a status");
     assert_eq!(*line, format!("PUT {ZS}/status"));
-    assert_eq!(condition(status, "Ready").0, "True", "{status}");
     assert_eq!(status["status"]["service"], "hello");
-    assert_eq!(status["status"]["ports"][0]["name"], "web");
+    assert_eq!(
+        (&status["status"]["ports"][0]["name"], &status["status"]["ports"][0]["number"]),
+        (&json!("web"), &json!(20_000))
+    );
+    assert_eq!(condition(status, "PortsAllocated").0, "True", "{status}");
+    assert_eq!(condition(status, "Ready").0, "Unknown", "nobody is there to serve it: {status}");
     assert_eq!(status["status"]["backend"]["maxHeld"], 10_000);
     assert_eq!(status["status"]["adopted"]["service"]["selector"]["app"], "hello");
+    let map = asked.iter().find(|(_, line, _)| line == MAPS).expect("a map of the ledger");
+    assert_eq!(map.2["metadata"]["name"], "ports.20000");
+    assert_eq!(map.2["data"], json!({"20000": "held ns/hello zs 80 web"}));
+}
+
+/// Goal: an activator stands in the Service's slices once it has answered for the number, and by that number; one more that
+/// comes waits a moment; one that goes is taken out at once.
+#[tokio::test(start_paused = true)]
+async fn slices_lead_to_activators_that_have_answered() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(0);
+    f.activators(&[(A, true)]);
+    let asked = f.settle().await;
+    assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "nobody has answered: {:?}", lines(&asked));
+    f.hear(A, &[(20_000, "another")]);
+    let asked = f.settle().await;
+    assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "for somebody else: {:?}", lines(&asked));
+    f.hear(A, &[(20_000, "zs")]);
+    let asked = f.settle().await;
+    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
+    assert_eq!(slice["ports"], json!([{"name": "web", "port": 20_000, "protocol": "TCP"}]));
+    assert_eq!(addresses(slice), [A]);
+    f.put_slice(slice.clone());
+    let (_, _, status) = asked.last().expect("a status");
+    assert_eq!(condition(status, "Ready").0, "True", "{status}");
+
+    f.activators(&[(A, true), (B, true)]);
+    f.hear(B, &[(20_000, "zs")]);
+    let asked = f.settle().await;
+    assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "{:?}", lines(&asked));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
+    let asked = f.settle().await;
+    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == put).expect("both");
+    assert_eq!(addresses(slice), [A, B]);
+    f.activators(&[(A, false), (B, true)]);
+    let asked = f.settle().await;
+    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == put).expect("one");
+    assert_eq!(addresses(slice), [B], "at once");
 }
 
 /// Goal: who is asleep wakes by a patch that nothing else comes before, by what the status says alone: another process
@@ -377,7 +431,7 @@ async fn two_that_name_one_target_do_not_share_it() {
     f.put_scaler(named("oldest", "2021-01-01T00:00:00Z"));
     let asked = f.settle().await;
     assert!(
-        !lines(&asked).iter().any(|line| line.ends_with("/status")) || ready(&asked).0 == "True",
+        !lines(&asked).iter().any(|line| line.ends_with("/status")) || ready(&asked).0 != "False",
         "{:?}",
         ready(&asked)
     );
@@ -393,13 +447,20 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     f.put_service(service());
     f.put_target(2);
     f.ready(2);
+    f.activators(&[(A, true)]);
+    let told = |asked: &_| events(asked).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+    let born = f.settle().await;
+    assert_eq!(told(&born), ["Adopted"]);
+    let mut written = born.last().expect("a status").2.clone();
+    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    f.put_scaler(written);
+    f.hear(A, &[(20_000, "zs")]);
     let asked = f.settle().await;
     let (is, _, message) = ready(&asked);
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
-    let told: Vec<_> = events(&asked).into_iter().map(|(reason, _)| reason).collect();
-    assert_eq!(told, ["NetworkPolicy", "Adopted"]);
+    assert_eq!(told(&asked), ["NetworkPolicy"]);
 }
 
 /// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.

@@ -10,25 +10,30 @@ const SERVICES: &str = "/api/v1/namespaces/ns/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const SLICE: &str = "hello-zeroscale-ipv4-0";
 
-fn fixture(spec: Value, mode: &str) -> Fixture {
-    let f = Fixture::standalone();
+/// Ports of a Service of ours.
+const OURS: [(&str, u16); 2] = [("http", 80), ("http-backend", 8080)];
+
+/// With an activator that listens for a Service of ours.
+async fn fixture(spec: Value, mode: &str) -> Fixture {
+    fixture_of(spec, mode, &OURS).await
+}
+
+/// The same with another Service's ports.
+async fn fixture_of(spec: Value, mode: &str, ports: &[(&str, u16)]) -> Fixture {
+    let mut f = Fixture::standalone();
     f.put_autoscaler(autoscaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
     let mut sks = serverless(mode, 2, "pa");
     sks["status"] = Value::Null;
     f.put_serverless(sks);
     f.put_target(0);
-    f.put_slice(json!({
-        "metadata": {"name": "a", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
-        "endpoints": [{"addresses": ["10.9.0.1"], "conditions": {"ready": true}}],
-    }));
+    f.numbered(ports, &["10.9.0.1"]).await;
     f
 }
 
 fn pods(f: &Fixture, ready: bool) {
     f.put_slice(json!({
         "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}, {"name": "http-backend", "port": 8080}],
         "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
     }));
 }
@@ -47,7 +52,7 @@ fn endpoints(body: &Value) -> (Value, Value) {
 
 #[tokio::test]
 async fn born_asleep_it_leads_to_the_activators() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     let script = vec![
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello-private");
@@ -59,13 +64,18 @@ async fn born_asleep_it_leads_to_the_activators() {
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello");
             assert!(body["spec"]["selector"].is_null());
-            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "sks");
+            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "pa");
         }),
         expect(&format!("POST {SLICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], SLICE);
-            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(8012)));
+            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(20_000)));
+            assert_eq!(
+                (&body["ports"][1]["name"], &body["ports"][1]["port"]),
+                (&json!("http-backend"), &json!(20_001))
+            );
             let labels = &body["metadata"]["labels"];
             assert_eq!(labels["zeroscale.dev/side"], "Public");
+            assert_eq!(labels["zeroscale.dev/leads-to"], "activators");
             assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "zeroscale.dev");
         }),
         put_status().with(|body| {
@@ -83,7 +93,7 @@ async fn born_asleep_it_leads_to_the_activators() {
 /// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
 #[tokio::test]
 async fn a_switch_of_the_path_is_one_update() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     pods(&f, true);
     let everything = || {
         vec![
@@ -116,7 +126,7 @@ async fn a_switch_of_the_path_is_one_update() {
 
 #[tokio::test]
 async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture_of(json!({}), "Proxy", &[("", 80)]).await;
     f.put_service(json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
         "spec": {"selector": {"app": "hello"}, "clusterIP": "10.96.0.7", "ports": [{"port": 80, "targetPort": 8080}]},
@@ -141,7 +151,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
         }),
         expect(&format!("POST {SLICES}")).with(|body| {
             assert_eq!(body["ports"][0]["name"], "", "the ports keep the names that the Service gave them");
-            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(8012)));
+            assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(20_000)));
         }),
         expect("DELETE /api/v1/namespaces/ns/endpoints/hello").answered(200, gone()),
         expect(&format!("DELETE {SLICES}/hello-x7k2p")).answered(200, gone()),
@@ -152,7 +162,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
 
 #[tokio::test]
 async fn a_foreign_service_is_never_touched() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     f.put_service(taken_service());
     let script = vec![
         expect(&format!("POST {SERVICES}")),
@@ -168,7 +178,7 @@ async fn a_foreign_service_is_never_touched() {
 /// Goal: after a ServerlessService was deleted and made anew, the former one's Service is waited out.
 #[tokio::test]
 async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     f.put_service(public_service("former"));
     let pending = put_status().with(|body| {
         assert_condition(body, "EndpointsPopulated", "Unknown", "CreatingPublicService");
@@ -178,7 +188,7 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
 
 #[tokio::test]
 async fn pods_that_crash_loop_fail_their_held_requests() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff: back-off 10s".into());
     let script = vec![
         expect(&format!("POST {SERVICES}")),
@@ -191,10 +201,10 @@ async fn pods_that_crash_loop_fail_their_held_requests() {
 }
 
 /// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that
-/// takes the last one is under way, or is done.
+/// takes the last one is under way, or is done: then it goes to nobody.
 #[tokio::test]
 async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     f.put_target_at(1, 61);
     pods(&f, true);
     let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
@@ -202,25 +212,27 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let slice = common::RevisionKey::new("ns", SLICE);
     let written = f.cx.cluster().slices.get(&slice).expect("offered");
     f.cx.cluster().slices.apply(&slice, "100", Some((*written).clone()));
-    f.cx.cluster().slices.apply(&common::RevisionKey::new("system", "a"), "101", None);
+    f.cx.cluster().slices.apply(&common::RevisionKey::new("system", "activators"), "101", None);
 
     f.cx.leaving.begin(&f.key, std::time::Duration::from_secs(60));
-    pass(&mut f, vec![]).await.expect("a write is under way");
+    let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, json!({"kind": "Status"}));
+    pass(&mut f, vec![to_nobody, put_status()]).await.expect("a write is under way");
+    f.cx.cluster().slices.apply(&slice, "102", None);
     f.put_target_at(0, 62);
     f.cx.leaving.end(&f.key, true);
     pass(&mut f, vec![]).await.expect("it was carried out");
     f.put_target_at(1, 63);
-    let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
-        .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
-    pass(&mut f, vec![moved, put_status()]).await.expect("there is a pod that stays");
+    let led =
+        expect(&format!("POST {SLICES}")).with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
+    pass(&mut f, vec![led]).await.expect("there is a pod that stays");
 }
 
 /// Goal: another name for the public Service: the new one is made, the former one and its slices go.
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
-    let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy");
+    let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy").await;
     f.put_serverless(serverless("Proxy", 2, "pa"));
-    f.put_service(public_service("sks"));
+    f.put_service(public_service("pa"));
     f.put_slice(json!({
         "metadata": {"name": SLICE, "namespace": "ns", "labels": {
             "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
@@ -241,7 +253,7 @@ async fn a_renamed_public_service_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn only_the_leader_writes() {
-    let mut f = fixture(json!({}), "Proxy");
+    let mut f = fixture(json!({}), "Proxy").await;
     *f.fakes.led_by_another.lock() = true;
     pass(&mut f, vec![]).await.expect("nothing to do");
 }

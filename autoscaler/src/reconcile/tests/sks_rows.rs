@@ -16,12 +16,13 @@ const SLICE: &str = "hello-zeroscale-ipv4-0";
 const POD: &str = "10.0.0.1";
 const ACTIVATOR: &str = "10.9.0.1";
 
-fn slice(name: &str, namespace: &str, of: &str, port: i32, addresses: &[&str]) -> Value {
+/// Pods behind the private Service, whose ports are these.
+fn slice_of_pods(ports: [&str; 2], addresses: &[&str]) -> Value {
     let endpoints: Vec<_> =
         addresses.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
     json!({
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": of}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": port}], "endpoints": endpoints,
+        "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
+        "addressType": "IPv4", "ports": ports.map(|name| json!({"name": name, "port": 8080})), "endpoints": endpoints,
     })
 }
 
@@ -35,28 +36,30 @@ fn fresh(mode: &str, protocol: &str, version: &str) -> Value {
 }
 
 /// A revision with such a ServerlessService, before there is a slice of anything.
-fn alone(mode: &str, protocol: &str) -> Fixture {
-    let f = Fixture::standalone();
+async fn alone(mode: &str, protocol: &str) -> Fixture {
+    let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
     f.put_autoscaler(autoscaler(ports, status("True", "", 3600, 1, 1)));
     f.put_serverless(fresh(mode, protocol, "20"));
     f.put_target(1);
+    let name = if protocol == "h2c" { "http2" } else { "http" };
+    f.numbered(&[(name, 80), (&format!("{name}-backend"), 8080)], &[]).await;
     f
 }
 
 /// The same with the pods and activators that are ready.
-fn born(mode: &str, pods: &[&str], activators: &[&str]) -> Fixture {
-    let f = alone(mode, "http1");
+async fn born(mode: &str, pods: &[&str], activators: &[&str]) -> Fixture {
+    let f = alone(mode, "http1").await;
     are(&f, pods, activators);
     f
 }
 
 fn pods_are(f: &Fixture, pods: &[&str]) {
-    f.put_slice(slice("p", "ns", "hello-private", 8080, pods));
+    f.put_slice(slice_of_pods(["http", "http-backend"], pods));
 }
 
 fn activators_are(f: &Fixture, activators: &[&str]) {
-    f.put_slice(slice("a", "system", "activator-service", 8012, activators));
+    f.served_by(2, activators);
 }
 
 fn are(f: &Fixture, pods: &[&str], activators: &[&str]) {
@@ -104,7 +107,7 @@ fn slice_is_seen(f: &Fixture, version: &str) {
 
 /// Everything consistent: the pod has the traffic.
 async fn settled() -> Fixture {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]);
+    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
     pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("birth");
     slice_is_seen(&f, "101");
     f
@@ -137,7 +140,7 @@ async fn the_first_pass_leads_to_who_is_ready() {
         ("Proxy", &[POD], &[ACTIVATOR], &[ACTIVATOR], ("True", ""), "True"),
         ("Serve", &[POD], &[], &[POD], ("True", ""), "False"),
     ] {
-        let mut f = born(mode, pods, activators);
+        let mut f = born(mode, pods, activators).await;
         let outcome = pass(&mut f, birth(leads_to, tells(populated, in_path))).await;
         assert!(outcome.is_ok(), "{mode} {pods:?} {activators:?}: {outcome:?}");
     }
@@ -146,7 +149,7 @@ async fn the_first_pass_leads_to_who_is_ready() {
 #[tokio::test]
 async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
     let told = || tells(("Unknown", "NoHealthyBackends"), "True");
-    let mut f = born("Proxy", &[], &[ACTIVATOR]);
+    let mut f = born("Proxy", &[], &[ACTIVATOR]).await;
     let mut script = birth(&[ACTIVATOR], told().refused(409, "newer"));
     script.push(expect(&format!("GET {SKSS}/hello")).answered(200, fresh("Proxy", "http1", "21")));
     script.push(told().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "21")));
@@ -169,7 +172,7 @@ async fn a_selector_that_somebody_changed_is_put_back() {
 
 #[tokio::test]
 async fn without_a_deployment_nothing_is_made() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]);
+    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
     let mut sks = serverless("Serve", 2, "pa");
     sks["spec"]["objectRef"]["name"] = json!("blah");
     f.put_serverless(sks);
@@ -187,7 +190,7 @@ fn named(private: &'static str, public: &'static str) -> impl Fn(&Value) + 'stat
 
 #[tokio::test]
 async fn everything_is_made_or_the_status_says_what_was_not() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]);
+    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
     let ready = tells(("True", ""), "False").with(named("hello-private", "hello"));
     pass(&mut f, birth(&[POD], ready.with(|body| assert_condition(body, "Ready", "True", ""))))
         .await
@@ -197,7 +200,7 @@ async fn everything_is_made_or_the_status_says_what_was_not() {
         (1, "CreatingPublicService", "hello-private", ""),
         (2, "CreatingPublicEndpoints", "hello-private", "hello"),
     ] {
-        let mut f = born("Serve", &[POD], &[ACTIVATOR]);
+        let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
         let mut script: Vec<_> = birth(&[POD], put_status()).into_iter().take(made + 1).collect();
         let last = script.pop().expect("a request");
         script.push(last.refused(500, "inducing failure"));
@@ -232,16 +235,16 @@ async fn an_update_that_fails_ends_the_pass() {
 /// nobody, and a list of nobody is no slice.
 #[tokio::test]
 async fn what_is_missing_counts_as_empty() {
-    let mut f = alone("Proxy", "http1");
+    let mut f = alone("Proxy", "http1").await;
     pods_are(&f, &[POD]);
     pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("no slice of activators");
 
-    let mut f = alone("Serve", "http1");
+    let mut f = alone("Serve", "http1").await;
     activators_are(&f, &[ACTIVATOR]);
     let told = tells(("Unknown", "NoHealthyBackends"), "True");
     pass(&mut f, birth(&[ACTIVATOR], told)).await.expect("no slice of pods");
 
-    let mut f = born("Proxy", &[], &[]);
+    let mut f = born("Proxy", &[], &[]).await;
     let told = tells(("Unknown", "NoHealthyBackends"), "False").with(named("hello-private", "hello"));
     let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
     pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("nobody is ready");
@@ -259,12 +262,12 @@ async fn a_private_service_of_somebody_else_is_left_alone() {
 
 #[tokio::test]
 async fn a_status_that_cannot_be_written_fails_the_pass() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]);
+    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
     let refused = put_status().refused(500, "inducing failure");
     pass(&mut f, birth(&[POD], refused)).await.expect_err("refused");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_slice_follows_pods_and_activators() {
     let leads_to = |expected: &'static [&'static str]| {
         expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| assert_eq!(addresses(body), expected))
@@ -273,34 +276,33 @@ async fn the_slice_follows_pods_and_activators() {
     are(&f, &["10.0.0.2"], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
-    let mut f = born("Serve", &[], &[ACTIVATOR]);
+    let mut f = born("Serve", &[], &[ACTIVATOR]).await;
     pass(&mut f, birth(&[ACTIVATOR], tells(("Unknown", "NoHealthyBackends"), "True"))).await.expect("no pod");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&[POD]), tells(("True", ""), "False")]).await.expect("to the first pod");
 
-    let mut f = born("Proxy", &[POD], &[ACTIVATOR]);
+    let mut f = born("Proxy", &[POD], &[ACTIVATOR]).await;
     pass(&mut f, birth(&[ACTIVATOR], tells(("True", ""), "True"))).await.expect("through the activators");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
+    pass(&mut f, vec![]).await.expect("one more waits for others");
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
     pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("to one activator more");
 }
 
 #[tokio::test]
-async fn pods_that_speak_http2_give_way_to_the_activators_other_port() {
-    let http2 = |mut slice: Value| {
-        slice["ports"] = json!([{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}]);
-        slice
-    };
-    let mut f = alone("Serve", "h2c");
-    f.put_slice(http2(slice("p", "ns", "hello-private", 0, &[POD])));
-    f.put_slice(http2(slice("a", "system", "activator-service", 0, &[ACTIVATOR])));
+async fn pods_that_speak_http2_give_way_to_the_activators() {
+    let pods = |addresses: &[&str]| slice_of_pods(["http2", "http2-backend"], addresses);
+    let mut f = alone("Serve", "h2c").await;
+    f.put_slice(pods(&[POD]));
+    activators_are(&f, &[ACTIVATOR]);
     pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("to the pod");
     slice_is_seen(&f, "101");
-    f.put_slice(http2(slice("p", "ns", "hello-private", 0, &[])));
+    f.put_slice(pods(&[]));
     let moved = expect(&format!("PUT {SLICES}/{SLICE}")).with(|body| {
         assert_eq!(addresses(body), [ACTIVATOR]);
-        assert_eq!((&body["ports"][0]["port"], &body["ports"][0]["name"]), (&json!(8013), &json!("http2")));
+        assert_eq!((&body["ports"][0]["port"], &body["ports"][0]["name"]), (&json!(20_000), &json!("http2")));
     });
     pass(&mut f, vec![moved, tells(("Unknown", "NoHealthyBackends"), "True")]).await.expect("to the activator");
 }

@@ -17,6 +17,7 @@
 //! Who leads an object knows its status better than the API server: what was written last may be older. Who does not
 //! lead it takes over what the leader has written, and goes on from there when it becomes the leader.
 
+mod allocation;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod keeper;
@@ -26,6 +27,7 @@ pub(crate) mod status;
 pub(crate) mod translation;
 mod watch;
 
+use super::ports::Numbers;
 use crate::reconcile::records::Scaled;
 use common::RevisionKey as Key;
 use common::backend::Backend;
@@ -42,6 +44,7 @@ pub(crate) struct Scalers {
     /// As the API server has them.
     objects: Store<ZeroScaler>,
     leadership: Arc<dyn Leadership>,
+    numbers: Arc<Numbers>,
     /// Held while a PodAutoscaler is read, changed and put back.
     turn: Mutex<()>,
     /// Whose status may have to be written.
@@ -52,21 +55,25 @@ pub(crate) struct Scalers {
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force, since the newest is refused.
     kept: DashMap<Key, Arc<ZeroScaler>>,
+    /// Whether clients of each have been led to somebody since this process knows it.
+    led: DashMap<Key, bool>,
     /// Workloads that ask for one by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
 
 impl Scalers {
     /// None is known yet.
-    pub(crate) fn new(leadership: Arc<dyn Leadership>) -> Arc<Self> {
+    pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<Numbers>) -> Arc<Self> {
         Arc::new(Self {
             objects: Store::packing(|_, _, _| {}),
             leadership,
             turn: Mutex::new(()),
-            publications: WorkQueue::new(),
+            publications: numbers.statuses(),
+            numbers,
             backends: DashMap::new(),
             scaled: DashMap::new(),
             kept: DashMap::new(),
+            led: DashMap::new(),
             enabled: Arc::default(),
         })
     }
@@ -109,6 +116,7 @@ impl Scalers {
         if enabled::is_made(&object) {
             self.enabled.queue().add(key.clone(), Priority::Normal);
         }
+        self.numbers.exists(&key, object.metadata.uid.as_deref());
         let meaning = PodAutoscaler { status, ..translation::autoscaler(&object) };
         self.objects.apply(&key, &version, Some(object));
         autoscalers.apply(&key, &version, Some(meaning));
@@ -135,9 +143,11 @@ impl Scalers {
     pub(crate) fn gone(&self, autoscalers: &Store<PodAutoscaler>, key: &Key) {
         let _turn = self.turn.lock();
         self.objects.apply(key, "", None);
+        self.numbers.exists(key, None);
         self.backends.remove(key);
         self.scaled.remove(key);
         self.kept.remove(key);
+        self.led.remove(key);
         autoscalers.apply(key, "", None);
         self.enabled.queue().add(key.clone(), Priority::Normal);
     }
@@ -178,6 +188,18 @@ impl Scalers {
         let from = self.scaled.get(key).map_or(scaled.from, |earlier| earlier.from);
         self.scaled.insert(key.clone(), Scaled { from, ..scaled });
         self.publications.add(key.clone(), Priority::Normal);
+    }
+
+    /// Notes whether clients of one are led to somebody who is ready.
+    pub(crate) fn led(&self, key: &Key, is_led: bool) {
+        if self.led.insert(key.clone(), is_led) != Some(is_led) {
+            self.publications.add(key.clone(), Priority::Normal);
+        }
+    }
+
+    /// Whether they are, as far as it is known.
+    fn is_led(&self, key: &Key) -> bool {
+        self.led.get(key).is_some_and(|led| *led)
     }
 
     /// How activators reach the pods of one; none: that is not known yet.

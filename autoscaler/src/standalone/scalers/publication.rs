@@ -9,8 +9,11 @@
 
 use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::ports::{Given, Numbers};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::serverless::adopt::{self, ADOPTED_BY};
+use super::super::service_ports::{TcpPort, tcp_ports};
+use super::allocation::Allocation;
 use super::keeper::COMPONENT;
 use super::{Scalers, events, status, translation};
 use crate::reconcile::error::Error;
@@ -22,7 +25,8 @@ use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
-use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, READY, find};
+use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY};
+use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{WriteError, status as statuses};
@@ -38,6 +42,8 @@ use tokio::time::Instant;
 const WAKING_MAX: Duration = Duration::from_secs(10);
 /// Longest time that falling asleep does: grace period, end of the last pod, and a margin.
 const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
+/// Longest time that a birth waits for its port numbers, so that it is one write.
+const NUMBERED_WITHIN: Duration = Duration::from_millis(500);
 /// What is said within this time of each other is one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -49,6 +55,7 @@ pub(crate) struct Publisher {
     scalers: Arc<Scalers>,
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
+    numbers: Arc<Numbers>,
     pods: Arc<dyn Pods>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -61,6 +68,7 @@ impl Publisher {
         Self {
             scalers,
             stores: parts.stores.clone(),
+            numbers: cluster.numbers.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
@@ -127,6 +135,7 @@ impl Publisher {
         let former = self.scalers.kept(key);
         let served = former.as_deref().unwrap_or(object);
         let service = self.cluster.services.get(&Key::new(key.namespace(), served.spec.service_name()));
+        let given = self.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
@@ -137,7 +146,9 @@ impl Publisher {
             pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
             bounds: object.spec.scale.bounds(&self.config.borrow()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: service.as_deref().map(|service| ports(service, served)).unwrap_or_default(),
+            ports: service.as_deref().map(|service| ports(service, served, given.as_ref())).unwrap_or_default(),
+            is_led: self.scalers.is_led(key),
+            allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
             unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
@@ -169,24 +180,22 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     })
 }
 
-/// The ports of its Service. No number is allocated to any.
-fn ports(service: &Service, object: &ZeroScaler) -> Vec<PortStatus> {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP"));
-    tcp.filter_map(|port| {
-        let number = u16::try_from(port.port).ok()?;
-        let name = port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| number.to_string());
+/// The ports of its Service, with what each has been given.
+fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>) -> Vec<PortStatus> {
+    let status = |port: TcpPort| {
+        let (name, number) = (port.label(), port.id.port);
         let said = object.spec.port(&name, number);
         let wake_after = said.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
-        Some(PortStatus {
+        PortStatus {
             name,
             port: number,
+            number: given.and_then(|given| given.ports.get(&number)?.number),
             protocol: said.protocol,
             wake_after_ms: wake_after,
             ..PortStatus::default()
-        })
-    })
-    .collect()
+        }
+    };
+    tcp_ports(object, service).into_iter().map(status).collect()
 }
 
 /// How long what is `wanted` may wait, where `written` was written last.
@@ -196,11 +205,17 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     if missing.is_some_and(|ready| ready.status == "False") {
         return MERGED_WITHIN;
     }
-    let Some(written) = written else { return Duration::ZERO };
+    let Some(written) = written else {
+        // Nobody waits for less than the whole of it.
+        let is_numbered = !is(&wanted.conditions, PORTS_ALLOCATED, ConditionStatus::Unknown);
+        return if is_numbered || wanted.service.is_none() { Duration::ZERO } else { NUMBERED_WITHIN };
+    };
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
-    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED].iter().all(|t| status(written, t) == status(wanted, t));
+    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED]
+        .iter()
+        .all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
         == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted);
     if !told || !same || written.backend != wanted.backend {
@@ -219,7 +234,7 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
 mod tests {
     use super::*;
     use common::time::Timestamp;
-    use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
+    use common_api::zeroscaler::conditions::{Said, set};
 
     fn said(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus {

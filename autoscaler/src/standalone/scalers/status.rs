@@ -6,11 +6,13 @@
 //! | Active | awake | asleep | on the way |
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
+//! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
 //! long it has been awake or asleep, what was wanted, whether it was awake before.
 
+use super::allocation::Allocation;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
 use crate::standalone::reasons::NOT_ADOPTED;
 use common::backend::Backend;
@@ -33,6 +35,7 @@ const SERVED: &str = "Served";
 const PENDING: &str = "Pending";
 const ADOPTED: &str = "Adopted";
 const OWNED: &str = "Owned";
+const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 
 /// All that a status follows from.
@@ -50,6 +53,10 @@ pub(crate) struct Inputs<'a> {
     pub(crate) hosts: Vec<String>,
     /// Its Service's ports.
     pub(crate) ports: Vec<PortStatus>,
+    /// Whether these have numbers; none: nobody has planned for it yet.
+    pub(crate) allocation: Option<Allocation>,
+    /// Whether its Service leads to somebody who is ready.
+    pub(crate) is_led: bool,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
     /// Why the activators cannot reach its pods, if that is known.
@@ -62,16 +69,22 @@ pub(crate) struct Inputs<'a> {
 
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, said, pods, bounds, hosts, ports, backend, unreachable, adopted, now } = inputs;
+    let Inputs { object, said, pods, bounds, hosts, ports, allocation, is_led, backend, unreachable, adopted, now } =
+        inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
+    let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
     let mut set = |type_: &str, said: Option<Said<'_>>| match said {
         Some(said) => written::set(&mut conditions, type_, said, generation, now),
         None => written::clear(&mut conditions, type_),
     };
-    set(written::READY, Some(ready(said, unreachable)));
+    // Once it was, whoever comes to find nobody ready finds it so for a moment: activators that are rolled are not each
+    // workload's to tell.
+    let is_led = is_led || written::is(&before_conditions, written::READY, ConditionStatus::True);
+    set(written::READY, Some(ready(said, allocation.as_ref(), is_led, unreachable)));
+    set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
     set(written::ACTIVE, Some(active(said)));
     set(written::ADOPTED, Some(taken(said)));
     let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
@@ -118,7 +131,12 @@ fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
     (!sleeps).then_some(ready)
 }
 
-fn ready<'a>(said: &'a PodAutoscalerStatus, unreachable: Option<&'a str>) -> Said<'a> {
+fn ready<'a>(
+    said: &'a PodAutoscalerStatus,
+    allocation: Option<&'a Allocation>,
+    is_led: bool,
+    unreachable: Option<&'a str>,
+) -> Said<'a> {
     let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
     let wrong = refused(said)
         .or_else(|| said.condition(HOSTS_OWNED).filter(|c| c.is_false()))
@@ -129,7 +147,21 @@ fn ready<'a>(said: &'a PodAutoscalerStatus, unreachable: Option<&'a str>) -> Sai
         None if said.service_name.is_empty() => {
             says(ConditionStatus::Unknown, PENDING, "its Service is not served yet")
         }
+        None if lacks_a_number(allocation) => allocated(allocation),
+        None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
         None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
+    }
+}
+
+fn lacks_a_number(allocation: Option<&Allocation>) -> bool {
+    matches!(allocation, Some(Allocation::Wrong { is_lacking: true, .. }))
+}
+
+fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
+    match allocation {
+        Some(Allocation::Whole) => says(ConditionStatus::True, ALLOCATED, ""),
+        Some(Allocation::Wrong { reason, message, .. }) => says(ConditionStatus::False, reason, message),
+        Some(Allocation::Pending) | None => says(ConditionStatus::Unknown, PENDING, ""),
     }
 }
 

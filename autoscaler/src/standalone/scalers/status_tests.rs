@@ -53,6 +53,8 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         bounds: Bounds { min: 0, max: None },
         hosts: Vec::new(),
         ports: Vec::new(),
+        allocation: Some(Allocation::Whole),
+        is_led: true,
         backend: None,
         unreachable: None,
         adopted: None,

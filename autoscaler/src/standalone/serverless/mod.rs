@@ -6,7 +6,7 @@
 //! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
 //!    selects the pods ([`services`]).
 //! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
-//! 4. Its EndpointSlices ([`slices`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
+//! 4. Its EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
 //!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
 //!    pods where no activator is ready, but not while the last pod is being taken: its proof that activators are in the
 //!    path came before.
@@ -28,7 +28,8 @@
 
 pub(crate) mod adopt;
 pub(crate) mod backend;
-mod endpoints;
+mod by_port;
+pub(crate) mod numbered;
 mod pod_slices;
 pub(crate) mod services;
 pub(crate) mod slices;
@@ -55,12 +56,13 @@ use common_api::serverlessservice_status::Pending;
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
 use common_controller::objects::controller;
 use common_controller::{Passed, Passes, WriteError};
+use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use services::Common;
-use slices::PublicPort;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Reconciles ServerlessServices.
 pub(crate) struct Controller {
@@ -73,6 +75,8 @@ pub(crate) struct Controller {
     scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
     refusals: Arc<Refusals>,
+    /// Since when workloads that are served wait for one more activator.
+    waiting: DashMap<Key, Instant>,
 }
 
 impl Controller {
@@ -92,6 +96,7 @@ impl Controller {
             scalers,
             leaving: parts.leaving.clone(),
             refusals: parts.refusals.clone(),
+            waiting: DashMap::new(),
         }
     }
 
@@ -142,9 +147,15 @@ struct Pass<'a> {
 /// The public Service of a pass.
 struct Public {
     service: Service,
-    ports: Vec<PublicPort>,
     /// It is borrowed, or was until now.
     adopted: bool,
+}
+
+impl Public {
+    /// Whether it has its selector back.
+    fn is_returned(&self) -> bool {
+        self.adopted && adopt::needs_adoption(&self.service)
+    }
 }
 
 impl Pass<'_> {
@@ -168,14 +179,16 @@ impl Pass<'_> {
         }
         let standing = self.standing(existing.as_deref());
         let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted);
-        let adopted_ports = match existing.as_deref().filter(|_| borrowed) {
-            Some(service) => match services::adopted_ports(service, &port, &target) {
-                Ok(ports) => Some(ports),
-                Err(_) => return Ok(()), // As above.
-            },
-            None => None,
-        };
-        let extra = adopted_ports.as_ref().map_or(&[][..], |(_, extra)| extra);
+        if existing
+            .as_deref()
+            .filter(|_| borrowed)
+            .is_some_and(|have| services::check_adoptable(have, &port, &target).is_err())
+        {
+            return Ok(()); // As above.
+        }
+        let want = services::public(&common, &name, &port);
+        let service = existing.as_deref().filter(|_| borrowed).unwrap_or(&want);
+        let served = services::served_ports(&self.accepted.original, service, &port, &target, protocol);
         let backend = backend::backend(
             backend::Inputs {
                 revision: self.key.name(),
@@ -191,16 +204,23 @@ impl Pass<'_> {
         );
         self.controller.scalers.reached(self.key, backend);
         let private_name = names::private_service(self.key.name());
-        let private = services::private(&common, &private_name, selector.as_ref(), &port, &target, extra);
+        let private = services::private(
+            &common,
+            &private_name,
+            selector.as_ref(),
+            (&served.traffic, &port),
+            &target,
+            &served.extra,
+        );
         let private = self.private(&private).await?;
         let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
-        let public = services::public(&common, &name, &port);
-        let Some(public) = self.public(standing, existing, public, adopted_ports.map(|(ports, _)| ports)).await? else {
+        let Some(public) = self.public(standing, existing, want).await? else {
             return Ok(());
         };
         self.give_up_former(&name).await?;
         self.status.service_name = name;
-        self.endpoints(&public, &common, &target, led).await
+        let (public, common, target, ports) = (&public, &common, &*target, &served.ports[..]);
+        self.endpoints_by_port(&by_port::ByPort { public, ports, common, target, led }).await
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
@@ -283,18 +303,16 @@ impl Pass<'_> {
         standing: Standing,
         existing: Option<Arc<Service>>,
         want: Service,
-        adopted_ports: Option<Vec<PublicPort>>,
     ) -> Result<Option<Public>, Error> {
         let (controller, key) = (self.controller, self.key);
         let store = &controller.cluster.services;
-        let own = |service: Service| Public { ports: services::own_ports(&service), service, adopted: false };
+        let own = |service: Service| Public { service, adopted: false };
         let Some(have) = existing else {
             self.status.mark_pending(Pending::CreatingPublicService, self.now);
             let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };
-        let ports = adopted_ports.unwrap_or_default();
-        let borrowed = |service: Service| Some(Public { service, ports, adopted: true });
+        let borrowed = |service: Service| Some(Public { service, adopted: true });
         match standing {
             Standing::Foreign(_) => {
                 // The PodAutoscaler's status says why.

@@ -6,12 +6,15 @@
 //! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
 //! port of the private Service each, so that their numbers are known, and lead to the pods always.
 
+use super::super::service_ports::{is_tcp, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
-use super::slices::{LeadsTo, PublicPort};
+use super::numbered::ServedPort;
 use crate::reconcile::stores::facts::Labels;
 use crate::reconcile::stores::facts::Target;
 use common::backend::Protocol;
 use common::names;
+use common::ports::PortId;
+use common_api::ZeroScaler;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -82,16 +85,16 @@ pub(crate) struct ExtraPort {
     pub(crate) protocol: String,
 }
 
-/// The private Service; without a selector, where somebody else says which pods it leads to.
+/// The private Service, whose port for requests has the name `traffic`; without a selector, where somebody else says which pods it leads to.
 pub(crate) fn private(
     common: &Common,
     name: &str,
     selector: Option<&Labels>,
-    port: &BackendPort,
+    (traffic, port): (&str, &BackendPort),
     target: &Target,
     extra: &[ExtraPort],
 ) -> Service {
-    let mut ports = vec![common.port(common.protocol.port_name(), PRIVATE_PORT, port.target.clone())];
+    let mut ports = vec![common.port(traffic, PRIVATE_PORT, port.target.clone())];
     if has_queue_proxy(target) {
         let metrics = common.port(AUTOMETRIC_PORT, 9090, IntOrString::String(AUTOMETRIC_PORT.to_owned()));
         ports.push(ServicePort { app_protocol: None, ..metrics });
@@ -122,12 +125,6 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
     }
 }
 
-/// Where each port of our own public Service leads: all carry traffic.
-pub(crate) fn own_ports(service: &Service) -> Vec<PublicPort> {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    ports.map(|port| public_port(port, LeadsTo::Traffic)).collect()
-}
-
 /// No port of a Service leads to the revision's port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Service {service:?} has no port that leads to port {port} of the pods")]
@@ -138,32 +135,71 @@ pub(crate) struct NoTrafficPort {
     pub(crate) port: i32,
 }
 
-/// Where each port of an adopted Service leads, and what the private Service needs for that.
+/// Whether a Service can be adopted: some port must lead to the pods' port for requests.
 ///
 /// # Errors
-/// None of them leads to the revision's port.
-pub(crate) fn adopted_ports(
+/// None of them does.
+pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: &Target) -> Result<(), NoTrafficPort> {
+    let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let leads_there = |port: &ServicePort| {
+        let leads_to = target_of(port);
+        is_tcp(port) && (leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number))
+    };
+    if ports.any(leads_there) {
+        return Ok(());
+    }
+    let name = service.metadata.name.clone().unwrap_or_default();
+    Err(NoTrafficPort { service: name, port: backend.number })
+}
+
+/// The ports of a ZeroScaler's Service, and what its private Service needs for them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Served {
+    pub(crate) ports: Vec<ServedPort>,
+    /// Name of the private Service's port for requests by host.
+    pub(crate) traffic: String,
+    /// The others.
+    pub(crate) extra: Vec<ExtraPort>,
+}
+
+/// Which ports activators carry: all TCP ports of plain pods, under the names that the Service gives them; where there are
+/// queue-proxies, those that lead to them.
+pub(crate) fn served_ports(
+    original: &ZeroScaler,
     service: &Service,
     backend: &BackendPort,
     target: &Target,
-) -> Result<(Vec<PublicPort>, Vec<ExtraPort>), NoTrafficPort> {
-    let (mut ports, mut extra) = (vec![], vec![]);
+    protocol: Protocol,
+) -> Served {
+    let is_plain = !has_queue_proxy(target);
+    let first = tcp_ports(original, service).into_iter().next().map(|port| port.id);
+    let (mut traffic, mut ports, mut extra) = (protocol.port_name().to_owned(), vec![], vec![]);
     for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
-        let leads_to = port.target_port.clone().unwrap_or(IntOrString::Int(port.port));
+        let Ok(number) = u16::try_from(port.port) else { continue };
+        let id = PortId { name: port.name.clone().unwrap_or_default(), port: number };
+        let leads_to = target_of(port);
+        let is_backend = leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number);
+        let is_carried = is_tcp(port) && (is_plain || is_backend);
+        let private = match () {
+            () if is_plain && is_carried && Some(&id) == first.as_ref() => {
+                if !id.name.is_empty() {
+                    traffic.clone_from(&id.name);
+                }
+                traffic.clone()
+            }
+            () if is_carried && !is_plain => traffic.clone(),
+            () => {
+                let name =
+                    if is_plain && !id.name.is_empty() { id.name.clone() } else { format!("also-{}", extra.len()) };
+                let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+                extra.push(ExtraPort { name: name.clone(), target: leads_to, protocol });
+                name
+            }
+        };
         let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-        if protocol == "TCP" && (leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number)) {
-            ports.push(public_port(port, LeadsTo::Traffic));
-        } else {
-            let name = format!("also-{}", extra.len());
-            ports.push(public_port(port, LeadsTo::Pods(name.clone())));
-            extra.push(ExtraPort { name, target: leads_to, protocol });
-        }
+        ports.push(ServedPort { id, protocol, app_protocol: port.app_protocol.clone(), private, is_carried });
     }
-    if ports.iter().all(|port| port.leads_to != LeadsTo::Traffic) {
-        let name = service.metadata.name.clone().unwrap_or_default();
-        return Err(NoTrafficPort { service: name, port: backend.number });
-    }
-    Ok((ports, extra))
+    Served { ports, traffic, extra }
 }
 
 pub(super) fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
@@ -173,15 +209,6 @@ pub(super) fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
             let ports = target.containers.iter().flat_map(|container| container.ports.iter().flatten());
             ports.into_iter().find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
         }
-    }
-}
-
-fn public_port(port: &ServicePort, leads_to: LeadsTo) -> PublicPort {
-    PublicPort {
-        name: port.name.clone().filter(|name| !name.is_empty()),
-        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-        app_protocol: port.app_protocol.clone(),
-        leads_to,
     }
 }
 
@@ -239,7 +266,7 @@ mod tests {
     #[test]
     fn the_private_service_selects_the_pods_and_says_no_more() {
         let selector: Labels = [("app".to_owned(), "hello".to_owned())].into();
-        let service = private(&common(), "hello-private", Some(&selector), &web(), &target(), &[]);
+        let service = private(&common(), "hello-private", Some(&selector), ("http", &web()), &target(), &[]);
         assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
         assert_eq!(ports(&service), json!([{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]));
         assert_eq!(service.metadata.annotations, None);
@@ -255,7 +282,8 @@ mod tests {
         ]);
         assert_eq!((ports(&service), service.spec.as_ref().and_then(|s| s.selector.clone())), (expected, None));
         let at_80 = BackendPort { target: IntOrString::Int(80), number: 80 };
-        assert_eq!(own_ports(&public(&common(), "hello", &at_80)).len(), 1);
+        let one = public(&common(), "hello", &at_80).spec.and_then(|spec| spec.ports).map(|ports| ports.len());
+        assert_eq!(one, Some(1));
         let h2c = public(&Common { protocol: Protocol::H2c, ..common() }, "hello", &at_80);
         assert_eq!(
             ports(&h2c),
@@ -264,22 +292,30 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_services_ports_are_told_apart() {
+    fn a_services_ports_are_carried_under_their_own_names() {
         let service = |ports: Value| -> Service {
             serde_json::from_value(json!({"metadata": {"name": "hello"}, "spec": {"ports": ports}})).expect("a Service")
         };
-        let leads = |ports: Value| adopted_ports(&service(ports), &web(), &target());
-        for to_web in
-            [json!({"port": 80, "targetPort": "web"}), json!({"port": 80, "targetPort": 8080}), json!({"port": 8080})]
-        {
-            let (ports, extra) = leads(json!([to_web])).expect("traffic");
-            assert_eq!((&ports[0].name, &ports[0].leads_to, extra.len()), (&None, &LeadsTo::Traffic, 0));
+        let served = |ports: Value| {
+            let original = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
+            served_ports(&original, &service(ports), &web(), &target(), Protocol::Http1)
+        };
+        let one = served(json!([{"port": 80, "targetPort": "web"}]));
+        assert_eq!((one.traffic.as_str(), one.ports[0].private.as_str(), one.extra.len()), ("http", "http", 0));
+        let all = served(json!([
+            {"name": "web", "port": 80, "targetPort": 8080}, {"name": "metrics", "port": 9100, "targetPort": "metrics"},
+            {"name": "dns", "port": 53, "protocol": "UDP"},
+        ]));
+        let told: Vec<_> = all.ports.iter().map(|port| (port.private.as_str(), port.is_carried)).collect();
+        assert_eq!(told, [("web", true), ("metrics", true), ("dns", false)]);
+        assert_eq!(all.traffic, "web");
+        let extra: Vec<_> = all.extra.iter().map(|extra| (extra.name.as_str(), extra.target.clone())).collect();
+        assert_eq!(extra, [("metrics", IntOrString::String("metrics".into())), ("dns", IntOrString::Int(53))]);
+        for (port, fits) in [(json!({"port": 8080}), true), (json!({"port": 80, "targetPort": 9999}), false)] {
+            assert_eq!(check_adoptable(&service(json!([port])), &web(), &target()).is_ok(), fits, "{port}");
         }
-        let both = json!([{"name": "metrics", "port": 9100, "targetPort": "metrics"}, {"name": "web", "port": 80, "targetPort": 8080}]);
-        let (ports, extra) = leads(both).expect("traffic");
-        assert_eq!(ports[0].leads_to, LeadsTo::Pods("also-0".into()));
-        assert_eq!(extra[0].target, IntOrString::String("metrics".into()));
-        let error = leads(json!([{"port": 80, "targetPort": 9999}])).expect_err("no traffic").to_string();
+        let wrong = service(json!([{"port": 80, "targetPort": 9999}]));
+        let error = check_adoptable(&wrong, &web(), &target()).expect_err("no traffic").to_string();
         assert_eq!(error, "Service \"hello\" has no port that leads to port 8080 of the pods");
     }
 

@@ -1,37 +1,11 @@
-//! The EndpointSlices of a public Service: who serves its clients at the moment.
-//!
-//! | mode | pods ready | activators ready | the Service leads to |
-//! |---|---|---|---|
-//! | Serve | some | any | the pods |
-//! | Serve | none | some | the activators |
-//! | Proxy | any | some | the activators |
-//! | any | some | none | the pods |
-//! | any | none | none | the pods as they are, not ready |
-//!
-//! Pods come from the slices that Kubernetes writes for the private Service, with their real ports and conditions, and
-//! activators from those of `activator-service`, of which `numActivators` are chosen by the ownership hash.
-//!
-//! # Ports
-//!
-//! A port of the Service carries the revision's traffic, or something else (an adopted Service may have a port for
-//! metrics). What is not traffic goes to the pods in every mode, in slices of its own that no switch touches. An
-//! EndpointSlice has one list of ports for all its endpoints, so endpoints are grouped by address family and ports;
-//! pods of a rolling update may well listen on different ones.
-//!
-//! Activators find themselves in slices labelled as public, by the port named `http` or `http2`, else the only one. So
-//! slices of other ports are not labelled; and where an adopted Service has several ports for its traffic under names
-//! of its own, each gets a slice, of which one is labelled.
-//!
-//! # Names
-//!
-//! Slices of traffic are numbered, group after group, so that a switch of the path rewrites the first slice in one
-//! atomic update instead of deleting one and creating another.
+//! EndpointSlices of ours: what marks them, and what brings them from what they are to what they should be.
 
 use common::names;
-use common_api::Mode;
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use std::collections::{BTreeMap, BTreeSet};
+use common_api::ZeroScaler;
+use common_controller::objects::controller;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::Resource;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Kubernetes' bound on the endpoints of one slice.
@@ -40,57 +14,6 @@ pub(crate) const ENDPOINTS_MAX: usize = 1000;
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Label that says who writes a slice.
 pub(crate) const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-
-/// A port of the public Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PublicPort {
-    /// Its name there; a Service with one port may leave it out.
-    pub(crate) name: Option<String>,
-    /// `TCP`, `UDP` or `SCTP`.
-    pub(crate) protocol: String,
-    /// Hint for proxies on what is spoken.
-    pub(crate) app_protocol: Option<String>,
-    /// Where it leads.
-    pub(crate) leads_to: LeadsTo,
-}
-
-/// Where a port leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LeadsTo {
-    /// The revision's traffic.
-    Traffic,
-    /// Always the pods: the port of the private Service with this name.
-    Pods(String),
-}
-
-/// Everything that the slices of one public Service follow from.
-#[derive(Clone, Debug)]
-pub(crate) struct Inputs<'a> {
-    /// Namespace of the Service.
-    pub(crate) namespace: &'a str,
-    /// Name of the Service.
-    pub(crate) service: &'a str,
-    /// Its ports.
-    pub(crate) ports: &'a [PublicPort],
-    /// What the ServerlessService asks for.
-    pub(crate) mode: Mode,
-    /// How many activators carry the traffic; 0: all.
-    pub(crate) num_activators: i32,
-    /// What activators are chosen by: the ServerlessService's name.
-    pub(crate) target: &'a str,
-    /// Name of the traffic port of the private Service and of `activator-service`.
-    pub(crate) traffic_port: &'a str,
-    /// Port of the activators where theirs has no such name.
-    pub(crate) activator_port: u16,
-    /// Slices of the private Service.
-    pub(crate) private: &'a [Arc<EndpointSlice>],
-    /// Slices of `activator-service`.
-    pub(crate) activators: &'a [Arc<EndpointSlice>],
-    /// Labels that each slice gets, beside its Service's name and manager.
-    pub(crate) labels: BTreeMap<String, String>,
-    /// Who owns them.
-    pub(crate) owner: OwnerReference,
-}
 
 /// Where the traffic goes, after what is ready has been looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,92 +24,7 @@ pub(crate) enum Route {
     Pods,
 }
 
-/// What follows from the inputs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    /// Where the traffic goes.
-    pub(crate) route: Route,
-    /// Pods that are ready.
-    pub(crate) pods_ready: usize,
-    /// The slices, by name.
-    pub(crate) slices: Vec<EndpointSlice>,
-}
-
-/// Applies the table above.
-pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
-    let pods_ready = ready(inputs.private);
-    let activators_ready = ready(inputs.activators);
-    let route = match inputs.mode {
-        _ if activators_ready == 0 => Route::Pods,
-        _ if pods_ready == 0 => Route::Activators,
-        Mode::Proxy => Route::Activators,
-        Mode::Serve => Route::Pods,
-    };
-    let mut groups = Groups::default();
-    if route == Route::Activators {
-        let chosen = chosen_activators(inputs);
-        for slice in inputs.activators {
-            let number = port_of(slice, inputs.traffic_port).unwrap_or(i32::from(inputs.activator_port));
-            let ports = inputs.ports.iter().filter(|port| port.leads_to == LeadsTo::Traffic);
-            let ports: Vec<_> = ports.map(|port| endpoint_port(port, number)).collect();
-            let endpoints: Vec<_> =
-                slice.endpoints.iter().flatten().filter(|e| is_ready(e) && chosen.holds(e)).collect();
-            for (class, ports) in split_by_class(ports, inputs.traffic_port) {
-                groups.add(&slice.address_type, class, ports, endpoints.iter().map(|e| activator_endpoint(e)));
-            }
-        }
-    }
-    for slice in inputs.private {
-        let endpoints = || slice.endpoints.iter().flatten().map(pod_endpoint);
-        let ports = |traffic: bool| -> Vec<EndpointPort> {
-            let ports = inputs.ports.iter().filter(|port| (port.leads_to == LeadsTo::Traffic) == traffic);
-            ports.filter_map(|port| pod_port(port, slice, inputs.traffic_port)).collect()
-        };
-        if route == Route::Pods {
-            groups.add(&slice.address_type, Class::Traffic, ports(true), endpoints());
-        }
-        groups.add(&slice.address_type, Class::Other, ports(false), endpoints());
-    }
-    Outcome { route, pods_ready, slices: groups.into_slices(inputs) }
-}
-
-/// What a slice is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    /// The revision's traffic.
-    Traffic,
-    /// Anything else; or traffic whose activators are told by another slice.
-    Other,
-}
-
-/// Ports that activators serve, such that each activator recognises itself in exactly one slice.
-fn split_by_class(mut ports: Vec<EndpointPort>, traffic_port: &str) -> Vec<(Class, Vec<EndpointPort>)> {
-    if ports.len() < 2 || ports.iter().any(|port| port.name.as_deref() == Some(traffic_port)) {
-        return vec![(Class::Traffic, ports)];
-    }
-    let rest = ports.split_off(1);
-    let rest = rest.into_iter().map(|port| (Class::Other, vec![port]));
-    std::iter::once((Class::Traffic, ports)).chain(rest).collect()
-}
-
-fn pod_port(port: &PublicPort, slice: &EndpointSlice, traffic_port: &str) -> Option<EndpointPort> {
-    let private_name = match &port.leads_to {
-        LeadsTo::Traffic => traffic_port,
-        LeadsTo::Pods(name) => name,
-    };
-    Some(endpoint_port(port, port_of(slice, private_name)?))
-}
-
-fn endpoint_port(port: &PublicPort, number: i32) -> EndpointPort {
-    EndpointPort {
-        name: Some(port.name.clone().unwrap_or_default()),
-        port: Some(number),
-        protocol: Some(port.protocol.clone()),
-        app_protocol: port.app_protocol.clone(),
-    }
-}
-
-fn port_of(slice: &EndpointSlice, name: &str) -> Option<i32> {
+pub(super) fn port_of(slice: &EndpointSlice, name: &str) -> Option<i32> {
     slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name))?.port
 }
 
@@ -194,115 +32,28 @@ fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
-fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
+pub(super) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
     slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e)).count()
-}
-
-/// Which activators carry the traffic.
-enum Chosen {
-    All,
-    These(BTreeSet<String>),
-}
-
-impl Chosen {
-    fn holds(&self, endpoint: &Endpoint) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(addresses) => endpoint.addresses.iter().any(|address| addresses.contains(address)),
-        }
-    }
-}
-
-fn chosen_activators(inputs: &Inputs<'_>) -> Chosen {
-    let endpoints = inputs.activators.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e));
-    let addresses: BTreeSet<String> = endpoints.flat_map(|e| e.addresses.iter().cloned()).collect();
-    match usize::try_from(inputs.num_activators) {
-        Ok(n) if n > 0 && n < addresses.len() => {
-            let addresses: Vec<String> = addresses.into_iter().collect();
-            let chosen = common::ownership::subset(&addresses, n, inputs.target);
-            Chosen::These(chosen.into_iter().map(str::to_owned).collect())
-        }
-        _ => Chosen::All,
-    }
-}
-
-fn activator_endpoint(endpoint: &Endpoint) -> Endpoint {
-    let conditions = EndpointConditions { ready: Some(true), serving: Some(true), terminating: Some(false) };
-    Endpoint { conditions: Some(conditions), hints: None, deprecated_topology: None, ..endpoint.clone() }
-}
-
-/// As Kubernetes wrote it, hints aside: those are about the private Service.
-fn pod_endpoint(endpoint: &Endpoint) -> Endpoint {
-    Endpoint { hints: None, ..endpoint.clone() }
-}
-
-/// Class, address family, and ports as text.
-type GroupKey = (Class, String, String);
-
-/// Endpoints by class, address family and ports.
-#[derive(Default)]
-struct Groups(BTreeMap<GroupKey, (Vec<EndpointPort>, Vec<Endpoint>)>);
-
-impl Groups {
-    fn add(&mut self, family: &str, class: Class, ports: Vec<EndpointPort>, endpoints: impl Iterator<Item = Endpoint>) {
-        if ports.is_empty() {
-            return;
-        }
-        let order = ports.iter().map(|p| format!("{:?}:{:?} ", p.name, p.port)).collect();
-        self.0.entry((class, family.to_owned(), order)).or_insert_with(|| (ports, vec![])).1.extend(endpoints);
-    }
-
-    fn into_slices(self, inputs: &Inputs<'_>) -> Vec<EndpointSlice> {
-        let mut slices = vec![];
-        let mut count: BTreeMap<(Class, String), usize> = BTreeMap::new();
-        for ((class, family, _), (ports, mut endpoints)) in self.0 {
-            endpoints.sort_by(|a, b| a.addresses.cmp(&b.addresses));
-            endpoints.dedup_by(|a, b| a.addresses == b.addresses);
-            for chunk in endpoints.chunks(ENDPOINTS_MAX) {
-                let number = count.entry((class, family.clone())).or_default();
-                slices.push(slice(inputs, class, &family, *number, ports.clone(), chunk.to_vec()));
-                *number += 1;
-            }
-        }
-        slices
-    }
-}
-
-fn slice(
-    inputs: &Inputs<'_>,
-    class: Class,
-    family: &str,
-    number: usize,
-    ports: Vec<EndpointPort>,
-    endpoints: Vec<Endpoint>,
-) -> EndpointSlice {
-    let mut labels = inputs.labels.clone();
-    labels.insert(SERVICE_NAME.to_owned(), inputs.service.to_owned());
-    labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
-    let mut kind = family.to_lowercase();
-    if class == Class::Other {
-        labels.remove(names::SIDE);
-        kind.push_str("-other");
-    }
-    let suffix = format!("-zeroscale-{kind}-{number}");
-    EndpointSlice {
-        metadata: ObjectMeta {
-            name: Some(names::child_name(inputs.service, &suffix)),
-            namespace: Some(inputs.namespace.to_owned()),
-            labels: Some(labels),
-            owner_references: Some(vec![inputs.owner.clone()]),
-            ..ObjectMeta::default()
-        },
-        address_type: family.to_owned(),
-        endpoints: Some(endpoints),
-        ports: Some(ports),
-    }
 }
 
 /// Whether a slice is one that we write.
 pub(crate) fn is_ours(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(SLICE_MANAGED_BY)).is_some_and(|manager| manager == names::MANAGED_BY)
+}
+
+/// Whether a slice of ours leads a ZeroScaler's clients to activators, on numbers of its own.
+pub(crate) fn leads_to_activators(slice: &EndpointSlice) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let says_so =
+        labels.and_then(|labels| labels.get(names::LEADS_TO)).is_some_and(|to| to == names::LEADS_TO_ACTIVATORS);
+    let owner = controller(&slice.metadata);
+    says_so && is_ours(slice) && owner.is_some_and(|owner| owner.kind == ZeroScaler::kind(&()))
+}
+
+/// Numbers that a slice leads to.
+pub(crate) fn numbers_of(slice: &EndpointSlice) -> BTreeSet<u16> {
+    slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok()).collect()
 }
 
 /// One write that brings what is nearer to what should be.

@@ -16,10 +16,12 @@ pub const ACTIVE: &str = "Active";
 pub const ADOPTED: &str = "Adopted";
 /// Each host of the spec leads here.
 pub const HOSTS_OWNED: &str = "HostsOwned";
+/// Each port of the Service has a number of its own on the activators.
+pub const PORTS_ALLOCATED: &str = "PortsAllocated";
 /// Each metric of the spec can be read.
 pub const METRICS_MEASURED: &str = "MetricsMeasured";
 /// All types that there are.
-pub const TYPES: [&str; 5] = [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED];
+pub const TYPES: [&str; 6] = [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED];
 
 /// Longest message that an API server takes of a condition, by its own conventions.
 const MESSAGE_LENGTH_MAX: usize = 32_768;

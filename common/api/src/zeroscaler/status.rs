@@ -17,6 +17,7 @@ pub struct ZeroScalerStatus {
     pub observed_generation: Option<i64>,
     /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
+    /// PortsAllocated: each port has a number of its own on the activators.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.

@@ -1,0 +1,134 @@
+//! Proof that a ZeroScaler's clients are led to activators, before its last pod goes: the same as that on which addresses
+//! enter its slices ([`autoscaler_core::ports::slices`]), asked for anew.
+//!
+//! It holds if every slice of its Service, whoever wrote it, leads to activators or to nobody (ports that activators do not
+//! carry aside), each port that they carry leads to one, and each of them has answered within
+//! [`autoscaler_core::ports::PROOF_HOLDS`] that it listens on the number for this object. How soon all nodes follow the
+//! slices nobody can prove: that is what the grace period is for.
+
+use super::cluster::Cluster;
+use super::serverless::slices;
+use crate::reconcile::kpa::workload::PathProof;
+use autoscaler_core::scale_to_zero::ProbeResult;
+use common::RevisionKey as Key;
+use common::names;
+use common_controller::WorkQueue;
+use common_controller::objects::controller;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon it is looked for again, while slices lead elsewhere.
+const RECHECK: Duration = Duration::from_secs(1);
+
+/// That of one object.
+pub(super) struct PathByPort {
+    pub(super) key: Key,
+    pub(super) uid: String,
+    /// The Service.
+    pub(super) service: Key,
+    /// Names of its ports that activators carry.
+    pub(super) carried: BTreeSet<String>,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) decisions: WorkQueue<Key>,
+}
+
+impl PathProof for PathByPort {
+    fn proof(&self) -> ProbeResult {
+        let slices = self.cluster.slices_of(&self.service);
+        match leads(&slices, &self.uid, &self.carried) {
+            Some(leads) => self.cluster.numbers.proof(&self.uid, &leads),
+            None => ProbeResult::NotInPath,
+        }
+    }
+
+    fn ask(&self) {
+        let slices = self.cluster.slices_of(&self.service);
+        if let Some(leads) = leads(&slices, &self.uid, &self.carried) {
+            self.cluster.numbers.prove(&self.key, &self.uid, &leads);
+        }
+        self.decisions.add_after(self.key.clone(), RECHECK);
+    }
+}
+
+/// Where a Service's slices lead, if that is to activators alone by what they say.
+fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -> Option<Vec<(IpAddr, u16)>> {
+    let (mut leads, mut covered) = (Vec::new(), BTreeSet::new());
+    for slice in slices {
+        let ready =
+            slice.endpoints.iter().flatten().filter(|endpoint| {
+                endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+            });
+        let addresses: Vec<IpAddr> =
+            ready.flat_map(|e| e.addresses.iter().filter_map(|address| address.parse().ok())).collect();
+        let is_own = controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
+        let is_public = slice.metadata.labels.iter().flatten().any(|(name, _)| name == names::SIDE);
+        match () {
+            () if addresses.is_empty() => {}
+            () if is_own && slices::leads_to_activators(slice) => {
+                for port in slice.ports.iter().flatten() {
+                    let number = u16::try_from(port.port?).ok()?;
+                    leads.extend(addresses.iter().map(|address| (*address, number)));
+                    covered.insert(port.name.clone().unwrap_or_default());
+                }
+            }
+            () if is_own && slices::is_ours(slice) && !is_public => {}
+            () => return None,
+        }
+    }
+    (!leads.is_empty() && carried.is_subset(&covered)).then_some(leads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn slice(change: impl FnOnce(&mut Value)) -> Arc<EndpointSlice> {
+        let mut value = json!({
+            "metadata": {"name": "a", "namespace": "ns",
+                "labels": {"endpointslice.kubernetes.io/managed-by": "zeroscale.dev", names::SIDE: "Public",
+                    names::LEADS_TO: "activators"},
+                "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "a", "uid": "u",
+                    "controller": true}]},
+            "addressType": "IPv4", "ports": [{"name": "web", "port": 20000}],
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}],
+        });
+        change(&mut value);
+        Arc::new(serde_json::from_value(value).expect("a slice"))
+    }
+
+    #[test]
+    fn the_last_pod_goes_only_where_every_slice_leads_to_activators() {
+        let carried = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let here: IpAddr = "10.0.0.1".parse().expect("an address");
+        let pods = |slice: &mut Value| slice["metadata"]["labels"][names::LEADS_TO] = json!("pods");
+        let of_kubernetes = |slice: &mut Value| slice["metadata"]["labels"] = json!({});
+        let other = |slice: &mut Value| {
+            pods(slice);
+            slice["metadata"]["labels"].as_object_mut().expect("labels").remove(names::SIDE);
+        };
+        let empty = |slice: &mut Value| {
+            of_kubernetes(slice);
+            slice["endpoints"] = json!([]);
+        };
+        let foreign = |slice: &mut Value| slice["metadata"]["ownerReferences"][0]["uid"] = json!("another");
+        type Row = (Vec<Arc<EndpointSlice>>, &'static [&'static str], bool);
+        let rows: [Row; 8] = [
+            (vec![slice(|_| {})], &["web"], true),
+            (vec![slice(|_| {}), slice(other), slice(empty)], &["web"], true),
+            (vec![slice(|_| {})], &["web", "db"], false),
+            (vec![slice(|_| {}), slice(pods)], &["web"], false),
+            (vec![slice(|_| {}), slice(of_kubernetes)], &["web"], false),
+            (vec![slice(foreign)], &["web"], false),
+            (vec![slice(empty)], &[], false),
+            (vec![], &["web"], false),
+        ];
+        for (number, (slices, names, holds)) in rows.into_iter().enumerate() {
+            let expected = holds.then(|| vec![(here, 20_000)]);
+            assert_eq!(leads(&slices, "u", &carried(names)), expected, "row {number}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Port numbers on the activators: what [`autoscaler_core::ports`] decides, carried out.
+//!
+//! ```text
+//! ZeroScalers, Services ─▶ wants ─┐                        ┌─▶ status.ports, EndpointSlices
+//! ledger, slices, activators ─────┴─▶ pass (plan, writes) ─┴─▶ ledger
+//!                                       ▲ answers
+//!                                       └───── questions ◀─── whom passes have to ask
+//! ```
+//!
+//! One queue with one key: a pass plans for all workloads that this process leads, and writes one ConfigMap for each
+//! block in which something changes ([`pass`]). Passes of workloads say what each is to have, read what it has been given
+//! and where its slices may lead, and leave here whom they have to ask ([`questions`]).
+//!
+//! # What the rules need of this
+//!
+//! - A map is written under the version that the plan was made from, or created; who loses plans again.
+//! - Nothing is planned before everything has been listed: what is not known yet is not gone. A workload that the watch
+//!   knows and that nobody has said the ports of keeps what it has.
+//! - A number is closed only after a list of slices, read from the API server now, has none with it.
+//! - What is known of activators follows the EndpointSlices of their Service, event by event, so nobody reads an answer of
+//!   one that is gone.
+//!
+//! # Not here
+//!
+//! Slices: the pass over a workload's Service writes them ([`super::serverless`]).
+
+mod pass;
+mod questions;
+mod state;
+
+pub(crate) use pass::Controller;
+pub(crate) use state::Given;
+
+use autoscaler_core::ports::slices::{Endpoints, Port, chosen, endpoints_among};
+use autoscaler_core::ports::{Verdict, Wanted, Workload};
+use autoscaler_core::scale_to_zero::ProbeResult;
+use common::RevisionKey as Key;
+use common::names;
+use common::ports::ledger::Block;
+use common_controller::{Priority, Store, WorkQueue};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use state::State;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What happens within this time of each other is one plan.
+const MERGED_WITHIN: Duration = Duration::from_millis(20);
+
+/// Who has which number, and what activators have answered.
+pub(crate) struct Numbers {
+    pub(crate) ledger: Store<ConfigMap>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    system_namespace: String,
+    state: Mutex<State>,
+    /// Passes over the ledger.
+    queue: WorkQueue<Key>,
+    /// Passes over Services and slices.
+    paths: WorkQueue<Key>,
+    /// Passes over statuses.
+    statuses: WorkQueue<Key>,
+    /// Passes over scales.
+    decisions: WorkQueue<Key>,
+    /// There is somebody to ask.
+    asks: Notify,
+}
+
+impl Numbers {
+    /// Nothing is known yet. `decisions`: workloads to look at again when their proof is there.
+    pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            system_namespace: system_namespace.to_owned(),
+            state: Mutex::default(),
+            queue: WorkQueue::new(),
+            paths: WorkQueue::new(),
+            statuses: WorkQueue::new(),
+            decisions,
+            asks: Notify::new(),
+        });
+        let looks = shared.clone();
+        Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
+    }
+
+    /// Passes over the ledger.
+    pub(crate) fn queue(&self) -> WorkQueue<Key> {
+        self.shared.queue.clone()
+    }
+
+    /// Workloads whose Services and slices are to be looked at.
+    pub(crate) fn paths(&self) -> WorkQueue<Key> {
+        self.shared.paths.clone()
+    }
+
+    /// Workloads whose status is to be looked at.
+    pub(crate) fn statuses(&self) -> WorkQueue<Key> {
+        self.shared.statuses.clone()
+    }
+
+    /// Follows the ledger and asks activators until `shutdown`, in tasks of its own.
+    pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
+        let labelled = watcher::Config::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
+        let (numbers, shutdown) = (self.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let trimmed = |mut map: ConfigMap| {
+                map.metadata.managed_fields = None;
+                map
+            };
+            let listed = async {
+                numbers.ledger.synced().await;
+                numbers.look();
+                std::future::pending().await
+            };
+            tokio::select! {
+                () = numbers.ledger.follow(maps, labelled, trimmed) => {}
+                () = questions::ask_for_ever(&numbers.shared) => {}
+                () = listed => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+
+    /// Something has changed that numbers follow from.
+    pub(crate) fn look(&self) {
+        self.shared.look();
+    }
+
+    /// A ZeroScaler is, by its uid, or is no more.
+    pub(crate) fn exists(&self, key: &Key, uid: Option<&str>) {
+        if self.shared.state.lock().exists(key, uid) {
+            self.shared.look();
+        }
+    }
+
+    /// What a ZeroScaler is to have from now on.
+    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
+        let workload = Workload { key: key.clone(), uid: uid.to_owned(), ports };
+        let changed = {
+            let mut state = self.shared.state.lock();
+            state.wants.insert(key.clone(), workload.clone()).as_ref() != Some(&workload)
+        };
+        if changed {
+            self.shared.look();
+        }
+    }
+
+    /// What an object has; none: nobody has planned for it yet.
+    pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<Given> {
+        self.shared.state.lock().given.get(key).filter(|given| given.uid == uid).cloned()
+    }
+
+    /// A slice has changed, or is gone.
+    pub(crate) fn slice(&self, key: &Key, slice: Option<&Arc<EndpointSlice>>) {
+        let now = Instant::now().into_std();
+        if self.shared.state.lock().slice(&self.shared.system_namespace, key, slice.map(|slice| &**slice), now) {
+            self.shared.look();
+        }
+    }
+
+    /// Where the slices of an object may lead now, for each of its ports. Who has to be asked for more is asked, and the
+    /// object looked at again when the answer is there. `most`: so many activators carry it.
+    pub(crate) fn endpoints(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
+        let mut state = self.shared.state.lock();
+        let found = state.endpoints(key, ports, most);
+        for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
+            state.asks.entry(*asked).or_default().path = Some(key.clone());
+        }
+        drop(state);
+        if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
+            self.shared.asks.notify_one();
+        }
+        found
+    }
+
+    /// The same without a question: for who has waited before a write.
+    pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
+        self.shared.state.lock().endpoints(key, ports, most)
+    }
+
+    /// Whether all of these addresses and numbers are proven to lead an object's clients to activators.
+    pub(crate) fn proof(&self, uid: &str, leads: &[(IpAddr, u16)]) -> ProbeResult {
+        let (state, now) = (self.shared.state.lock(), Instant::now().into_std());
+        let proven =
+            |(address, number): &(IpAddr, u16)| state.proofs.verdict(*address, *number, uid, now) == Verdict::Proven;
+        if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotAsked }
+    }
+
+    /// Asks for what [`Numbers::proof`] lacks; the object's scale is looked at again when it is there.
+    pub(crate) fn prove(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
+        let (mut state, now) = (self.shared.state.lock(), Instant::now().into_std());
+        for (address, number) in leads {
+            if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
+                state.asks.entry((*address, *number)).or_default().decision = Some(key.clone());
+            }
+        }
+        drop(state);
+        self.shared.asks.notify_one();
+    }
+
+    /// Takes in what an activator is said to listen on now, each number held for the object with that uid.
+    #[cfg(test)]
+    pub(crate) fn hear(&self, address: IpAddr, held: &[(u16, &str)]) {
+        use autoscaler_core::ports::Answer;
+        use common::ports::{State, answer::Listening};
+        let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), state: State::Held };
+        let answers = held.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
+        self.shared.answered(address, questions::Answers::Of(answers), Instant::now());
+    }
+}
+
+impl State {
+    fn endpoints(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
+        let (all, now) = (self.activators(), Instant::now().into_std());
+        let chosen = chosen(&all, most, key.name());
+        ports.iter().map(|port| endpoints_among(port, &chosen, &all, &self.proofs, now)).collect()
+    }
+}
+
+impl Shared {
+    fn look(&self) {
+        // Whatever stands for the ledger will do: there is one.
+        self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), MERGED_WITHIN);
+    }
+
+    fn map_key(&self, block: Block) -> Key {
+        Key::new(self.system_namespace.as_str(), block.map_name())
+    }
+
+    /// Takes in the answers of one activator, and tells who waits for them.
+    fn answered(&self, address: IpAddr, answers: questions::Answers, sent: Instant) {
+        let mut state = self.state.lock();
+        let told = state.answered(address, answers, sent.into_std());
+        drop(state);
+        told.paths.into_iter().for_each(|key| self.paths.add(key, Priority::Normal));
+        told.decisions.into_iter().for_each(|key| self.decisions.add(key, Priority::Normal));
+        if told.ledger {
+            self.look();
+        }
+    }
+}

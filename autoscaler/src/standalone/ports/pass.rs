@@ -1,0 +1,188 @@
+//! One pass: a plan for all workloads that this process leads, and the maps that it changes.
+
+use super::super::serverless::slices::{leads_to_activators, numbers_of};
+use super::Numbers;
+use super::state::{Given, State};
+use crate::reconcile::error::Error;
+use crate::reconcile::writes::Writes;
+use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan};
+use common::RevisionKey as Key;
+use common::config::PortsConfig;
+use common::names;
+use common::ports::ledger::{self, Block, Ledger};
+use common_api::PodAutoscaler;
+use common_controller::{Priority, Store, WriteError};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::ListParams;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Until the first lists are complete, which the ledger's alone leads to a pass.
+const LISTED_RECHECK: Duration = Duration::from_millis(200);
+
+/// Plans and writes.
+pub(crate) struct Controller {
+    pub(crate) numbers: Arc<Numbers>,
+    /// ZeroScalers are among them.
+    pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
+    pub(crate) slices: Arc<Store<EndpointSlice>>,
+    pub(crate) writes: Writes,
+    pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
+    /// Where this process begins to look for a free number, by chance: two processes seldom want the same map.
+    pub(crate) start: u16,
+}
+
+/// What a pass is to write.
+struct Planned {
+    changes: BTreeMap<Block, Vec<Change>>,
+    /// The maps that change, as the plan has seen them.
+    read: BTreeMap<Block, Arc<ConfigMap>>,
+    /// Whose the lines are that change.
+    owners: HashMap<u16, Key>,
+    again: Option<std::time::Instant>,
+}
+
+impl Controller {
+    /// One pass.
+    ///
+    /// # Errors
+    /// The API server's; other maps are written nevertheless.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let queue = self.numbers.queue();
+        if !(self.numbers.ledger.is_synced() && self.autoscalers.is_synced() && self.slices.is_synced()) {
+            queue.add_after(key.clone(), LISTED_RECHECK);
+            return Ok(());
+        }
+        let planned = self.planned();
+        if let Some(again) = planned.again {
+            queue.add_after(key.clone(), again.saturating_duration_since(Instant::now().into_std()));
+        }
+        let mut outcome = Ok(());
+        for (block, changes) in &planned.changes {
+            outcome = outcome.and(self.write(&planned, *block, changes.clone()).await);
+        }
+        outcome
+    }
+
+    fn planned(&self) -> Planned {
+        let now = Instant::now().into_std();
+        let leads = |key: &Key| self.writes.leadership.owns(key);
+        let (range, shared) = (self.config.borrow().range, &self.numbers.shared);
+        let mut state = shared.state.lock();
+        for block in Block::all() {
+            state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
+        }
+        let workloads = workloads(&state, &leads);
+        let (activators, unreadable) = (state.activators(), state.maps.unreadable());
+        let State { given, maps, listed, proofs, retiring, asks, .. } = &mut *state;
+        let listed: BTreeSet<u16> = listed.values().flatten().copied().collect();
+        proofs.follow(&activators, |number| maps.lines.contains_key(&number), now);
+        asks.retain(|(_, number), _| maps.lines.contains_key(number));
+        let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
+        let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
+        let view = View {
+            range,
+            start: range.first.saturating_add(self.start % u16::try_from(range.len()).unwrap_or(u16::MAX)),
+            ledger: &maps.lines,
+            unreadable: &unreadable,
+            listed: &listed,
+            in_use: &in_use,
+            workloads: &workloads,
+            is_mine: &leads,
+        };
+        let asked = retiring.look(&activators, &listed, proofs, now);
+        let Plan { changes, ports, again } = plan(&view, retiring, now);
+        for at in &asked {
+            asks.entry(*at).or_default();
+        }
+        for workload in &workloads {
+            let Some(outcomes) = ports.get(&workload.key) else { continue };
+            let ports = workload.ports.iter().map(|wanted| wanted.port.port).zip(outcomes.iter().cloned()).collect();
+            let next = Given { uid: workload.uid.clone(), ports };
+            if given.get(&workload.key) != Some(&next) {
+                given.insert(workload.key.clone(), next);
+                shared.paths.add(workload.key.clone(), Priority::Normal);
+                shared.statuses.add(workload.key.clone(), Priority::Normal);
+            }
+        }
+        let owner = |change: &Change| {
+            let entry = change.entry.as_ref().or_else(|| maps.lines.get(&change.number))?;
+            Some((change.number, entry.key.clone()))
+        };
+        let owners = changes.values().flatten().filter_map(owner).collect();
+        let read = changes.keys().filter_map(|block| Some((*block, maps.read.get(block)?.clone()))).collect();
+        drop(state);
+        if !asked.is_empty() {
+            shared.asks.notify_one();
+        }
+        Planned { changes, read, owners, again }
+    }
+
+    async fn write(&self, planned: &Planned, block: Block, mut changes: Vec<Change>) -> Result<(), Error> {
+        let store = &self.numbers.ledger;
+        if changes.iter().any(|change| change.if_unlisted) {
+            let listed = self.listed(planned, &changes).await?;
+            changes.retain(|change| !(change.if_unlisted && listed.contains(&change.number)));
+        }
+        // Its lease is looked at, and stands for those of the others: what two write, the version tells apart.
+        let Some(led) = changes.iter().find_map(|change| planned.owners.get(&change.number)) else { return Ok(()) };
+        let map_key = self.numbers.shared.map_key(block);
+        let read = planned.read.get(&block);
+        let mut map = read.map(|map| ConfigMap::clone(map)).unwrap_or_default();
+        let data = map.data.get_or_insert_default();
+        changes.iter().for_each(|change| ledger::write(data, change.number, change.entry.as_ref()));
+        if read.is_some() {
+            self.writes.replace(led, store, &map, "failed to update the map of ports").await?;
+        } else {
+            map.metadata.namespace = Some(map_key.namespace().to_owned());
+            map.metadata.name = Some(map_key.name().to_owned());
+            map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
+            self.writes.create(led, store, &map, "failed to create the map of ports").await?;
+        }
+        self.numbers.look(); // What was written is a fact now, and is to be seen.
+        Ok(())
+    }
+
+    /// Numbers that slices lead to, in the namespaces of those that are to be closed, as the API server has it now.
+    async fn listed(&self, planned: &Planned, changes: &[Change]) -> Result<BTreeSet<u16>, Error> {
+        let to_close = changes.iter().filter(|change| change.if_unlisted);
+        let owners = to_close.filter_map(|change| planned.owners.get(&change.number));
+        let namespaces: BTreeSet<&str> = owners.map(|key| key.namespace()).collect();
+        let ours = ListParams::default().labels(&format!("{}={}", names::LEADS_TO, names::LEADS_TO_ACTIVATORS));
+        let mut listed = BTreeSet::new();
+        for namespace in namespaces {
+            let slices = Api::<EndpointSlice>::namespaced(self.writes.client.clone(), namespace);
+            let list = slices.list(&ours).await;
+            let list = list.map_err(WriteError::api("failed to list EndpointSlices"))?;
+            listed.extend(list.items.iter().filter(|slice| leads_to_activators(slice)).flat_map(numbers_of));
+        }
+        Ok(listed)
+    }
+}
+
+/// All workloads that are this process's: as they have been said, and those that nobody has said, with what they have.
+fn workloads(state: &State, leads: &impl Fn(&Key) -> bool) -> Vec<Workload> {
+    let lives = |key: &Key, uid: &str| state.objects.get(key).is_some_and(|known| known == uid);
+    let said = state.wants.values().filter(|workload| lives(&workload.key, &workload.uid) && leads(&workload.key));
+    let mut found: BTreeMap<Key, Workload> = said.map(|workload| (workload.key.clone(), workload.clone())).collect();
+    found.extend(unsaid(&state.maps.lines, |key, uid| lives(key, uid) && leads(key) && !state.wants.contains_key(key)));
+    found.into_values().collect()
+}
+
+/// Objects that have lines, and of which nobody has said what they are to have.
+fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
+    let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
+    for entry in lines.values().filter(|entry| is_one(&entry.key, &entry.uid)) {
+        let fresh = || Workload { key: entry.key.clone(), uid: entry.uid.clone(), ports: Vec::new() };
+        let ports = &mut found.entry(entry.key.clone()).or_insert_with(fresh).ports;
+        if ports.iter().all(|wanted| wanted.port.name != entry.port.name) {
+            ports.push(Wanted { port: entry.port.clone(), listed: None, shown: None });
+        }
+    }
+    found
+}

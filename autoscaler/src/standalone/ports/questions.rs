@@ -1,0 +1,194 @@
+//! Activators are asked which numbers they have bound, on the port that they share: one question at a time for each, about
+//! all that somebody waits for.
+//!
+//! # How often
+//!
+//! At once when somebody begins to wait, then after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`] while an
+//! answer brings nothing new: a number is bound some milliseconds after the ledger has it. A question about more than
+//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`].
+//! Whoever nobody has to ask says every ten seconds which process it is ([`Proofs::unidentified`]).
+//!
+//! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
+
+use super::Shared;
+use crate::reconcile::kpa::probe;
+use autoscaler_core::ports::Answer;
+use bytes::Bytes;
+use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
+use common::ports::State;
+use common::ports::answer::Listening;
+use futures::stream::{FuturesUnordered, StreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// From one question to the next, at first.
+const PAUSE_FIRST: Duration = Duration::from_millis(25);
+/// The same, as long as nothing new comes.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked for activators that have not said for a while who they are.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest time of one question.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest answer: all numbers that there are, with a uid and an error each.
+const BODY_LENGTH_MAX: usize = 16 << 20;
+
+/// What one activator has answered.
+#[derive(Debug)]
+pub(super) enum Answers {
+    /// For each number that it was asked for.
+    Of(Vec<(u16, Answer)>),
+    /// Nothing was heard.
+    Silent,
+}
+
+/// When an activator may be asked next.
+#[derive(Default)]
+struct Pace {
+    /// A question is under way.
+    is_asked: bool,
+    next: Option<Instant>,
+    pause: Duration,
+    /// What it was asked last.
+    about: BTreeSet<u16>,
+}
+
+/// Asks whoever is to be asked.
+///
+/// Cancel safe: questions under way are forgotten.
+pub(super) async fn ask_for_ever(shared: &Shared) {
+    let mut under_way = FuturesUnordered::new();
+    let mut paces: BTreeMap<IpAddr, Pace> = BTreeMap::new();
+    loop {
+        let now = Instant::now();
+        let mut next = now + LOOK;
+        for (address, (port, numbers)) in to_ask(shared, now) {
+            let pace = paces.entry(address).or_default();
+            if pace.is_asked {
+                continue;
+            }
+            let is_new = !numbers.is_subset(&pace.about) && numbers.len() <= NAMED_MAX;
+            if let Some(at) = pace.next.filter(|at| now < *at && !is_new) {
+                next = next.min(at);
+                continue;
+            }
+            pace.pause = match is_new {
+                true => PAUSE_FIRST,
+                false => (pace.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX),
+            };
+            let pause = if numbers.len() > NAMED_MAX { PAUSE_MAX } else { pace.pause };
+            (pace.is_asked, pace.next) = (true, Some(now + pause));
+            pace.about.clone_from(&numbers);
+            under_way.push(async move { (address, now, ask(SocketAddr::new(address, port), &numbers).await) });
+        }
+        tokio::select! {
+            Some((address, sent, answers)) = under_way.next() => {
+                paces.entry(address).or_default().is_asked = false;
+                shared.answered(address, answers, sent);
+            }
+            () = shared.asks.notified() => {}
+            () = tokio::time::sleep_until(next) => {
+                let known = shared.state.lock().activators();
+                paces.retain(|address, pace| pace.is_asked || known.iter().any(|one| one.address == *address));
+            }
+        }
+    }
+}
+
+/// Whom to ask now, at which port, for which numbers.
+fn to_ask(shared: &Shared, now: Instant) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {
+    let state = shared.state.lock();
+    let mut found: BTreeMap<IpAddr, (u16, BTreeSet<u16>)> = BTreeMap::new();
+    for (address, number) in state.asks.keys().copied().chain(state.proofs.unidentified(now.into_std())) {
+        if let Some(port) = state.shared_port(address) {
+            found.entry(address).or_insert((port, BTreeSet::new())).1.insert(number);
+        }
+    }
+    found
+}
+
+/// What the activator at an address says of these numbers.
+async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>) -> Answers {
+    let question = match numbers.len() > NAMED_MAX {
+        true => Question::All,
+        false => Question::Numbers(numbers.iter().copied().collect()),
+    };
+    match tokio::time::timeout(TIMEOUT, send(at, &question)).await {
+        Ok(Ok(answer)) => Answers::Of(read(answer, numbers)),
+        Ok(Err(error)) => {
+            tracing::debug!(%at, %error, "an activator could not be asked for its ports");
+            Answers::Silent
+        }
+        Err(_) => {
+            tracing::debug!(%at, "an activator did not say in time which ports it has");
+            Answers::Silent
+        }
+    }
+}
+
+fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
+    let BoundPorts { instance, ports, .. } = answer;
+    let rows: BTreeMap<u16, BoundPort> = ports.into_iter().map(|port| (port.number, port)).collect();
+    let read = |number: &u16| {
+        let answer = match rows.get(number) {
+            None => Answer::Refused,
+            Some(port) if port.in_use => Answer::Foreign,
+            // One that closes says so until it is closed, served or not.
+            Some(port) if port.error.is_some() && !port.closing => Answer::Refused,
+            Some(port) => {
+                let state = if port.closing { State::Closing } else { State::Held };
+                Answer::Ours(Listening { instance: instance.clone(), uid: port.uid.clone(), state })
+            }
+        };
+        (*number, answer)
+    };
+    numbers.iter().map(read).collect()
+}
+
+async fn send(at: SocketAddr, question: &Question) -> anyhow::Result<BoundPorts> {
+    let stream = TcpStream::connect(at).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get("/")
+        .header(http::header::HOST, at.to_string())
+        .header(http::header::USER_AGENT, probe::USER_AGENT)
+        .header(http::header::CONNECTION, "close")
+        .header(probe::PROBE_HEADER, probe::ACTIVATOR)
+        .header(QUESTION, question.value())
+        .body(Empty::<Bytes>::new())?;
+    let answered = async {
+        let body = sender.send_request(request).await?.into_body();
+        Limited::new(body, BODY_LENGTH_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))
+    };
+    let body = answered.await;
+    connection.abort();
+    Ok(serde_json::from_slice(&body?.to_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_row_says_is_an_answer() {
+        let text = r#"{"instance":"i","pod":"p","ports":[
+            {"number":1,"uid":"u"},{"number":2,"uid":"u","inUse":true,"error":"in use"},
+            {"number":3,"uid":"u","error":"its workload is not known here"},
+            {"number":4,"uid":"u","closing":true,"error":"its workload is not known here"}]}"#;
+        let answer: BoundPorts = serde_json::from_str(text).expect("an answer");
+        let ours = |state| Answer::Ours(Listening { instance: "i".into(), uid: "u".into(), state });
+        let expected = [
+            (1, ours(State::Held)),
+            (2, Answer::Foreign),
+            (3, Answer::Refused),
+            (4, ours(State::Closing)),
+            (5, Answer::Refused),
+        ];
+        assert_eq!(read(answer, &(1..=5).collect()), expected);
+    }
+}

@@ -1,0 +1,211 @@
+//! What is known of numbers at the moment, and whom news concern. No I/O.
+
+use super::super::serverless::slices::{leads_to_activators, numbers_of};
+use super::questions::Answers;
+use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Retiring, Serving, Verdict, Workload};
+use common::RevisionKey as Key;
+use common::names;
+use common::ports::ledger::{self, Block, Ledger};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Label that ties a slice to its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+#[derive(Default)]
+pub(super) struct State {
+    /// All ZeroScalers, and their uids.
+    pub(super) objects: HashMap<Key, String>,
+    /// What each is to have.
+    pub(super) wants: BTreeMap<Key, Workload>,
+    /// What each has.
+    pub(super) given: HashMap<Key, Given>,
+    pub(super) maps: Maps,
+    /// Numbers that slices lead to, by slice.
+    pub(super) listed: HashMap<Key, BTreeSet<u16>>,
+    /// Addresses of activators, by the slice of their Service, and the port that they share for HTTP/1.1.
+    activators: BTreeMap<Key, Vec<(Activator, u16)>>,
+    pub(super) proofs: Proofs,
+    pub(super) retiring: Retiring,
+    /// Whom to ask, on which number, and who waits for it.
+    pub(super) asks: BTreeMap<(IpAddr, u16), Waiting>,
+}
+
+/// What a workload has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Given {
+    /// The object's.
+    pub(crate) uid: String,
+    /// By the Service's port.
+    pub(crate) ports: BTreeMap<u16, Outcome>,
+}
+
+/// Who waits for an answer. The ledger always does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// A workload's slices.
+    pub(super) path: Option<Key>,
+    /// A workload's scale.
+    pub(super) decision: Option<Key>,
+}
+
+/// Who has to hear of answers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) paths: BTreeSet<Key>,
+    pub(super) decisions: BTreeSet<Key>,
+    pub(super) ledger: bool,
+}
+
+/// The maps as they were last read.
+#[derive(Default)]
+pub(super) struct Maps {
+    pub(super) read: BTreeMap<Block, Arc<ConfigMap>>,
+    pub(super) lines: Ledger,
+    unreadable: BTreeMap<u16, String>,
+}
+
+impl Maps {
+    /// Takes in what has changed of one.
+    pub(super) fn follow(&mut self, block: Block, map: Option<Arc<ConfigMap>>) {
+        let version = |map: &Arc<ConfigMap>| map.resource_version();
+        if self.read.get(&block).map(version) == map.as_ref().map(version) {
+            return;
+        }
+        self.lines.retain(|number, _| Block::of(*number) != block);
+        self.unreadable.retain(|number, _| Block::of(*number) != block);
+        let Some(map) = map else {
+            self.read.remove(&block);
+            return;
+        };
+        let page = ledger::read(block, map.data.as_ref());
+        for (number, line) in &page.unreadable {
+            tracing::error!(config_map = map.name_any(), number, line, "a line of the ledger of ports cannot be read");
+        }
+        self.lines.extend(page.entries);
+        self.unreadable.extend(page.unreadable);
+        self.read.insert(block, map);
+    }
+
+    pub(super) fn unreadable(&self) -> BTreeSet<u16> {
+        self.unreadable.keys().copied().collect()
+    }
+}
+
+impl State {
+    /// An object is, or is no more. Returns whether that is news.
+    pub(super) fn exists(&mut self, key: &Key, uid: Option<&str>) -> bool {
+        let before = match uid {
+            Some(uid) => self.objects.insert(key.clone(), uid.to_owned()),
+            None => self.objects.remove(key),
+        };
+        let is_another = before.as_deref() != uid;
+        if is_another {
+            // What was said of one of the same name before is not said of this one.
+            self.wants.remove(key);
+            self.given.remove(key);
+        }
+        is_another
+    }
+
+    /// Takes in a slice. Returns whether numbers may follow from it.
+    pub(super) fn slice(&mut self, system: &str, key: &Key, slice: Option<&EndpointSlice>, now: Instant) -> bool {
+        let is_theirs = |slice: &&EndpointSlice| {
+            key.namespace() == system
+                && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == names::ACTIVATOR_SERVICE)
+        };
+        let addresses = slice.filter(is_theirs).map(addresses).unwrap_or_default();
+        let activators_before = match addresses.is_empty() {
+            true => self.activators.remove(key).unwrap_or_default(),
+            false => self.activators.insert(key.clone(), addresses.clone()).unwrap_or_default(),
+        };
+        let activators_moved = activators_before != addresses;
+        if activators_moved {
+            let activators = self.activators();
+            self.proofs.follow(&activators, |number| self.maps.lines.contains_key(&number), now);
+            self.asks.retain(|(address, _), _| activators.iter().any(|activator| activator.address == *address));
+        }
+        let numbers = slice.filter(|slice| leads_to_activators(slice)).map(numbers_of).unwrap_or_default();
+        let before = match numbers.is_empty() {
+            true => self.listed.remove(key).unwrap_or_default(),
+            false => self.listed.insert(key.clone(), numbers.clone()).unwrap_or_default(),
+        };
+        activators_moved || before != numbers
+    }
+
+    /// All activators, in order of their addresses.
+    pub(super) fn activators(&self) -> Vec<Activator> {
+        let all = self.activators.values().flatten().map(|(activator, _)| (activator.address, *activator));
+        all.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// The port at an activator's address that all share.
+    pub(super) fn shared_port(&self, address: IpAddr) -> Option<u16> {
+        let mut all = self.activators.values().flatten();
+        all.find(|(activator, _)| activator.address == address).map(|(_, port)| *port)
+    }
+
+    /// Takes in the answers of one activator to a question that was sent then.
+    pub(super) fn answered(&mut self, address: IpAddr, answers: Answers, sent: Instant) -> Told {
+        let mut told = Told::default();
+        let Answers::Of(answers) = answers else { return told };
+        let before = self.proofs.instance(address).map(str::to_owned);
+        for (number, answer) in answers {
+            let line = self.maps.lines.get(&number);
+            let uid = line.map(|line| line.uid.as_str()).unwrap_or_default();
+            let (is_ours, is_foreign) = (matches!(answer, Answer::Ours(_)), answer == Answer::Foreign);
+            let known = self.proofs.verdict(address, number, uid, sent);
+            self.proofs.record(address, number, answer, sent);
+            let verdict = self.proofs.verdict(address, number, uid, sent);
+            // Of numbers on their way back, and of those that somebody else has, each answer counts.
+            told.ledger |= is_foreign || line.is_some_and(|line| line.state != ledger::State::Held);
+            let waiting = match is_ours {
+                true => self.asks.remove(&(address, number)),
+                // Who is told no waits on, and hears of it once.
+                false => self.asks.get(&(address, number)).filter(|_| verdict != known).cloned(),
+            };
+            let waiting = waiting.unwrap_or_default();
+            told.decisions.extend(waiting.decision);
+            told.paths.extend(waiting.path);
+            if verdict == Verdict::Denied && known != Verdict::Denied {
+                told.paths.extend(line.map(|line| line.key.clone()));
+            }
+        }
+        let now = self.proofs.instance(address).map(str::to_owned);
+        if before.is_some() && before != now {
+            // Whoever came in its place has to say of each number anew that it listens there.
+            for number in self.maps.lines.keys() {
+                self.asks.entry((address, *number)).or_default();
+            }
+        }
+        told
+    }
+}
+
+/// The addresses of a slice of the activators' Service, and the port of each for HTTP/1.1.
+fn addresses(slice: &EndpointSlice) -> Vec<(Activator, u16)> {
+    let ports = slice.ports.iter().flatten();
+    let named = ports.filter(|port| port.name.as_deref() == Some("http")).find_map(|port| port.port);
+    let shared = named.and_then(|port| u16::try_from(port).ok()).unwrap_or(names::ACTIVATOR_HTTP1_PORT);
+    let endpoints = slice.endpoints.iter().flatten();
+    let each = endpoints.flat_map(|endpoint| {
+        let serving = serving(endpoint);
+        let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
+        addresses.map(move |address| (Activator { address, serving }, shared))
+    });
+    each.collect()
+}
+
+fn serving(endpoint: &Endpoint) -> Serving {
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
+    match (conditions.ready.unwrap_or(true), conditions.serving, conditions.terminating.unwrap_or(false)) {
+        (true, _, false) => Serving::Ready,
+        (_, Some(true), true) => Serving::Terminating,
+        _ => Serving::No,
+    }
+}

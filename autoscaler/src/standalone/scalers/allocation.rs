@@ -1,0 +1,71 @@
+//! Which port numbers a workload has, in the words of its status.
+
+use super::super::ports::Given;
+use autoscaler_core::ports::{Outcome, Problem};
+
+/// What is told of all its ports together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Allocation {
+    /// Each has a number.
+    Whole,
+    /// Each has one, or will have one in a moment.
+    Pending,
+    /// Something is wrong.
+    Wrong {
+        /// One word, of the first thing.
+        reason: &'static str,
+        /// All of it.
+        message: String,
+        /// A port has no number at all: it leads to no activator.
+        is_lacking: bool,
+    },
+}
+
+impl Allocation {
+    /// Of what has been given.
+    pub(crate) fn of(given: &Given) -> Self {
+        let problems: Vec<(u16, &Problem)> =
+            given.ports.iter().filter_map(|(port, outcome)| Some((*port, outcome.problem.as_ref()?))).collect();
+        let lacks = |outcome: &Outcome| outcome.number.is_none();
+        let Some((_, first)) = problems.first() else {
+            return if given.ports.values().any(lacks) { Self::Pending } else { Self::Whole };
+        };
+        let told: Vec<String> = problems.iter().map(|(port, problem)| format!("port {port}: {problem}")).collect();
+        let is_lacking = given.ports.values().any(|outcome| lacks(outcome) && outcome.problem.is_some());
+        Self::Wrong { reason: reason(first), message: told.join("; "), is_lacking }
+    }
+}
+
+fn reason(problem: &Problem) -> &'static str {
+    match problem {
+        Problem::Exhausted { .. } => "RangeExhausted",
+        Problem::InUse { .. } => "NumberInUse",
+        Problem::NotOurs { .. } => "NumberNotOwned",
+        Problem::Duplicate { .. } => "SeveralNumbers",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::config::PortRange;
+
+    #[test]
+    fn what_is_wrong_with_one_port_is_told_by_its_number() {
+        let given = |ports: Vec<(u16, Option<u16>, Option<Problem>)>| {
+            let outcome = |(port, number, problem)| (port, Outcome { number, former: Vec::new(), problem });
+            Allocation::of(&Given { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
+        };
+        let range = PortRange { first: 20_000, last: 20_001 };
+        let exhausted = || Some(Problem::Exhausted { range });
+        assert_eq!(given(vec![]), Allocation::Whole, "no port wants one");
+        assert_eq!(given(vec![(80, Some(20_000), None)]), Allocation::Whole);
+        assert_eq!(given(vec![(80, Some(20_000), None), (81, None, None)]), Allocation::Pending);
+        for (number, lacking) in [(None, true), (Some(19_000), false)] {
+            let wrong = given(vec![(80, Some(20_000), None), (5432, number, exhausted())]);
+            let Allocation::Wrong { reason, message, is_lacking } = wrong else { panic!("{wrong:?}") };
+            assert_eq!((reason, is_lacking), ("RangeExhausted", lacking));
+            assert!(message.starts_with("port 5432: ") && message.contains("20000-20001"), "{message}");
+        }
+    }
+}

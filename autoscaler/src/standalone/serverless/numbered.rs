@@ -1,0 +1,245 @@
+//! The EndpointSlices of a ZeroScaler's Service: each port leads to activators on a number of its own, or to pods.
+//!
+//! | a TCP port | then it leads to |
+//! |---|---|
+//! | mode Serve (queue-proxies), and pods are ready | the pods |
+//! | some activator that is ready is proven on its number | those activators |
+//! | else pods are ready, and not about to go | the pods |
+//! | else activators on their way out are proven | those |
+//! | else | the pods as they are, not ready |
+//!
+//! Whose addresses may be there is the rule of [`autoscaler_core::ports::slices`]; here they become objects. Ports that are
+//! not TCP, and where there are queue-proxies all that do not lead to them, go to the pods always.
+//!
+//! # Shape
+//!
+//! Ports are named exactly as in the Service. Addresses whose ports lead to the same numbers share a slice, of one address
+//! family: most of the time that is one slice. Families that the Service does not have are left out. Slices are numbered
+//! in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
+
+use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, leads_to_activators, port_of, ready};
+use autoscaler_core::ports::slices::{Listed, Urgency, group, urgency};
+use common::names;
+use common::ports::PortId;
+use common_api::Mode;
+use common_controller::objects::controller;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::slices::Route;
+
+/// A port of the Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServedPort {
+    /// Its name, empty if it has none, and its number.
+    pub(crate) id: PortId,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub(crate) protocol: String,
+    /// Hint for proxies on what is spoken.
+    pub(crate) app_protocol: Option<String>,
+    /// Its name in the private Service.
+    pub(crate) private: String,
+    /// Whether activators carry it.
+    pub(crate) is_carried: bool,
+}
+
+/// Everything that the slices follow from.
+#[derive(Clone, Debug)]
+pub(crate) struct Inputs<'a> {
+    /// Namespace of the Service.
+    pub(crate) namespace: &'a str,
+    /// Name of the Service.
+    pub(crate) service: &'a str,
+    /// Its address families; none: any.
+    pub(crate) families: &'a [String],
+    /// Its ports, and which activators may stand in their slices.
+    pub(crate) ports: &'a [(ServedPort, Vec<Listed>)],
+    /// What the ServerlessService asks for.
+    pub(crate) mode: Mode,
+    /// The pods are about to go: nobody is led back to them.
+    pub(crate) is_asleep: bool,
+    /// Slices of the private Service.
+    pub(crate) private: &'a [Arc<EndpointSlice>],
+    /// Slices of `activator-service`.
+    pub(crate) activators: &'a [Arc<EndpointSlice>],
+    /// Labels of a public slice.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Who owns them.
+    pub(crate) owner: OwnerReference,
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    /// Where all that activators carry goes: to pods, if some of it does.
+    pub(crate) route: Route,
+    /// Pods that are ready.
+    pub(crate) pods_ready: usize,
+    /// Whether each port that is carried leads to somebody who is ready.
+    pub(crate) is_led: bool,
+    /// The slices.
+    pub(crate) slices: Vec<EndpointSlice>,
+}
+
+/// Applies the table above.
+pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
+    let pods_ready = ready(inputs.private);
+    let pods_serve = pods_ready > 0 && !(inputs.is_asleep && inputs.mode == Mode::Proxy);
+    let to_activators = |listed: &[Listed]| match pods_serve {
+        true => inputs.mode == Mode::Proxy && listed.iter().any(|listed| listed.ready),
+        false => !listed.is_empty(),
+    };
+    let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
+    let led: Vec<_> = carried().filter(|(_, listed)| to_activators(listed)).collect();
+    let route = if led.len() == carried().count() && !led.is_empty() { Route::Activators } else { Route::Pods };
+    let is_led = |listed: &[Listed]| match to_activators(listed) {
+        true => listed.iter().any(|listed| listed.ready),
+        false => pods_serve,
+    };
+    let mut made = Made { inputs, slices: Vec::new(), count: BTreeMap::new() };
+    for slice in group(led.iter().map(|(port, listed)| (port.id.name.as_str(), listed.as_slice()))) {
+        let family = if slice.addresses.first().is_some_and(|(ip, _)| ip.is_ipv6()) { "IPv6" } else { "IPv4" };
+        let ports = inputs.ports.iter().filter_map(|(port, _)| {
+            let number = slice.ports.get(&port.id.name).filter(|_| port.is_carried)?;
+            Some(endpoint_port(port, i32::from(*number)))
+        });
+        let endpoints = slice.addresses.iter().map(|(address, ready)| activator(inputs.activators, *address, *ready));
+        made.add(Kind::Activators, family, ports.collect(), endpoints.collect());
+    }
+    let no_pods = inputs.is_asleep && inputs.mode == Mode::Proxy && pods_ready > 0;
+    for (kind, is_kind) in [(Kind::Pods, true), (Kind::Other, false)] {
+        let of_kind = |(port, listed): &&(ServedPort, Vec<Listed>)| match is_kind {
+            true => port.is_carried && !to_activators(listed) && !no_pods,
+            false => !port.is_carried,
+        };
+        let mut groups: BTreeMap<String, (&str, Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
+        for slice in inputs.private {
+            let ports = inputs.ports.iter().filter(of_kind);
+            let ports: Vec<_> =
+                ports.filter_map(|(p, _)| Some(endpoint_port(p, port_of(slice, &p.private)?))).collect();
+            if ports.is_empty() {
+                continue;
+            }
+            let numbers: Vec<_> = ports.iter().map(|port| (&port.name, port.port)).collect();
+            let order = format!("{} {numbers:?}", slice.address_type);
+            let endpoints = slice.endpoints.iter().flatten().map(|e| Endpoint { hints: None, ..e.clone() });
+            groups.entry(order).or_insert_with(|| (&slice.address_type, ports, vec![])).2.extend(endpoints);
+        }
+        for (family, ports, endpoints) in groups.into_values() {
+            made.add(kind, family, ports, endpoints);
+        }
+    }
+    let is_led = carried().all(|(_, listed)| is_led(listed));
+    Outcome { route, pods_ready, is_led, slices: made.slices }
+}
+
+/// Where each port of a Service leads by slices that are of the object with this uid, by its name.
+pub(crate) fn listed(slices: &[Arc<EndpointSlice>], uid: &str) -> BTreeMap<String, Vec<Listed>> {
+    let own = |slice: &&Arc<EndpointSlice>| controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
+    let mut found: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
+    for slice in slices.iter().filter(|slice| leads_to_activators(slice)).filter(own) {
+        for port in slice.ports.iter().flatten() {
+            let Some(number) = port.port.and_then(|number| u16::try_from(number).ok()) else { continue };
+            let of_port = found.entry(port.name.clone().unwrap_or_default()).or_default();
+            for endpoint in slice.endpoints.iter().flatten() {
+                let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+                let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
+                of_port.extend(addresses.map(|address| Listed { address, number, ready }));
+            }
+        }
+    }
+    found
+}
+
+/// Whether what these ports get can wait for more of the kind: they are served, and lose nobody.
+pub(crate) fn can_wait(before: &BTreeMap<String, Vec<Listed>>, ports: &[(ServedPort, Vec<Listed>)]) -> bool {
+    let none = Vec::new();
+    let carried = ports.iter().filter(|(port, _)| port.is_carried);
+    carried.into_iter().all(|(port, after)| urgency(before.get(&port.id.name).unwrap_or(&none), after) == Urgency::Low)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Of activators.
+    Activators,
+    /// Of pods, in place of activators.
+    Pods,
+    /// Of pods, always.
+    Other,
+}
+
+struct Made<'a> {
+    inputs: &'a Inputs<'a>,
+    slices: Vec<EndpointSlice>,
+    /// How many there are, by what stands before their number.
+    count: BTreeMap<String, usize>,
+}
+
+impl Made<'_> {
+    fn add(&mut self, kind: Kind, family: &str, ports: Vec<EndpointPort>, mut endpoints: Vec<Endpoint>) {
+        let inputs = self.inputs;
+        if !inputs.families.is_empty() && !inputs.families.iter().any(|known| known == family) {
+            return;
+        }
+        endpoints.sort_by(|a, b| a.addresses.cmp(&b.addresses));
+        endpoints.dedup_by(|a, b| a.addresses == b.addresses);
+        for chunk in endpoints.chunks(ENDPOINTS_MAX) {
+            let mut labels = inputs.labels.clone();
+            labels.insert(SERVICE_NAME.to_owned(), inputs.service.to_owned());
+            labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
+            let to = if kind == Kind::Activators { names::LEADS_TO_ACTIVATORS } else { names::LEADS_TO_PODS };
+            labels.insert(names::LEADS_TO.to_owned(), to.to_owned());
+            let mut prefix = format!("-zeroscale-{}", family.to_lowercase());
+            if kind == Kind::Other {
+                // Activators are told nothing by it.
+                labels.remove(names::SIDE);
+                prefix.push_str("-other");
+            }
+            let number = self.count.entry(prefix.clone()).or_default();
+            let name = names::child_name(inputs.service, &format!("{prefix}-{number}"));
+            *number += 1;
+            self.slices.push(EndpointSlice {
+                metadata: ObjectMeta {
+                    name: Some(name),
+                    namespace: Some(inputs.namespace.to_owned()),
+                    labels: Some(labels),
+                    owner_references: Some(vec![inputs.owner.clone()]),
+                    ..ObjectMeta::default()
+                },
+                address_type: family.to_owned(),
+                endpoints: Some(chunk.to_vec()),
+                ports: Some(ports.clone()),
+            });
+        }
+    }
+}
+
+fn endpoint_port(port: &ServedPort, number: i32) -> EndpointPort {
+    EndpointPort {
+        name: Some(port.id.name.clone()),
+        port: Some(number),
+        protocol: Some(port.protocol.clone()),
+        app_protocol: port.app_protocol.clone(),
+    }
+}
+
+/// An activator, with what its own Service's slices know of it besides.
+fn activator(slices: &[Arc<EndpointSlice>], address: IpAddr, ready: bool) -> Endpoint {
+    let is_it = |endpoint: &&Endpoint| endpoint.addresses.iter().any(|text| text.parse() == Ok(address));
+    let known = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).find(is_it);
+    let conditions = EndpointConditions { ready: Some(ready), serving: Some(true), terminating: Some(!ready) };
+    Endpoint {
+        addresses: vec![address.to_string()],
+        conditions: Some(conditions),
+        hints: None,
+        deprecated_topology: None,
+        ..known.cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+#[path = "numbered_tests.rs"]
+mod tests;

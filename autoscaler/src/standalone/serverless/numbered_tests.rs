@@ -1,0 +1,236 @@
+//! Which slices follow.
+
+use super::*;
+use serde_json::json;
+
+fn served(name: &str, port: u16, is_carried: bool) -> ServedPort {
+    let id = PortId { name: name.to_owned(), port };
+    ServedPort { id, protocol: "TCP".into(), app_protocol: None, private: name.to_owned(), is_carried }
+}
+
+fn at(address: &str, number: u16, ready: bool) -> Listed {
+    Listed { address: address.parse().expect("an address"), number, ready }
+}
+
+/// Of the private Service: one pod.
+fn pods(ready: bool) -> Vec<Arc<EndpointSlice>> {
+    let value = json!({
+        "metadata": {"name": "p", "namespace": "ns"}, "addressType": "IPv4",
+        "ports": [{"name": "web", "port": 8080}, {"name": "db", "port": 5432}, {"name": "dns", "port": 53}],
+        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": ready}}],
+    });
+    vec![Arc::new(serde_json::from_value(value).expect("a slice"))]
+}
+
+fn activators() -> Vec<Arc<EndpointSlice>> {
+    let value = json!({
+        "metadata": {"name": "a", "namespace": "system"}, "addressType": "IPv4", "ports": [{"name": "http", "port": 8012}],
+        "endpoints": [{"addresses": ["10.0.0.1"], "zone": "z", "nodeName": "n", "hints": {"forZones": [{"name": "z"}]}}],
+    });
+    vec![Arc::new(serde_json::from_value(value).expect("a slice"))]
+}
+
+fn inputs<'a>(
+    ports: &'a [(ServedPort, Vec<Listed>)],
+    private: &'a [Arc<EndpointSlice>],
+    activators: &'a [Arc<EndpointSlice>],
+) -> Inputs<'a> {
+    Inputs {
+        namespace: "ns",
+        service: "hello",
+        families: &[],
+        ports,
+        mode: Mode::Proxy,
+        is_asleep: false,
+        private,
+        activators,
+        labels: [(names::SIDE.to_owned(), names::SERVICE_TYPE_PUBLIC.to_owned())].into(),
+        owner: OwnerReference {
+            kind: "ZeroScaler".into(),
+            uid: "u".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        },
+    }
+}
+
+/// Name, whether activators are told, where it leads, ports, addresses and whether they are ready.
+fn told(outcome: &Outcome) -> Vec<String> {
+    let line = |slice: &EndpointSlice| {
+        let labels = slice.metadata.labels.clone().unwrap_or_default();
+        let public = if labels.contains_key(names::SIDE) { "public" } else { "other" };
+        let ports = slice.ports.iter().flatten();
+        let ports: Vec<_> =
+            ports.map(|p| format!("{}:{}", p.name.clone().unwrap_or_default(), p.port.unwrap_or(0))).collect();
+        let endpoints: Vec<_> = slice
+            .endpoints
+            .iter()
+            .flatten()
+            .map(|e| {
+                let ready = e.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+                format!("{}{}", e.addresses[0], if ready { "" } else { "(not ready)" })
+            })
+            .collect();
+        let name = slice.metadata.name.as_deref().unwrap_or_default().trim_start_matches("hello-zeroscale-");
+        format!("{name} {public} {} {} {}", labels[names::LEADS_TO], ports.join(","), endpoints.join(","))
+    };
+    outcome.slices.iter().map(line).collect()
+}
+
+/// Goal: each row of the table, for two ports that are carried and one that is not.
+#[test]
+fn each_port_leads_to_its_own_number_or_to_pods() {
+    let (a, b) = ("10.0.0.1", "10.0.0.2");
+    let all = || (vec![at(a, 20_000, true)], vec![at(a, 20_001, true)]);
+    let leaving = || (vec![at(a, 20_000, false)], vec![at(a, 20_001, false)]);
+    let other = "ipv4-other-0 other pods dns:53 10.1.0.1";
+    let other_not_ready = "ipv4-other-0 other pods dns:53 10.1.0.1(not ready)";
+    struct Row<'a> {
+        case: &'a str,
+        listed: (Vec<Listed>, Vec<Listed>),
+        pods: bool,
+        mode: Mode,
+        asleep: bool,
+        expected: Vec<&'a str>,
+        route: Route,
+        led: bool,
+    }
+    let base = || Row {
+        case: "proven on both",
+        listed: all(),
+        pods: true,
+        mode: Mode::Proxy,
+        asleep: false,
+        expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other],
+        route: Route::Activators,
+        led: true,
+    };
+    let rows = [
+        base(),
+        Row {
+            case: "one of two is proven on one port alone",
+            listed: (vec![at(a, 20_000, true), at(b, 20_000, true)], vec![at(a, 20_001, true)]),
+            expected: vec![
+                "ipv4-0 public activators web:20000,db:20001 10.0.0.1",
+                "ipv4-1 public activators web:20000 10.0.0.2",
+                other,
+            ],
+            ..base()
+        },
+        Row {
+            case: "one port is proven by nobody",
+            listed: (vec![at(a, 20_000, true)], vec![]),
+            expected: vec!["ipv4-0 public activators web:20000 10.0.0.1", "ipv4-1 public pods db:5432 10.1.0.1", other],
+            route: Route::Pods,
+            ..base()
+        },
+        Row {
+            case: "nobody is proven",
+            listed: (vec![], vec![]),
+            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
+            route: Route::Pods,
+            ..base()
+        },
+        Row {
+            case: "nobody is proven, and the pods are about to go",
+            listed: (vec![], vec![]),
+            asleep: true,
+            expected: vec![other],
+            route: Route::Pods,
+            led: false,
+            ..base()
+        },
+        Row {
+            case: "Serve",
+            mode: Mode::Serve,
+            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
+            route: Route::Pods,
+            ..base()
+        },
+        Row {
+            case: "Serve, and no pod is ready",
+            mode: Mode::Serve,
+            pods: false,
+            expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other_not_ready],
+            ..base()
+        },
+        Row {
+            case: "on their way out, beside pods",
+            listed: leaving(),
+            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
+            route: Route::Pods,
+            ..base()
+        },
+        Row {
+            case: "on their way out, and no pod is ready",
+            listed: leaving(),
+            pods: false,
+            expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1(not ready)", other_not_ready],
+            led: false,
+            ..base()
+        },
+        Row {
+            case: "nobody at all",
+            listed: (vec![], vec![]),
+            pods: false,
+            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1(not ready)", other_not_ready],
+            route: Route::Pods,
+            led: false,
+            ..base()
+        },
+    ];
+    let activators = activators();
+    for Row { case, listed, pods: ready, mode, asleep, expected, route, led } in rows {
+        let ports = [
+            (served("web", 80, true), listed.0),
+            (served("db", 5432, true), listed.1),
+            (served("dns", 53, false), vec![]),
+        ];
+        let private = pods(ready);
+        let outcome = desired(&Inputs { mode, is_asleep: asleep, ..inputs(&ports, &private, &activators) });
+        assert_eq!(told(&outcome), expected, "{case}");
+        assert_eq!((outcome.route, outcome.is_led), (route, led), "{case}");
+    }
+}
+
+/// Goal: what is written is read back as it was meant, of this object alone; an activator keeps zone and node, and no hint.
+#[test]
+fn slices_tell_where_ports_lead() {
+    let ports = [
+        (served("web", 80, true), vec![at("10.0.0.1", 20_000, true), at("fd00::1", 20_000, true)]),
+        (served("db", 5432, true), vec![at("10.0.0.1", 20_001, true)]),
+    ];
+    let activators = activators();
+    let outcome = desired(&inputs(&ports, &[], &activators));
+    let names: Vec<_> =
+        outcome.slices.iter().map(|slice| (slice.address_type.as_str(), slice.metadata.name.as_deref())).collect();
+    assert_eq!(names, [("IPv4", Some("hello-zeroscale-ipv4-0")), ("IPv6", Some("hello-zeroscale-ipv6-0"))]);
+    let first = outcome.slices[0].endpoints.as_ref().expect("endpoints")[0].clone();
+    assert_eq!((first.zone.as_deref(), first.node_name.as_deref(), first.hints), (Some("z"), Some("n"), None));
+    let slices: Vec<_> = outcome.slices.into_iter().map(Arc::new).collect();
+    let expected: BTreeMap<_, _> = ports.iter().map(|(port, listed)| (port.id.name.clone(), listed.clone())).collect();
+    assert_eq!(listed(&slices, "u"), expected);
+    assert_eq!(listed(&slices, "another"), BTreeMap::new());
+    let families = ["IPv6".to_owned()];
+    let one = desired(&Inputs { families: &families, ..inputs(&ports, &[], &activators) });
+    assert_eq!(one.slices.len(), 1, "of the Service's own families alone");
+}
+
+/// Goal: one more activator for who is served can wait; who has none, or loses one, cannot.
+#[test]
+fn only_one_more_activator_can_wait() {
+    let (a, b) = (at("10.0.0.1", 20_000, true), at("10.0.0.2", 20_000, true));
+    let rows: [(&[Listed], &[Listed], bool); 6] = [
+        (&[a], &[a, b], true),
+        (&[a], &[a], true),
+        (&[], &[a], false),
+        (&[a, b], &[b], false),
+        (&[a], &[b], false),
+        (&[at("10.0.0.1", 20_000, false)], &[at("10.0.0.1", 20_000, false), b], false),
+    ];
+    for (before, after, waits) in rows {
+        let ports = [(served("web", 80, true), after.to_vec()), (served("dns", 53, false), vec![])];
+        let before = BTreeMap::from([("web".to_owned(), before.to_vec())]);
+        assert_eq!(can_wait(&before, &ports), waits, "{before:?} {after:?}");
+    }
+}
