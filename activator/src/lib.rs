@@ -19,6 +19,7 @@
 #[cfg(test)]
 mod allocated;
 mod config;
+mod departure;
 pub mod discovery;
 mod layers;
 mod metrics;

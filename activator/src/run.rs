@@ -11,6 +11,7 @@ use crate::config::Configs;
 use crate::config::certificates::InternalTls;
 use crate::config::clients::{ClientOptions, PROBES_AT_ONCE};
 use crate::config::options::Options;
+use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
 use crate::layers::connect::Connections;
@@ -290,6 +291,9 @@ impl Activator {
         self.server.leave();
         self.readiness.set_draining();
         tokio::time::sleep(linger).await;
+        if self.registry.has_ports() {
+            led_elsewhere(|| self.registry.led_here_beside_others()).await;
+        }
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
         match self.server.drain(drain).await {
             0 => tracing::info!("drained"),

@@ -195,6 +195,11 @@ impl Registry {
         self.parts.ports.is_some()
     }
 
+    /// So many workloads' clients are led to this activator, and to others.
+    pub(crate) fn led_here_beside_others(&self) -> usize {
+        self.by_key.iter().filter(|entry| entry.value().is_led_here_beside_others()).count()
+    }
+
     /// All that are known at this moment in order, each with its revision, if there is one.
     pub(crate) fn all(&self) -> Vec<(Arc<Spec>, Option<Arc<Revision>>)> {
         let known = self.known().into_iter();

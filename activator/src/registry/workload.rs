@@ -93,6 +93,11 @@ impl Workload {
         }
     }
 
+    /// Whether its clients are led to this activator, and to others.
+    pub(super) fn is_led_here_beside_others(&self) -> bool {
+        matches!(self.state.lock().activators, Activators::Known { count: 2.., .. })
+    }
+
     /// The Service in front of its pods has this address.
     pub(super) fn set_cluster_ip(&self, destination: Option<Destination>) {
         let mut state = self.state.lock();

@@ -33,7 +33,10 @@ const ORDERS: &[(&str, &str)] = &[
         "activator-net",
         "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body error alarm > tcp > hop_by_hop limits worker",
     ),
-    ("activator", "main lib > run > allocator config ports > layers > registry > metrics > discovery > refusal"),
+    (
+        "activator",
+        "main lib > run > allocator config departure ports > layers > registry > metrics > discovery > refusal",
+    ),
     (
         "autoscaler",
         "main lib > import release run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \
