@@ -14,6 +14,7 @@ pub mod relay;
 pub mod soak;
 pub mod space;
 pub mod streams;
+pub mod talk;
 pub mod test_env;
 pub mod workload;
 

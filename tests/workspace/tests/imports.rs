@@ -59,7 +59,7 @@ const ORDERS: &[(&str, &str)] = &[
         "bench",
         "main > activator autoscaler > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
-    ("e2e", "lib > soak test_env > bare load parts relay space streams > process workload"),
+    ("e2e", "lib > soak test_env > bare load parts relay space streams talk > process workload"),
     ("conformance", "main lib > run > worker > kinds > api > compare suite"),
 ];
 

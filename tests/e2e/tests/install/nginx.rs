@@ -3,14 +3,17 @@
 use crate::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use e2e::space::SOON;
+use common_api::ZeroScaler;
+use e2e::space::{SOON, program};
 use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use local::up::UpOptions;
+use serde_json::json;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -82,6 +85,19 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
     Ok(process)
 }
 
+/// One host, with a workload for each of two paths: what no Host header could tell apart.
+fn two_paths(listen: SocketAddr, host: &str, [a, b]: [&str; 2]) -> String {
+    let location = |path: &str, to: &str| {
+        format!(
+            "location {path} {{
+               proxy_set_header Host $http_host; proxy_http_version 1.1; proxy_set_header Connection '';
+               proxy_read_timeout 300s; proxy_pass http://{to};
+             }}"
+        )
+    };
+    format!("server {{ listen {listen}; server_name {host}; {} {} }}\n", location("/a", a), location("/b", b))
+}
+
 /// Address and port of the Service that the sample's Ingress names.
 async fn service(env: &TestEnv, name: &str) -> anyhow::Result<String> {
     let service = env.api::<Service>().get(name).await?;
@@ -120,6 +136,44 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     events_pass_one_by_one(at).await?;
     env.until_asleep("streams").await?;
     events_pass_one_by_one(at).await?;
+    nginx.terminate().await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: two workloads behind one host, told apart by path alone, each get their own requests, asleep and awake.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_host_with_two_paths_is_two_workloads() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    for name in ["left", "right"] {
+        env.create::<Deployment>(Workload::new(name).deployment(&program()?)).await?;
+        env.create::<Service>(json!({"metadata": {"name": name}, "spec": {
+            "selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}}))
+            .await?;
+        env.create::<ZeroScaler>(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"name": name}, "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}}}))
+        .await?;
+        env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await?;
+    }
+    let at = SocketAddr::new(free_address()?, 8082);
+    let services = [service(&env, "left").await?, service(&env, "right").await?];
+    let servers = [two_paths(at, HELLO, [&services[0], &services[1]])];
+    let nginx = start(folder.path(), &servers, at).await?;
+    let load = Load::new(at, HELLO);
+    let each = async || {
+        for (path, name) in [("/a", "left"), ("/b", "right")] {
+            let answer = load.get(path).await?;
+            let pod = answer.pod().unwrap_or_default();
+            ensure!(answer.status == 200 && pod.starts_with(name), "{path}: {} of {pod:?}", answer.status);
+        }
+        anyhow::Ok(())
+    };
+    each().await.context("asleep")?;
+    each().await.context("awake")?;
+    env.until_asleep("left").await?;
+    env.until_asleep("right").await?;
+    each().await.context("asleep again")?;
     nginx.terminate().await?;
     env.end().await;
     Ok(())

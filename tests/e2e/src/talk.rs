@@ -1,0 +1,50 @@
+//! A workload that speaks no HTTP, as databases do. Where the server speaks first (MySQL), it greets whoever connects; else
+//! (PostgreSQL) it waits for the client. Either way it sends back what it gets, after [`ANSWER`].
+
+use anyhow::Context;
+use std::convert::Infallible;
+use std::process::ExitCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a server that speaks first says: a packet of MySQL's, as far as its first bytes go.
+pub const GREETING: &[u8] = b"\x4a\x00\x00\x00\x0a8.4.0\x00";
+/// What an answer begins with.
+pub const ANSWER: &[u8] = b"R";
+
+/// Serves at `HOST` and `PORT` until it is killed.
+pub fn main(speaks_first: bool) -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new().context("no runtime");
+    match runtime.and_then(|runtime| runtime.block_on(serve(speaks_first))) {
+        Ok(never) => match never {},
+        Err(error) => {
+            eprintln!("talk: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(speaks_first: bool) -> anyhow::Result<Infallible> {
+    let host = std::env::var("HOST").unwrap_or_else(|_| "127.0.0.1".to_owned());
+    let port = std::env::var("PORT").unwrap_or_else(|_| "5432".to_owned());
+    let listener = TcpListener::bind(format!("{host}:{port}")).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            let _ = talk(stream, speaks_first).await; // A client that went away.
+        });
+    }
+}
+
+async fn talk(mut stream: TcpStream, speaks_first: bool) -> std::io::Result<()> {
+    if speaks_first {
+        stream.write_all(GREETING).await?;
+    }
+    let mut said = [0; 4096];
+    loop {
+        match stream.read(&mut said).await? {
+            0 => return Ok(()),
+            length => stream.write_all(&[ANSWER, &said[..length]].concat()).await?,
+        }
+    }
+}

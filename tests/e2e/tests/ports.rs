@@ -1,0 +1,272 @@
+//! Whose a connection is, by the port that it came to: through a Service's own address, whatever is said there.
+
+use anyhow::{Context, ensure};
+use common::ports::ledger::{self, Block, Entry, Ledger, State};
+use common_api::ZeroScaler;
+use common_api::zeroscaler::PortStatus;
+use e2e::talk::{ANSWER, GREETING};
+use e2e::test_env::{LINGER, SOON, program};
+use e2e::{Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use local::up::system::NAMESPACE;
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+/// A workload asleep, of HTTP at 8080 and of something else at 5432, its Service with a port for each, and its ZeroScaler.
+/// `talks`: who speaks first at 5432.
+async fn asleep(env: &TestEnv, name: &str, talks: &str, ports: Value) -> anyhow::Result<()> {
+    let mut deployment = Workload::new(name).deployment(&program()?);
+    let mut second = deployment["spec"]["template"]["spec"]["containers"][0].clone();
+    second["name"] = json!("db");
+    second["ports"] = json!([{"name": "db", "containerPort": 5432}]);
+    second["env"] = json!([{"name": "E2E_TALKS", "value": talks}]);
+    let containers = &mut deployment["spec"]["template"]["spec"]["containers"];
+    containers.as_array_mut().context("containers")?.push(second);
+    env.create::<Deployment>(deployment).await?;
+    env.create::<Service>(json!({"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": [
+        {"name": "web", "port": 80, "targetPort": 8080}, {"name": "db", "port": 5432, "targetPort": "db"},
+    ]}}))
+    .await?;
+    env.create::<ZeroScaler>(
+        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
+        "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}, "ports": ports}}),
+    )
+    .await?;
+    Ok(())
+}
+
+async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
+}
+
+/// A port of a Service's own address.
+async fn address(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
+    Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, port))
+}
+
+async fn ports(env: &TestEnv, name: &str) -> anyhow::Result<Vec<PortStatus>> {
+    Ok(env.api::<ZeroScaler>().get(name).await?.status.map(|status| status.ports).unwrap_or_default())
+}
+
+/// All lines of the ledger.
+async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
+    let maps = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await?;
+    let pages = maps.items.iter().filter_map(|map| {
+        let block = Block::of_map(map.metadata.name.as_deref()?)?;
+        Some(ledger::read(block, map.data.as_ref()).entries)
+    });
+    Ok(pages.flatten().collect())
+}
+
+/// Sends, and reads until `enough`, or to the end.
+async fn exchange(at: SocketAddr, sent: &[u8], enough: impl Fn(&[u8]) -> bool) -> anyhow::Result<Vec<u8>> {
+    let exchanged = async {
+        let mut stream = TcpStream::connect(at).await?;
+        stream.write_all(sent).await?;
+        let mut read = Vec::new();
+        while !enough(&read) && stream.read_buf(&mut read).await? > 0 {}
+        anyhow::Ok(read)
+    };
+    tokio::time::timeout(Duration::from_secs(60), exchanged).await.context("no answer within a minute")?
+}
+
+/// Goal: whatever a request calls itself, or nothing, it wakes the workload whose Service it came to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_wakes_its_workload_whatever_host_is_named() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let heads = [
+        ("stranger", "GET / HTTP/1.1\r\nHost: nobody.example.com\r\nConnection: close\r\n\r\n".to_owned()),
+        ("bare", "GET / HTTP/1.1\r\nHost: bare\r\nConnection: close\r\n\r\n".to_owned()),
+        ("other", "GET / HTTP/1.1\r\nHost: bare\r\nConnection: close\r\n\r\n".to_owned()),
+        ("old", "GET / HTTP/1.0\r\n\r\n".to_owned()),
+    ];
+    for (name, _) in &heads {
+        asleep(&env, name, "client", json!([])).await?;
+    }
+    for (name, head) in &heads {
+        until_ready(&env, name).await?;
+        let answer = exchange(address(&env, name, 80).await?, head.as_bytes(), |_| false).await?;
+        let answer = String::from_utf8_lossy(&answer);
+        ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{name}: {answer}");
+        let pod = format!("x-pod: {name}-");
+        ensure!(answer.to_ascii_lowercase().contains(&pod), "{name} was woken, and nobody else: {answer}");
+    }
+    for (name, _) in &heads {
+        let ip = address(&env, name, 80).await?;
+        let load = Load::new(ip, ip.to_string());
+        ensure!(load.get("/").await?.status == 200, "{name}: its own address as Host");
+    }
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a Service wakes by each of its ports, and each leads to its own port of the pod; protocols in which the server
+/// speaks first as well as those in which the client does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_wakes_by_each_port_of_its_service() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let tcp = || json!([{"name": "web"}, {"name": "db", "protocol": "tcp"}]);
+    asleep(&env, "postgres", "client", tcp()).await?;
+    asleep(&env, "auto", "client", json!([])).await?;
+    asleep(&env, "mysql", "server", tcp()).await?;
+    asleep(&env, "web", "server", tcp()).await?;
+    for name in ["postgres", "auto", "mysql", "web"] {
+        until_ready(&env, name).await?;
+    }
+    // A start-up message of PostgreSQL: length, version 3.0, the user.
+    let startup = b"\x00\x00\x00\x10\x00\x03\x00\x00user\x00a\x00\x00";
+    let expected = [ANSWER, &startup[..]].concat();
+    for name in ["postgres", "auto"] {
+        let answer = exchange(address(&env, name, 5432).await?, startup, |read| read.len() >= expected.len()).await?;
+        ensure!(answer == expected, "{name}: {answer:?}");
+        ensure!(
+            Load::new(address(&env, name, 80).await?, "x").get("/").await?.status == 200,
+            "{name} by its other port"
+        );
+    }
+    let greeted = exchange(address(&env, "mysql", 5432).await?, b"", |read| read.len() >= GREETING.len()).await?;
+    ensure!(greeted == GREETING, "{greeted:?}");
+    ensure!(Load::new(address(&env, "web", 80).await?, "x").get("/").await?.status == 200, "by HTTP");
+    let greeted = exchange(address(&env, "web", 5432).await?, b"", |read| read.len() >= GREETING.len()).await?;
+    ensure!(greeted == GREETING, "the other port of one that is awake: {greeted:?}");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: no two ports share a number; slices lead to it under the Service's own names, with a condition for each address;
+/// a number is on its way back once its object is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_nobody_elses_and_come_back() -> anyhow::Result<()> {
+    let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
+    let names = ["one", "two", "three"];
+    for name in names {
+        asleep(&env, name, "client", json!([])).await?;
+    }
+    let mut all = BTreeSet::new();
+    for name in names {
+        until_ready(&env, name).await?;
+        for port in ports(&env, name).await? {
+            let number = port.number.with_context(|| format!("{name} {}: no number", port.name))?;
+            ensure!(all.insert(number), "{number} is given twice");
+        }
+        let both = async || {
+            let slices = env.api::<EndpointSlice>();
+            let slices =
+                slices.list(&ListParams::default().labels(&format!("kubernetes.io/service-name={name}"))).await?;
+            let told = ports(&env, name).await?;
+            let expected: BTreeSet<_> =
+                told.iter().map(|port| (port.name.clone(), port.number.map(i32::from))).collect();
+            let leads = |slice: &EndpointSlice| {
+                let ports = slice.ports.iter().flatten().map(|port| (port.name.clone().unwrap_or_default(), port.port));
+                let ready =
+                    slice.endpoints.iter().flatten().all(|endpoint| {
+                        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(true)
+                    });
+                ports.collect::<BTreeSet<_>>() == expected && ready && slice.endpoints.iter().flatten().count() == 2
+            };
+            anyhow::Ok(slices.items.len() == 1 && leads(&slices.items[0]))
+        };
+        env.until(SOON, "one slice, with both activators", both).await?;
+    }
+    ensure!(all.len() == 6, "{all:?}");
+    let held: BTreeSet<_> = lines(&env).await?.into_keys().collect();
+    ensure!(held == all, "{held:?} are written, {all:?} are told");
+    let gone = ports(&env, "two").await?;
+    env.api::<ZeroScaler>().delete("two", &DeleteParams::default()).await?;
+    let is_closing = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state == State::Closing);
+    env.until(SOON * 2, "its numbers to be on their way back", async || {
+        let lines = lines(&env).await?;
+        Ok(gone.iter().filter_map(|port| port.number).all(|number| is_closing(lines.get(&number))))
+    })
+    .await?;
+    asleep_again(&env, "four").await?;
+    for port in ports(&env, "four").await? {
+        let number = port.number.context("a number")?;
+        ensure!(all.insert(number), "{number} was somebody else's a moment ago");
+    }
+    env.end().await;
+    Ok(())
+}
+
+async fn asleep_again(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    asleep(env, name, "client", json!([])).await?;
+    until_ready(env, name).await
+}
+
+/// Goal: who finds no number says so, and nobody else is worse for it; a larger range helps at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_that_is_used_up_is_one_objects_condition() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
+    let range = |range: &str| json!({"metadata": {"name": "config-ports"}, "data": {"range": range}});
+    maps.create(&PostParams::default(), &serde_json::from_value(range("21000-21001"))?).await?;
+    // The edit reaches the autoscaler before the next object does, or the first one moves.
+    asleep_again(&env, "first").await?;
+    env.until(SOON, "numbers of the new range", async || {
+        let numbers = ports(&env, "first").await?;
+        Ok(numbers.iter().all(|port| port.number.is_some_and(|number| (21_000..=21_001).contains(&number))))
+    })
+    .await?;
+    asleep(&env, "second", "client", json!([])).await?;
+    env.until(SOON, "a condition that says so", async || {
+        let object = env.api::<ZeroScaler>().get("second").await?;
+        let says = |type_: &str| {
+            let condition = object.condition(type_)?;
+            Some((condition.status == "False", condition.reason.clone(), condition.message.contains("21000-21001")))
+        };
+        let expected = Some((true, "RangeExhausted".to_owned(), true));
+        Ok(says("PortsAllocated") == expected && says("Ready") == expected)
+    })
+    .await?;
+    let at = address(&env, "first", 80).await?;
+    ensure!(Load::new(at, "x").get("/").await?.status == 200, "the other one goes on");
+    maps.patch("config-ports", &PatchParams::default(), &Patch::Merge(range("21000-21010"))).await?;
+    until_ready(&env, "second").await?;
+    let at = address(&env, "second", 80).await?;
+    ensure!(Load::new(at, "x").get("/").await?.status == 200, "woken");
+    maps.delete("config-ports", &DeleteParams::default()).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: activators that are rolled under load cost no request, by the Service's own address.
+#[tokio::test(flavor = "multi_thread")]
+async fn activators_that_are_rolled_cost_no_request() -> anyhow::Result<()> {
+    let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
+    asleep_again(&env, "rolled").await?;
+    let at = address(&env, "rolled", 80).await?;
+    let load = Load::new(at, "rolled");
+    ensure!(load.get("/").await?.status == 200, "woken");
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (load, stop) = (load.clone(), stop.clone());
+        async move { load.steady(4, "/", stop).await }
+    });
+    for _ in 0..2 {
+        for n in 0..2 {
+            env.cluster.drain_plane(PlaneId::Activator(n)).await;
+            env.cluster.start_plane(PlaneId::Activator(n))?;
+            env.cluster.ready_planes(3).await;
+            // As a Deployment that is rolled: the next one goes when the one before is in the path.
+            env.until_led("rolled", 2).await?;
+        }
+    }
+    stop.cancel();
+    let outcome = running.await?;
+    outcome.none_lost()?;
+    ensure!(outcome.ok > 100, "{} requests", outcome.ok);
+    env.end().await;
+    Ok(())
+}
