@@ -17,7 +17,7 @@
 //! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
 //! `idle` bounds its time.
 
-use super::hold::{ATTEMPTS_MAX, Active, refusal, report_cold_start, take_out, too_much};
+use super::hold::{ATTEMPTS_MAX, Active, pick, refusal, report_cold_start, take_out, too_much};
 use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::{Queued, Refused};
 use crate::refusal::{Refusal, TimedOut};
@@ -196,7 +196,7 @@ impl PortConnector {
         let active = Active::new(revision.clone());
         let mut attempts = 1;
         loop {
-            let permit = self.pick(&revision, admitted).await?;
+            let permit = pick(&self.shared.sink, &revision, admitted).await?;
             let released = Instant::now();
             let pod = permit.destination().address();
             let pool = self.shared.pools.get(pod, revision.key.namespace());
@@ -223,23 +223,6 @@ impl PortConnector {
             }
             attempts += 1;
             admitted = permit.give_up_pod();
-        }
-    }
-
-    /// A pod, waiting at the head of the queue if there is none any more.
-    async fn pick(&self, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
-        loop {
-            let picked = admitted.pick(&mut rand::rng());
-            match picked {
-                Ok(permit) => return Ok(permit),
-                Err(nowhere) => {
-                    let waiting = nowhere.requeue();
-                    if revision.is_cold() {
-                        self.shared.sink.still_waiting(revision);
-                    }
-                    admitted = waiting.await.map_err(refusal)?;
-                }
-            }
         }
     }
 }

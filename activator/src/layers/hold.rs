@@ -175,7 +175,7 @@ async fn send(
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let mut attempts = 1;
-    let mut permit = pick(shared, revision, admitted).await?;
+    let mut permit = pick(&shared.sink, revision, admitted).await?;
     loop {
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -222,15 +222,15 @@ async fn send(
                 prepared = request;
                 permit = match evidence {
                     Evidence::None => permit.prefer_another(&mut rand::rng()),
-                    _ => pick(shared, revision, permit.give_up_pod()).await?,
+                    _ => pick(&shared.sink, revision, permit.give_up_pod()).await?,
                 };
             }
         }
     }
 }
 
-/// A pod for an admitted request. If there is none any more, it waits at the head of the queue.
-async fn pick(shared: &Shared, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
+/// A pod for what is admitted. If there is none any more, it waits at the head of the queue.
+pub(super) async fn pick(sink: &StatSink, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
     loop {
         let picked = admitted.pick(&mut rand::rng());
         match picked {
@@ -238,7 +238,7 @@ async fn pick(shared: &Shared, revision: &Arc<Revision>, mut admitted: Admitted)
             Err(nowhere) => {
                 let waiting = nowhere.requeue();
                 if revision.is_cold() {
-                    shared.sink.still_waiting(revision);
+                    sink.still_waiting(revision);
                 }
                 admitted = waiting.await.map_err(refusal)?;
             }
