@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backend {
-    /// Revision (PodAutoscaler) name; the namespace is the Service's.
+    /// Name of the revision; the namespace is its object's.
     pub revision: String,
     /// Name of the public Service: `NAME.NS[.svc[.DOMAIN]]` leads here.
     pub service: String,

@@ -13,8 +13,6 @@ pub const SERVICE_TYPE: &str = "networking.internal.knative.dev/serviceType";
 pub const SERVICE_TYPE_PUBLIC: &str = "Public";
 /// The Service that selects the revision's pods.
 pub const SERVICE_TYPE_PRIVATE: &str = "Private";
-/// Label that names the owning ServerlessService.
-pub const SERVERLESS_SERVICE: &str = "networking.internal.knative.dev/serverlessservice";
 /// Label that names the revision.
 pub const REVISION: &str = "serving.knative.dev/revision";
 /// Label that names the configuration.

@@ -261,6 +261,9 @@ impl Registry {
     fn set(&self, state: &mut State, spec: Arc<Spec>) {
         let Some(workload) = self.get_or(&spec.key, false) else { return };
         let former = workload.set_spec(spec.clone(), &self.parts);
+        if former.as_ref() == Some(&spec) {
+            return;
+        }
         if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
             state.version += 1;
         }

@@ -59,8 +59,6 @@ pub(crate) struct Live {
     pub(crate) service: Arc<str>,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
-    /// Of the ZeroScaler; empty where there is none.
-    pub(crate) uid: Box<str>,
     /// Its Service's ports.
     pub(crate) ports: Box<[Port]>,
 }
@@ -228,7 +226,6 @@ impl Live {
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
-            uid: spec.uid.as_str().into(),
             ports: spec.ports.as_slice().into(),
             bounds: Bounds {
                 total: Duration::from_millis(spec.backend.timeout_ms.max(1)),

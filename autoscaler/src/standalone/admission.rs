@@ -224,7 +224,7 @@ impl Admission {
         let served = self.validation.served_last(key).filter(|served| served.metadata.uid == object.metadata.uid);
         match served {
             Some(served) => {
-                let reference = translation::autoscaler(&served).spec.scale_target_ref;
+                let reference = translation::target(&served);
                 TargetKey::of(key.namespace(), &reference).is_ok_and(|served| served == *target)
             }
             None => {

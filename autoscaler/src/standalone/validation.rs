@@ -52,16 +52,12 @@ impl Validation {
         Self { hpa, config, scalers, packer: Packer::new(), served: DashMap::new() }
     }
 
-    /// What a ZeroScaler asks for: itself, or its last valid version, with the rules that it breaks now. `object` is what
+    /// What a ZeroScaler asks for: itself, or its last valid version. `object` is what
     /// the passes know of it.
     ///
     /// # Errors
     /// It breaks a rule, and no version that did not is known.
-    pub(crate) fn accepted(
-        &self,
-        key: &Key,
-        object: &Arc<PodAutoscaler>,
-    ) -> Result<(Accepted, Option<FieldErrors>), FieldErrors> {
+    pub(crate) fn accepted(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<Accepted, FieldErrors> {
         let config = self.config.borrow().clone();
         let Some(original) = self.original(key, object) else {
             let mut errors = FieldErrors::new(); // It has gone since; nobody will read this.
@@ -70,15 +66,9 @@ impl Validation {
         };
         let kept = self.scalers.kept(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
         if let Some((former, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
-            return Ok((meaning(former, plan, &config), None)); // Its status says what is wrong with the newest.
+            return Ok(meaning(former, plan, &config)); // Its status says what is wrong with the newest.
         }
-        match self.newest(key, &original) {
-            Ok(newest) => Ok((newest, None)),
-            Err(errors) => match self.former(key, &original) {
-                Some(former) => Ok((former, Some(errors))),
-                None => Err(errors),
-            },
-        }
+        self.newest(key, &original).or_else(|errors| self.former(key, &original).ok_or(errors))
     }
 
     /// The ZeroScaler that a PodAutoscaler stands for; none: it has gone since.

@@ -77,10 +77,17 @@ struct Beyond {
     waiting: Vec<Waker>,
 }
 
-impl State {
+impl Beyond {
     /// What may be outstanding.
     fn allowed(&self) -> u64 {
-        FREE + self.beyond.as_ref().map_or(0, |beyond| beyond.charges.len() as u64 * STEP)
+        FREE + self.charges.len() as u64 * STEP
+    }
+}
+
+impl State {
+    /// The same, whether or not anything is charged.
+    fn allowed(&self) -> u64 {
+        self.beyond.as_ref().map_or(FREE, |beyond| beyond.allowed())
     }
 }
 
@@ -103,7 +110,7 @@ impl Output {
         while let Ok(charge) = beyond.share.hold(STEP) {
             beyond.charges.push(charge);
             // A large piece may have used up more than a step.
-            if state.outstanding < FREE + beyond.charges.len() as u64 * STEP {
+            if state.outstanding < beyond.allowed() {
                 let woken = std::mem::take(&mut beyond.waiting); // There is room for them as well.
                 drop(locked);
                 woken.into_iter().for_each(Waker::wake);
@@ -123,7 +130,7 @@ impl Output {
         let Some(beyond) = &mut state.beyond else { return };
         let steps = usize::try_from(outstanding.saturating_sub(FREE).div_ceil(STEP)).unwrap_or(usize::MAX);
         let unneeded = beyond.charges.split_off(steps.min(beyond.charges.len()));
-        let woken = match outstanding < FREE + beyond.charges.len() as u64 * STEP {
+        let woken = match outstanding < beyond.allowed() {
             true => std::mem::take(&mut beyond.waiting),
             false => Vec::new(),
         };

@@ -74,7 +74,7 @@ impl FrontEnd for Standalone {
 }
 
 impl Spec {
-    /// A standalone revision, from the annotation of its private Service.
+    /// A standalone revision, from what the status of its ZeroScaler says of it.
     pub fn standalone(namespace: &str, backend: Backend) -> Self {
         let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
         let proof = match backend.probe {

@@ -115,11 +115,11 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
 /// The activators that carry a workload: of those that are ready so many, chosen by hash of `target`, and all that are
 /// not. None: all. A change of one changes the choice of few workloads.
 pub fn chosen(activators: &[Activator], number: Option<NonZeroUsize>, target: &str) -> Vec<Activator> {
-    let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
-    let addresses: Vec<String> = ready.map(|activator| activator.address.to_string()).collect();
-    let Some(number) = number.map(NonZeroUsize::get).filter(|number| *number < addresses.len()) else {
+    let ready = || activators.iter().filter(|activator| activator.serving == Serving::Ready);
+    let Some(number) = number.map(NonZeroUsize::get).filter(|number| *number < ready().count()) else {
         return activators.to_vec();
     };
+    let addresses: Vec<String> = ready().map(|activator| activator.address.to_string()).collect();
     let chosen: BTreeSet<&str> = common::ownership::subset(&addresses, number, target).into_iter().collect();
     let carries = |activator: &&Activator| {
         activator.serving != Serving::Ready || chosen.contains(activator.address.to_string().as_str())

@@ -147,8 +147,12 @@ impl Numbers {
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
         let workload = Workload { key: key.clone(), uid: uid.to_owned(), ports };
         let changed = {
-            let mut state = self.shared.state.lock();
-            state.wants.insert(key.clone(), workload.clone()).as_ref() != Some(&workload)
+            let wants = &mut self.shared.state.lock().wants;
+            let changed = wants.get(key) != Some(&workload);
+            if changed {
+                wants.insert(key.clone(), workload);
+            }
+            changed
         };
         if changed {
             self.shared.look();

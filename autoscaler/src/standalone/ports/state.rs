@@ -1,6 +1,6 @@
 //! What is known of numbers at the moment, and whom news concern. No I/O.
 
-use super::super::serverless::slices::{leads_to_activators, numbers_of};
+use super::super::serverless::slices::{SERVICE_NAME, leads_to_activators, numbers_of};
 use super::questions::Answers;
 use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Retiring, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
@@ -13,9 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Label that ties a slice to its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 #[derive(Default)]
 pub(super) struct State {

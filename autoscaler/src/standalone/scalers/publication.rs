@@ -160,7 +160,7 @@ impl Publisher {
 impl Publisher {
     /// Why the activators cannot reach its pods, if that is known.
     fn unreachable(&self, key: &Key, served: &ZeroScaler) -> Option<String> {
-        let reference = translation::autoscaler(served).spec.scale_target_ref;
+        let reference = translation::target(served);
         let target = TargetKey::of(key.namespace(), &reference).ok().and_then(|key| self.stores.targets.get(&key).ok());
         let labels = target.as_ref().and_then(|target| match &target.selector {
             Selector::Labels(labels) => Some(labels),

@@ -17,10 +17,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
+/// What one scales.
+pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
+    let target = &object.spec.target;
+    ObjectReference {
+        api_version: Some(target.api_version.clone()),
+        kind: Some(target.kind.clone()),
+        name: Some(target.name.clone()),
+    }
+}
+
 /// The PodAutoscaler that stands for one, without a status.
 pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
     let spec = &object.spec;
-    let target = &spec.target;
     let mut annotations = Annotations::new();
     if let Some(min) = spec.scale.min {
         annotations.insert(annotations::MIN_SCALE.name.to_owned(), min.to_string());
@@ -32,11 +41,7 @@ pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
         metadata: ObjectMeta { annotations: Some(annotations), managed_fields: None, ..object.metadata.clone() },
         spec: PodAutoscalerSpec {
             container_concurrency: i64::from(spec.concurrency),
-            scale_target_ref: ObjectReference {
-                api_version: Some(target.api_version.clone()),
-                kind: Some(target.kind.clone()),
-                name: Some(target.name.clone()),
-            },
+            scale_target_ref: target(object),
             reachability: Reachability::Reachable,
             protocol_type: protocol(object),
         },

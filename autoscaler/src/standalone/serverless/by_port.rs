@@ -70,8 +70,8 @@ impl Pass<'_> {
     /// Writes them.
     pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<(), Error> {
         let (controller, key) = (self.controller, self.key);
-        self.want_numbers(of);
         let look = self.look(of, true);
+        self.want_numbers(of, &look.before);
         let Look { existing, before, ports, outcome } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
@@ -125,9 +125,8 @@ impl Pass<'_> {
     }
 
     /// Says which ports are to have numbers.
-    fn want_numbers(&self, of: &ByPort<'_>) {
+    fn want_numbers(&self, of: &ByPort<'_>, listed: &BTreeMap<String, Vec<Listed>>) {
         let original = &self.accepted.original;
-        let listed = numbered::listed(&self.controller.cluster.slices_of(&self.public_key(of)), self.uid());
         let shown = original.status.iter().flat_map(|status| &status.ports);
         let wanted = of.ports.iter().filter(|port| port.is_carried).map(|port| Wanted {
             port: port.id.clone(),

@@ -117,7 +117,7 @@ impl Controller {
             return Ok(());
         }
         let (accepted, is_valid) = match self.validation.accepted(key, &autoscaler) {
-            Ok((accepted, _)) => (accepted, true),
+            Ok(accepted) => (accepted, true),
             // What is borrowed goes back even if nobody knows any more what was asked for.
             Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
                 let Some(original) = self.scalers.get(key) else { return Ok(()) };

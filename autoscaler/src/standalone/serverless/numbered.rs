@@ -17,7 +17,7 @@
 //! family: most of the time that is one slice. Families that the Service does not have are left out. Slices are numbered
 //! in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
-use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, leads_to_activators, port_of, ready};
+use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
 use autoscaler_core::ports::slices::{Listed, Urgency, group, urgency};
 use common::names;
 use common::ports::PortId;
@@ -145,7 +145,7 @@ pub(crate) fn listed(slices: &[Arc<EndpointSlice>], uid: &str) -> BTreeMap<Strin
             let Some(number) = port.port.and_then(|number| u16::try_from(number).ok()) else { continue };
             let of_port = found.entry(port.name.clone().unwrap_or_default()).or_default();
             for endpoint in slice.endpoints.iter().flatten() {
-                let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+                let ready = is_ready(endpoint);
                 let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
                 of_port.extend(addresses.map(|address| Listed { address, number, ready }));
             }

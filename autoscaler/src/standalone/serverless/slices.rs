@@ -28,7 +28,7 @@ pub(super) fn port_of(slice: &EndpointSlice, name: &str) -> Option<i32> {
     slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name))?.port
 }
 
-fn is_ready(endpoint: &Endpoint) -> bool {
+pub(super) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
