@@ -132,7 +132,7 @@ pub struct Spec {
     /// `serving.knative.dev/service`, for metrics.
     pub service: Arc<str>,
     /// Of the ZeroScaler; empty where there is none.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Its Service's ports, if more is known of them than the addresses of its pods say.
     pub ports: Vec<Port>,
 }

@@ -2,7 +2,7 @@
 //!
 //! A Service's addresses come in several slices, each an object of its own that changes by itself; what counts is the
 //! sum. [`Index`] keeps what each object says, trimmed to what matters, and answers with the sum for the revision that
-//! the changed object belongs to.
+//! the changed object belongs to. An object without addresses says nothing, and is not kept.
 //!
 //! # Odd cases
 //!
@@ -11,7 +11,7 @@
 //! - Slices of other families than IPv4 and IPv6 (`FQDN`) are not addresses.
 //! - A slice without a port of the wanted name: its only port is taken in standalone, none in knative mode.
 
-use super::{Event, Listing};
+use super::{Event, Listing, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::names;
@@ -22,6 +22,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// What an object says, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwner {
     /// The object with this uid, its controller.
-    Uid(Box<str>),
+    Uid(Arc<str>),
     /// The Service of this name: Endpoints have the name of theirs, and no controller.
     Service(Box<str>),
 }
@@ -56,8 +57,8 @@ pub(crate) enum Side {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     objects: BTreeMap<ObjectKey, Box<[Entry]>>,
-    /// The objects that are about a side of a revision.
-    about: BTreeSet<(Owner, ObjectKey)>,
+    /// The objects that are about a revision.
+    about: BTreeSet<(RevisionKey, ObjectKey)>,
 }
 
 pub(crate) type Owner = (RevisionKey, Side);
@@ -119,6 +120,18 @@ impl Entry {
         subsets.map(entry).collect()
     }
 
+    /// Its names are those of `spec`, where they are the same: one copy of each for all that is kept of a revision.
+    pub(crate) fn share(&mut self, spec: &Spec) {
+        if self.key == spec.key {
+            self.key = spec.key.clone();
+        }
+        if let Some(ObjectOwner::Uid(uid)) = &mut self.owner
+            && *uid == spec.uid
+        {
+            *uid = spec.uid.clone();
+        }
+    }
+
     fn port(&self, wanted: Option<&str>, ports: Ports) -> Option<u16> {
         let named = |name: &str| self.ports.iter().find(|(n, _)| **n == *name).map(|(_, port)| *port);
         match (wanted, ports, &*self.ports) {
@@ -144,15 +157,19 @@ impl Index {
         let mut changed = Vec::new();
         // Relabelled or deleted: its former revision has lost it.
         if let Some(former) = former.as_deref().and_then(about).filter(|former| Some(former) != owner.as_ref()) {
-            let row = (former, name.clone());
-            self.about.remove(&row);
-            changed.push(row.0);
+            self.about.remove(&(former.0.clone(), name.clone()));
+            changed.push(former);
         }
         if let Some(owner) = owner {
-            self.about.insert((owner.clone(), name));
+            self.about.insert((owner.0.clone(), name));
             changed.push(owner);
         }
         changed
+    }
+
+    /// The objects that it keeps something of.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.objects.keys()
     }
 
     /// The sum of one side. `port` is the wanted port's name, if the revision is known.
@@ -169,8 +186,9 @@ impl Index {
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
         let (key, side) = owner;
-        let about = self.about.range((owner.clone(), ObjectKey::new("", ""))..).take_while(|(about, _)| about == owner);
-        let entries = about.filter_map(|(_, name)| self.objects.get(name)).flatten().filter(|entry| counts(entry));
+        let about = self.about.range((key.clone(), ObjectKey::new("", ""))..).take_while(|(about, _)| about == key);
+        let entries = about.filter_map(|(_, name)| self.objects.get(name)).flatten();
+        let entries = entries.filter(|entry| entry.side == *side && counts(entry));
         match side {
             Side::Private => {
                 let mut listing = Listing::default();

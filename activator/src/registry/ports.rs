@@ -60,7 +60,7 @@ impl WorkloadPort {
 
     /// Whether it is one of this workload's.
     fn is_of(&self, spec: &Spec) -> bool {
-        spec.uid == self.entry.uid
+        *spec.uid == *self.entry.uid
     }
 }
 
@@ -176,7 +176,7 @@ impl Registry {
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let is_known =
-            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
+            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| *spec.uid == *entry.uid);
         let told = |error: &io::Error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string());
         let (in_use, error) = match ports.sockets.one(number, |_, error| error.map(told)) {
             None => (false, Some("it is being closed".to_owned())),

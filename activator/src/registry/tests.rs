@@ -222,8 +222,11 @@ async fn a_workload_that_sleeps_costs_little() {
             let uid = format!("00000000-0000-0000-0000-{n:012}");
             let id = PortId { name: "http".to_owned(), port: 80 };
             let port = Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
-            let spec =
-                Spec { uid: uid.clone(), ports: vec![port], ..Spec::standalone("namespace", Backend::plain(&name)) };
+            let spec = Spec {
+                uid: uid.as_str().into(),
+                ports: vec![port],
+                ..Spec::standalone("namespace", Backend::plain(&name))
+            };
             let key = spec.key.clone();
             let addresses = vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()];
             registry

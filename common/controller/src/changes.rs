@@ -1,7 +1,8 @@
 //! From a watch's events to changes of single objects, for readers who keep what they need themselves.
 //!
-//! [`Changes`] keeps the names of what exists and nothing else, so that an object that was deleted while the watch was
-//! broken is told as gone when the next list is complete.
+//! An object that was deleted while the watch was broken is told as gone when the next list is complete. For that somebody
+//! must know the names of what existed: [`Changes`] keeps them, and nothing else; a reader who has them anyway shows them
+//! instead ([`changes`]).
 
 use crate::ObjectKey;
 use crate::relist::Relist;
@@ -36,30 +37,36 @@ pub struct Changes {
 impl Changes {
     /// Moves on with one event.
     pub fn take<K: Resource>(&mut self, event: watcher::Event<K>) -> Vec<Change<K>> {
-        match event {
-            watcher::Event::Init => {
-                self.relist.begin();
-                Vec::new()
-            }
-            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-                let key = key_of(&object);
-                self.relist.saw(&key);
-                self.known.insert(key);
-                vec![Change::Applied(object)]
-            }
-            watcher::Event::InitDone => {
-                let gone = self.relist.end(self.known.iter());
-                for key in &gone {
-                    self.known.remove(key);
-                }
-                gone.into_iter().map(Change::Gone).chain([Change::Listed]).collect()
-            }
-            watcher::Event::Delete(object) => {
-                let key = key_of(&object);
-                self.known.remove(&key);
-                vec![Change::Gone(key)]
+        let changes = changes(event, &mut self.relist, self.known.iter());
+        for change in &changes {
+            match change {
+                Change::Applied(object) => _ = self.known.insert(key_of(object)),
+                Change::Gone(key) => _ = self.known.remove(key),
+                Change::Listed => {}
             }
         }
+        changes
+    }
+}
+
+/// What one event changes. `known`: the names of all objects that the reader keeps something of; it is told of the end of
+/// those alone.
+pub fn changes<'a, K: Resource>(
+    event: watcher::Event<K>,
+    relist: &mut Relist<ObjectKey>,
+    known: impl Iterator<Item = &'a ObjectKey>,
+) -> Vec<Change<K>> {
+    match event {
+        watcher::Event::Init => {
+            relist.begin();
+            Vec::new()
+        }
+        watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+            relist.saw(&key_of(&object));
+            vec![Change::Applied(object)]
+        }
+        watcher::Event::InitDone => relist.end(known).into_iter().map(Change::Gone).chain([Change::Listed]).collect(),
+        watcher::Event::Delete(object) => vec![Change::Gone(key_of(&object))],
     }
 }
 

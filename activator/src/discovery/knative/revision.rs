@@ -24,6 +24,7 @@ use common_controller::key_of;
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What upstream's webhook fills in for a missing or zero timeout.
@@ -51,7 +52,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         rules: rules(network, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
-        uid: String::new(),
+        uid: Arc::default(),
         ports: Vec::new(),
         backend: Backend {
             service: name.clone(),

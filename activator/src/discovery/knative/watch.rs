@@ -1,5 +1,8 @@
-//! Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's. What a Revision comes to is told in [`super::revision`]. `mesh-compatibility-mode` and
-//! `enable-mesh-pod-addressability` of `config-network` are followed live (upstream reads them once).
+//! Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's. What a Revision comes to is told
+//! in [`super::revision`]. `mesh-compatibility-mode` and `enable-mesh-pod-addressability` of `config-network` are followed
+//! live (upstream reads them once).
+//!
+//! Revisions are listed first: what else is kept of each shares its name.
 //!
 //! # Not here
 //!
@@ -14,10 +17,12 @@ use common::backend::Protocol;
 use common::config::NetworkConfig;
 use common::names;
 use common_api::Revision;
-use common_controller::changes::{self, Change};
-use common_controller::{ObjectKey, key_of};
+use common_controller::changes::{Change, changes};
+use common_controller::{ObjectKey, Relist, key_of};
+use common_runtime::watching::watch as watch_all;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +42,9 @@ pub(super) async fn run(
         probe_timeout,
         known: HashMap::new(),
         services: HashMap::new(),
+        served: HashMap::new(),
         index: Index::default(),
+        relists: Default::default(),
         listed: [false; 3],
         events,
     };
@@ -62,9 +69,14 @@ struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
-    services: HashMap<ObjectKey, (RevisionKey, ClusterAddresses)>,
+    /// Each revision's private Service.
+    services: HashMap<RevisionKey, (ObjectKey, ClusterAddresses)>,
+    /// Whose each of them is.
+    served: HashMap<ObjectKey, RevisionKey>,
     index: Index,
-    /// Whether each kind has been listed once.
+    /// Lists under way: of revisions, Endpoints and Services.
+    relists: [Relist<ObjectKey>; 3],
+    /// Whether each of them has been listed once.
     listed: [bool; 3],
     events: mpsc::Sender<Event>,
 }
@@ -72,35 +84,14 @@ struct KnativeWatch {
 impl KnativeWatch {
     async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
         let by_label = listing().labels(names::SERVICE_TYPE);
-        let mut revisions = changes::watch(Api::<Revision>::all(client.clone()), listing());
-        let mut endpoints = changes::watch(Api::<Endpoints>::all(client.clone()), by_label.clone());
-        let mut services = changes::watch(Api::<Service>::all(client), by_label);
+        let mut revisions = watch_all(Api::<Revision>::all(client.clone()), listing());
+        let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());
+        let mut services = watch_all(Api::<Service>::all(client), by_label);
         loop {
             tokio::select! {
-                Some(change) = revisions.next() => match change {
-                    Change::Applied(revision) => self.revision(&revision).await?,
-                    Change::Gone(key) => {
-                        self.known.remove(&key);
-                        self.send(Event::Deleted(key)).await?;
-                    }
-                    Change::Listed => self.set_listed(0).await?,
-                },
-                Some(change) = endpoints.next() => match change {
-                    Change::Applied(object) => {
-                        self.addresses(key_of(&object), Entry::of_endpoints(Labels::KNATIVE, &object)).await?;
-                    }
-                    Change::Gone(name) => self.addresses(name, Vec::new()).await?,
-                    Change::Listed => self.set_listed(1).await?,
-                },
-                Some(change) = services.next() => match change {
-                    Change::Applied(service) => self.service(service).await?,
-                    Change::Gone(name) => {
-                        if let Some((key, _)) = self.services.remove(&name) {
-                            self.send(Event::ClusterIp { key, destination: None }).await?;
-                        }
-                    }
-                    Change::Listed => self.set_listed(2).await?,
-                },
+                Some(event) = revisions.next() => self.take_revision(event).await?,
+                Some(event) = endpoints.next(), if self.listed[0] => self.take_endpoints(event).await?,
+                Some(event) = services.next(), if self.listed[0] => self.take_service(event).await?,
                 Ok(()) = network.changed() => {
                     let network = network.borrow_and_update().clone();
                     self.set_network(network).await?;
@@ -108,6 +99,44 @@ impl KnativeWatch {
                 () = self.events.closed() => return Err(Closed),
             }
         }
+    }
+
+    async fn take_revision(&mut self, event: watcher::Event<Revision>) -> Result<(), Closed> {
+        for change in changes(event, &mut self.relists[0], self.known.keys()) {
+            match change {
+                Change::Applied(revision) => self.revision(&revision).await?,
+                Change::Gone(key) => {
+                    self.known.remove(&key);
+                    self.send(Event::Deleted(key)).await?;
+                }
+                Change::Listed => self.set_listed(0).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_endpoints(&mut self, event: watcher::Event<Endpoints>) -> Result<(), Closed> {
+        for change in changes(event, &mut self.relists[1], self.index.names()) {
+            match change {
+                Change::Applied(object) => {
+                    self.addresses(key_of(&object), Entry::of_endpoints(Labels::KNATIVE, &object)).await?;
+                }
+                Change::Gone(name) => self.addresses(name, Vec::new()).await?,
+                Change::Listed => self.set_listed(1).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_service(&mut self, event: watcher::Event<Service>) -> Result<(), Closed> {
+        for change in changes(event, &mut self.relists[2], self.served.keys()) {
+            match change {
+                Change::Applied(service) => self.service(&service).await?,
+                Change::Gone(name) => self.service_gone(&name).await?,
+                Change::Listed => self.set_listed(2).await?,
+            }
+        }
+        Ok(())
     }
 
     async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
@@ -121,9 +150,8 @@ impl KnativeWatch {
             for side in [Side::Private, Side::Public] {
                 self.sum(&(key.clone(), side)).await?;
             }
-            let addresses = self.services.values().find(|(of, _)| *of == key).map(|(_, addresses)| *addresses);
-            if let Some(addresses) = addresses {
-                self.cluster_ip(&key, addresses).await?;
+            if let Some((_, addresses)) = self.services.get(&key) {
+                self.cluster_ip(&key, *addresses).await?;
             }
         }
         Ok(())
@@ -146,7 +174,12 @@ impl KnativeWatch {
         Ok(())
     }
 
-    async fn addresses(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Result<(), Closed> {
+    async fn addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) -> Result<(), Closed> {
+        for entry in &mut entries {
+            if let Some(known) = self.known.get(&entry.key) {
+                entry.share(&known.spec);
+            }
+        }
         for owner in self.index.set(name, entries) {
             self.sum(&owner).await?;
         }
@@ -158,18 +191,32 @@ impl KnativeWatch {
         self.send(self.index.event(owner, Some(protocol.port_name()), Ports::Named)).await
     }
 
-    async fn service(&mut self, service: Service) -> Result<(), Closed> {
+    async fn service(&mut self, service: &Service) -> Result<(), Closed> {
         let labels = service.labels();
         if labels.get(names::SERVICE_TYPE).map(String::as_str) != Some(names::SERVICE_TYPE_PRIVATE) {
             return Ok(());
         }
         let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
-        let name = key_of(&service);
+        let name = key_of(service);
         let key = RevisionKey::new(name.namespace(), revision.as_str());
-        let addresses = ClusterAddresses::of(&service);
+        let key = self.known.get_key_value(&key).map_or(key, |(known, _)| known.clone());
+        if self.served.get(&name).is_some_and(|former| *former != key) {
+            self.service_gone(&name).await?;
+        }
+        let addresses = ClusterAddresses::of(service);
         self.cluster_ip(&key, addresses).await?;
-        self.services.insert(name, (key, addresses));
+        self.served.insert(name.clone(), key.clone());
+        self.services.insert(key, (name, addresses));
         Ok(())
+    }
+
+    async fn service_gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
+        let Some(key) = self.served.remove(name) else { return Ok(()) };
+        if self.services.get(&key).is_none_or(|(its, _)| its != name) {
+            return Ok(()); // Another one has taken its place.
+        }
+        self.services.remove(&key);
+        self.send(Event::ClusterIp { key, destination: None }).await
     }
 
     async fn cluster_ip(&self, key: &RevisionKey, addresses: ClusterAddresses) -> Result<(), Closed> {
@@ -219,31 +266,77 @@ mod tests {
     use common::config::MeshMode;
     use serde_json::json;
 
-    /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
-    #[tokio::test]
-    async fn the_mesh_mode_is_followed() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = KnativeWatch {
+    fn adapter(events: mpsc::Sender<Event>) -> KnativeWatch {
+        KnativeWatch {
             network: Arc::default(),
             probe_timeout: Duration::from_millis(300),
             known: HashMap::new(),
             services: HashMap::new(),
+            served: HashMap::new(),
             index: Index::default(),
+            relists: Default::default(),
             listed: [true; 3],
             events,
+        }
+    }
+
+    fn app() -> Revision {
+        serde_json::from_value(json!({
+            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
+            "metadata": {"namespace": "ns", "name": "app-00001"},
+            "spec": {"containers": [{}]},
+        }))
+        .expect("a revision")
+    }
+
+    /// Goal: a revision has its private Service's address whichever of the two is told first, and until the last of that
+    /// label is gone.
+    #[tokio::test]
+    async fn a_revision_has_its_private_services_address() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let mut address = || loop {
+            match told.try_recv() {
+                Ok(Event::ClusterIp { destination, .. }) => {
+                    return Some(destination.map(|address| address.to_string()));
+                }
+                Ok(_) => {}
+                Err(_) => return None,
+            }
         };
+        let service = |name: &str, ip: &str| -> Service {
+            let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: "app-00001"});
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": name, "labels": labels},
+                "spec": {"clusterIP": ip, "ports": [{"name": "http", "port": 80}]},
+            }))
+            .expect("a Service")
+        };
+        let is = |address: &str| Some(Some(address.to_owned()));
+        assert!(adapter.service(&service("first", "10.0.0.1")).await.is_ok());
+        assert_eq!(address(), None, "it is not known whose");
+        assert!(adapter.revision(&app()).await.is_ok());
+        assert_eq!(address(), is("10.0.0.1:80"));
+        assert!(adapter.service(&service("second", "10.0.0.2")).await.is_ok());
+        assert_eq!(address(), is("10.0.0.2:80"));
+        assert!(adapter.service_gone(&ObjectKey::new("ns", "first")).await.is_ok());
+        assert_eq!(address(), None, "another one has taken its place");
+        assert!(adapter.service_gone(&ObjectKey::new("ns", "second")).await.is_ok());
+        assert_eq!(address(), Some(None));
+    }
+
+    /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
+    #[tokio::test]
+    async fn the_mesh_mode_is_followed() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
         let mut fallback = || loop {
             match told.try_recv().expect("an event") {
                 Event::Revision(spec) => return spec.rules.fallback,
                 _ => continue,
             }
         };
-        let app: Revision = serde_json::from_value(json!({
-            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-            "metadata": {"namespace": "ns", "name": "app-00001"},
-            "spec": {"containers": [{}]},
-        }))
-        .expect("a revision");
+        let app = app();
         assert!(adapter.revision(&app).await.is_ok());
         assert_eq!(fallback(), Fallback::WhenUnaddressable);
         let enabled = NetworkConfig { mesh_mode: MeshMode::Enabled, ..NetworkConfig::default() };

@@ -92,7 +92,7 @@ impl Spec {
             outbound: Outbound::Declared,
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
-            uid: String::new(),
+            uid: Arc::default(),
             ports: Vec::new(),
             backend,
         }

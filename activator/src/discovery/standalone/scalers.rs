@@ -23,7 +23,7 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     }
     let backend = status.backend.as_ref()?.to_backend(&name, service);
     let ports = status.ports.iter().map(port).collect();
-    Some(Spec { uid: object.uid()?, ports, ..Spec::standalone(&object.namespace()?, backend) })
+    Some(Spec { uid: object.uid()?.into(), ports, ..Spec::standalone(&object.namespace()?, backend) })
 }
 
 /// The name that the first port has in slices; none: it has none.

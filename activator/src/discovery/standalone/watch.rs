@@ -2,6 +2,8 @@
 //! Deployments are never looked at. Which hosts revisions have beside the names of their Services, and which numbers, is
 //! the word of the ledgers in the system namespace.
 //!
+//! ZeroScalers are listed first: there may be ten thousand, and what else is kept of each shares its name and uid.
+//!
 //! Who may edit Services and slices of a namespace may write such objects there; what is believed of them is in
 //! [`super::proof`].
 //!
@@ -11,18 +13,19 @@
 use super::proof::{PrivateService, Proof};
 use super::scalers;
 use super::sources::{self, WatchEvent, after_pause};
-use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
 use common::names;
 use common::ports::{self, Block};
 use common_api::ZeroScaler;
-use common_controller::changes::Change;
-use common_controller::{ObjectKey, key_of};
+use common_controller::changes::{Change, changes};
+use common_controller::{ObjectKey, Relist, key_of};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::{Client, ResourceExt};
+use kube::runtime::watcher;
+use kube::{Client, Resource, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -33,6 +36,7 @@ pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Se
         scalers: HashMap::new(),
         privates: HashMap::new(),
         index: Index::default(),
+        relists: Relists::default(),
         listed: Listed::default(),
         events,
     };
@@ -45,8 +49,17 @@ struct StandaloneWatch {
     /// Those of ZeroScalers, which may not be known yet.
     privates: HashMap<ObjectKey, PrivateService>,
     index: Index,
+    relists: Relists,
     listed: Listed,
     events: mpsc::Sender<Event>,
+}
+
+/// Lists under way, of those kinds of which something is kept by name here.
+#[derive(Default)]
+struct Relists {
+    scalers: Relist<ObjectKey>,
+    services: Relist<ObjectKey>,
+    addresses: Relist<ObjectKey>,
 }
 
 /// What has been listed once.
@@ -69,10 +82,10 @@ impl StandaloneWatch {
         loop {
             let change = tokio::select! {
                 Some(change) = scalers.next() => change,
-                Some(change) = numbers.next() => change,
-                Some(change) = services.next() => change,
-                Some(change) = addresses.next() => change,
-                Some(change) = hosts.next() => change,
+                Some(change) = numbers.next(), if self.listed.scalers => change,
+                Some(change) = services.next(), if self.listed.scalers => change,
+                Some(change) = addresses.next(), if self.listed.scalers => change,
+                Some(change) = hosts.next(), if self.listed.scalers => change,
                 () = self.events.closed() => return Err(Closed),
             };
             match change {
@@ -95,21 +108,29 @@ impl StandaloneWatch {
 
     async fn take(&mut self, change: WatchEvent) -> Result<(), Closed> {
         match change {
-            WatchEvent::Scaler(change) => match *change {
-                Change::Applied(object) => self.scaler(&object).await?,
-                Change::Gone(name) => self.scaler_gone(&RevisionKey::new(name.namespace(), name.name())).await?,
-                Change::Listed => self.set_listed(Listed { scalers: true, ..self.listed }).await?,
-            },
+            WatchEvent::Scaler(event) => {
+                for change in changes(*event, &mut self.relists.scalers, self.scalers.keys()) {
+                    match change {
+                        Change::Applied(object) => self.scaler(&object).await?,
+                        Change::Gone(key) => self.scaler_gone(&key).await?,
+                        Change::Listed => self.set_listed(Listed { scalers: true, ..self.listed }).await?,
+                    }
+                }
+            }
             WatchEvent::Numbers(change) => match *change {
                 Change::Applied(map) => self.numbers(&map.name_any(), map.data.as_ref()).await?,
                 Change::Gone(name) => self.numbers(name.name(), None).await?,
                 Change::Listed => self.set_listed(Listed { numbers: true, ..self.listed }).await?,
             },
-            WatchEvent::Service(change) => match *change {
-                Change::Applied(service) => self.service(&service).await?,
-                Change::Gone(name) => self.gone(&name).await?,
-                Change::Listed => self.set_listed(Listed { services: true, ..self.listed }).await?,
-            },
+            WatchEvent::Service(event) => {
+                for change in changes(*event, &mut self.relists.services, self.privates.keys()) {
+                    match change {
+                        Change::Applied(service) => self.service(&service).await?,
+                        Change::Gone(name) => self.gone(&name).await?,
+                        Change::Listed => self.set_listed(Listed { services: true, ..self.listed }).await?,
+                    }
+                }
+            }
             WatchEvent::Hosts(change) => match *change {
                 Change::Applied(map) => self.hosts(&map).await?,
                 Change::Gone(name) => {
@@ -119,12 +140,8 @@ impl StandaloneWatch {
                 }
                 Change::Listed => self.set_listed(Listed { hosts: true, ..self.listed }).await?,
             },
-            WatchEvent::Addresses(name, entries) => {
-                for owner in self.index.set(name, entries) {
-                    self.tell_addresses(&owner).await?;
-                }
-            }
-            WatchEvent::AddressesListed => self.set_listed(Listed { addresses: true, ..self.listed }).await?,
+            WatchEvent::Slice(event) => self.addresses(*event, |slice| Entry::of_slice(Labels::OWN, slice)).await?,
+            WatchEvent::Endpoints(event) => self.addresses(*event, |of| Entry::of_endpoints(Labels::OWN, of)).await?,
             WatchEvent::ScalersDenied(_) | WatchEvent::SlicesDenied(_) | WatchEvent::EndpointsDenied => {}
         }
         Ok(())
@@ -132,7 +149,7 @@ impl StandaloneWatch {
 
     async fn scaler(&mut self, object: &ZeroScaler) -> Result<(), Closed> {
         let (key, uid) = (object.key(), object.uid().unwrap_or_default());
-        if self.scalers.get(&key).is_some_and(|former| former.uid != uid) {
+        if self.scalers.get(&key).is_some_and(|former| *former.uid != *uid) {
             self.scaler_gone(&key).await?;
         }
         let Some(spec) = scalers::spec(object) else {
@@ -168,7 +185,13 @@ impl StandaloneWatch {
         if !page.unreadable.is_empty() {
             tracing::error!(config_map = name, lines = ?page.unreadable, "lines refused: their numbers are nobody's");
         }
-        self.send(Event::Numbers { block, entries: page.entries }).await
+        let mut entries = page.entries;
+        for entry in entries.values_mut() {
+            if let Some((known, _)) = self.scalers.get_key_value(&entry.key) {
+                entry.key = known.clone();
+            }
+        }
+        self.send(Event::Numbers { block, entries }).await
     }
 
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
@@ -182,6 +205,34 @@ impl StandaloneWatch {
     async fn gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
         let Some(private) = self.privates.remove(name) else { return Ok(()) };
         self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private)).await
+    }
+
+    /// One event of the objects that have addresses, whichever kind that is.
+    async fn addresses<K: Resource>(
+        &mut self,
+        event: watcher::Event<K>,
+        entries: impl Fn(&K) -> Vec<Entry>,
+    ) -> Result<(), Closed> {
+        for change in changes(event, &mut self.relists.addresses, self.index.names()) {
+            match change {
+                Change::Applied(object) => self.set_addresses(key_of(&object), entries(&object)).await?,
+                Change::Gone(name) => self.set_addresses(name, Vec::new()).await?,
+                Change::Listed => self.set_listed(Listed { addresses: true, ..self.listed }).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) -> Result<(), Closed> {
+        for entry in &mut entries {
+            if let Some(spec) = self.scalers.get(&entry.key) {
+                entry.share(spec);
+            }
+        }
+        for owner in self.index.set(name, entries) {
+            self.tell_addresses(&owner).await?;
+        }
+        Ok(())
     }
 
     async fn hosts(&mut self, map: &ConfigMap) -> Result<(), Closed> {
@@ -235,19 +286,19 @@ impl StandaloneWatch {
 mod tests {
     use super::*;
     use crate::allocated::allocated;
-    use crate::discovery::slices::Labels;
     use futures::FutureExt;
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     use serde_json::{from_value, json};
 
-    /// What is kept here of a workload that sleeps, its spec included, and beside the names that each watch keeps.
-    const ASLEEP_BYTES: u64 = 1500;
+    /// What is kept here of a workload that sleeps, its spec included.
+    const ASLEEP_BYTES: u64 = 1200;
 
     fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
         StandaloneWatch {
             scalers: HashMap::new(),
             privates: HashMap::new(),
             index: Index::default(),
+            relists: Relists::default(),
             listed: Listed::default(),
             events,
         }
@@ -288,10 +339,34 @@ mod tests {
         }))
         .expect("a slice");
         [
-            WatchEvent::Scaler(Box::new(Change::Applied(scaler))),
-            WatchEvent::Service(Box::new(Change::Applied(private))),
-            WatchEvent::Addresses(key_of(&slice), Entry::of_slice(Labels::OWN, &slice)),
+            WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler))),
+            WatchEvent::Service(Box::new(watcher::Event::Apply(private))),
+            WatchEvent::Slice(Box::new(watcher::Event::Apply(slice))),
         ]
+    }
+
+    /// Goal: what ended while a watch was broken is told as gone by the next list, of each kind.
+    #[test]
+    fn what_a_new_list_lacks_is_gone() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let mut told_of = |adapter: &mut StandaloneWatch, events: Vec<WatchEvent>| {
+            for event in events {
+                assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
+            }
+            std::iter::from_fn(|| told.try_recv().ok()).collect::<Vec<_>>()
+        };
+        told_of(&mut adapter, asleep(0).into());
+        let slices = [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Slice(Box::new(event)));
+        let told = told_of(&mut adapter, slices.into());
+        assert!(matches!(&*told, [Event::Activators { addresses, .. }] if addresses.is_empty()), "{told:?}");
+        let scalers = [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Scaler(Box::new(event)));
+        let told = told_of(&mut adapter, scalers.into());
+        assert!(matches!(&*told, [Event::Deleted(_), ..]), "{told:?}");
+        let services =
+            [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Service(Box::new(event)));
+        told_of(&mut adapter, services.into());
+        assert!(adapter.privates.is_empty());
     }
 
     /// Goal: what is told of a workload that sleeps is kept small. Method: the bytes that are allocated for many.
