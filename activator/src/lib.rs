@@ -29,13 +29,11 @@ mod registry;
 mod run;
 
 pub use activator_core::contract::Contract;
-pub use activator_net::{CrowdBounds, KeepAlive, PortListeners, WorkerRuntimes};
+pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};
 pub use config::Configs;
 pub use config::certificates::InternalTls;
 pub use config::clients::ClientOptions;
 pub use config::options::Options;
-pub use layers::lookup::{Port, PortProtocol};
 pub use layers::request_log::Observability;
 pub use metrics::cold_start::{ColdStart, OnColdStart, Phases};
-pub use ports::Ports;
 pub use run::{Activator, run, start};

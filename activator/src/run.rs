@@ -23,7 +23,7 @@ use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
 use crate::metrics::{Metrics, clients};
-use crate::ports::Ports;
+use crate::ports;
 use crate::registry::explain;
 use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
@@ -69,8 +69,6 @@ pub struct Activator {
     pub https: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub admin: Option<SocketAddr>,
-    /// Serves workloads' own ports.
-    pub ports: Ports,
     observed: Observed,
     tracing: Option<Tracing>,
     registry: Arc<Registry>,
@@ -195,14 +193,8 @@ async fn begin(
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
     let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), options.on_cold_start.clone());
-    let connections = Connections::new(
-        registry.clone(),
-        readiness.clone(),
-        pools,
-        sink.clone(),
-        metrics.refused(),
-        options.on_cold_start.clone(),
-    );
+    let connections =
+        Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink);
     let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
     let lookup =
@@ -222,7 +214,6 @@ async fn begin(
         .within(input.clone(), output.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());
-    let ports = Ports::new(server.clone(), chain.clone(), connections);
 
     let pages = vec![explain::page(registry.clone())];
     let plane =
@@ -232,7 +223,7 @@ async fn begin(
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
     if let Some(listeners) = &listeners {
-        ports.listen(listeners);
+        ports::listen(&server, listeners, chain.clone(), connections);
     }
     let https = match https {
         Some((listener, config)) => {
@@ -256,7 +247,6 @@ async fn begin(
         input,
         output,
         server,
-        ports,
         readiness,
         options,
         infrastructure,

@@ -23,14 +23,11 @@ use crate::metrics::{Queued, Refused};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
-use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
-use activator_core::Destination;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
 use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd};
-use common::RevisionKey;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -55,7 +52,6 @@ pub(crate) struct Connections {
 
 struct Shared {
     registry: Arc<Registry>,
-    readiness: Arc<Readiness>,
     pools: Arc<Pools>,
     sink: StatSink,
     refused: Refused,
@@ -66,17 +62,7 @@ struct Shared {
 #[derive(Clone)]
 pub(crate) struct PortConnector {
     shared: Arc<Shared>,
-    workload: Arc<RevisionKey>,
-    leads: Leads,
-}
-
-/// Where a port leads at a pod.
-#[derive(Clone)]
-enum Leads {
-    /// To this port, or to the one that the pods are listed with.
-    To(Option<u16>),
-    /// To what the registry says of it, pod by pod.
-    AsKnown(Arc<WorkloadPort>),
+    port: Arc<WorkloadPort>,
 }
 
 /// What a relayed connection occupies.
@@ -90,13 +76,12 @@ impl Connections {
     /// Over these parts of an activator.
     pub(crate) fn new(
         registry: Arc<Registry>,
-        readiness: Arc<Readiness>,
         pools: Arc<Pools>,
         sink: StatSink,
         refused: Refused,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { registry, readiness, pools, sink, refused, on_cold_start }) }
+        Self { shared: Arc::new(Shared { registry, pools, sink, refused, on_cold_start }) }
     }
 
     /// Where workloads are found.
@@ -105,13 +90,8 @@ impl Connections {
     }
 
     /// For the connections of one port.
-    pub(crate) fn of(&self, workload: Arc<RevisionKey>, pod_port: Option<u16>) -> PortConnector {
-        PortConnector { shared: self.shared.clone(), workload, leads: Leads::To(pod_port) }
-    }
-
-    /// The same for one that the registry knows.
-    pub(crate) fn known(&self, workload: Arc<RevisionKey>, port: Arc<WorkloadPort>) -> PortConnector {
-        PortConnector { shared: self.shared.clone(), workload, leads: Leads::AsKnown(port) }
+    pub(crate) fn of(&self, port: Arc<WorkloadPort>) -> PortConnector {
+        PortConnector { shared: self.shared.clone(), port }
     }
 }
 
@@ -123,7 +103,7 @@ impl Connector for PortConnector {
             Ok(connected) => Some(connected),
             Err(refusal) => {
                 let reason = refusal.reason();
-                tracing::debug!(workload = %self.workload, %client, reason, error = %refusal, "connection refused");
+                tracing::debug!(workload = %self.port.workload(), %client, reason, error = %refusal, "connection refused");
                 self.shared.refused.count(reason);
                 None
             }
@@ -147,7 +127,7 @@ impl PortConnector {
     /// Within the workload's bound of time.
     async fn find_pod(&self) -> Result<(TcpEnd, Occupied), Refusal> {
         let received = Instant::now();
-        let revision = self.revision()?;
+        let revision = self.shared.registry.by_port(&self.port).ok_or(Refusal::NotServed)?;
         let entered = revision.stats.enter();
         if entered.first {
             self.shared.sink.first_request(&revision);
@@ -162,26 +142,6 @@ impl PortConnector {
                     None => refusal,
                 })
             }
-        }
-    }
-
-    fn revision(&self) -> Result<Arc<Revision>, Refusal> {
-        if let Leads::AsKnown(port) = &self.leads {
-            return self.shared.registry.by_port(port).ok_or(Refusal::NotServed);
-        }
-        self.shared.registry.by_key(self.workload.namespace(), self.workload.name()).ok_or_else(|| {
-            match self.shared.readiness.is_synced() {
-                true => Refusal::NoRevision { name: self.workload.to_string() },
-                false => Refusal::NotSynced,
-            }
-        })
-    }
-
-    /// Where at a pod; none: the pod has no such port.
-    fn target(&self, revision: &Revision, pod: &Destination) -> Option<SocketAddr> {
-        match &self.leads {
-            Leads::To(port) => Some(SocketAddr::new(pod.address().ip(), port.unwrap_or(pod.address().port()))),
-            Leads::AsKnown(port) => revision.address_of(pod, Some(port)),
         }
     }
 
@@ -200,7 +160,7 @@ impl PortConnector {
             let released = Instant::now();
             let pod = permit.destination().address();
             let pool = self.shared.pools.get(pod, revision.key.namespace());
-            let target = self.target(&revision, permit.destination()).ok_or(Refusal::NotServed)?;
+            let target = revision.address_of(permit.destination(), Some(&self.port)).ok_or(Refusal::NotServed)?;
             let error = match pool.connect_tcp(Some(target.port())).await {
                 Ok(end) => {
                     if cold {

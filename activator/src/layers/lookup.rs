@@ -12,40 +12,13 @@ use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_net::Inbound;
-use common::RevisionKey;
 use common_runtime::telemetry::traces::Tracing;
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tower::Service;
-
-/// A workload's own port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// Whose it is.
-    pub workload: Arc<RevisionKey>,
-    /// The pods' port; none: the one that they are listed with. Of connections that are passed on as bytes.
-    pub pod_port: Option<u16>,
-    /// What its connections carry.
-    pub protocol: PortProtocol,
-}
-
-/// What the connections of a workload's own port carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortProtocol {
-    /// HTTP/1.1, or HTTP/2 by prior knowledge.
-    Http,
-    /// Anything; passed on as bytes.
-    Tcp {
-        /// How long a connection must stand without a byte to wake the workload.
-        wake_after: Duration,
-    },
-    /// Either, told from the first bytes.
-    Auto,
-}
 
 /// Finds a request's revision.
 #[derive(Clone)]
@@ -115,11 +88,7 @@ impl Shared {
         if let Some(port) = peer.port::<WorkloadPort>() {
             return self.registry.by_port(port).ok_or(Refusal::NotServed);
         }
-        let asked_for = match peer.port::<Port>() {
-            Some(Port { workload, .. }) => AskedFor::Key { namespace: workload.namespace(), name: workload.name() },
-            None => self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision),
-        };
-        let (found, name) = match asked_for {
+        let (found, name) = match self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision) {
             AskedFor::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
             AskedFor::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };

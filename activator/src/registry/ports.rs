@@ -15,6 +15,7 @@ use activator_core::Destination;
 use activator_core::contract::Contract;
 use activator_net::PortListeners;
 use bytes::Bytes;
+use common::RevisionKey;
 use common::bound_ports::{BoundPort, BoundPorts, Question};
 use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
@@ -56,6 +57,11 @@ impl WorkloadPort {
     /// Whether it is this one of its workload's.
     pub(crate) fn is(&self, port: &Port) -> bool {
         port.id.port == self.entry.port.port
+    }
+
+    /// Whose it is.
+    pub(crate) fn workload(&self) -> &RevisionKey {
+        &self.entry.key
     }
 
     /// Whether it is one of this workload's.

@@ -1,8 +1,11 @@
 //! Workloads' own ports: connections that are passed on as bytes, from the sleeping workload to the last byte.
 
-use crate::rig::{PATIENCE, Rig, key, listen, own_address, patient, read_to_end, read_until, until, write};
-use activator::{Port, PortListeners, PortProtocol};
-use common::backend::Probe;
+use crate::ports::{FIRST, ledger};
+use crate::rig::{PATIENCE, Rig, backend, key, listen, own_address, patient, read_to_end, read_until, until, write};
+use activator::discovery::{Event, Port, Spec};
+use common::backend::{Backend, Probe};
+use common::ports::{PortId, State};
+use common_api::zeroscaler::PortProtocol;
 use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -12,16 +15,33 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const TCP: PortProtocol = PortProtocol::Tcp { wake_after: Duration::from_millis(100) };
+/// A port where only bytes come.
+fn tcp() -> Port {
+    let id = PortId { name: "tcp".to_owned(), port: 5432 };
+    Port { id, protocol: PortProtocol::Tcp, wake_after: None, pod_port: None }
+}
 
-/// A port of `ns/app`.
-async fn port(rig: &Rig, protocol: PortProtocol, pod_port: Option<u16>) -> SocketAddr {
-    let address = own_address();
-    let listeners = PortListeners::new(address.ip(), None).expect("an epoll");
-    let port = Port { workload: Arc::new(key("app")), pod_port, protocol };
-    listeners.bind(address.port(), Arc::new(port));
-    rig.activator.ports.listen(&listeners);
-    address
+/// A port where anything may come.
+fn auto() -> Port {
+    Port { protocol: PortProtocol::Auto, ..tcp() }
+}
+
+/// An activator that drains quickly and knows `ns/app`, as `change` makes it; and the addresses of its ports there.
+async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)) -> (Rig, [SocketAddr; N]) {
+    let ip = own_address().ip();
+    let rig = Rig::start_with(|options| {
+        options.http1 = SocketAddr::new(ip, 0);
+        options.drain = Duration::from_millis(200);
+    })
+    .await;
+    let numbers: [u16; N] = std::array::from_fn(|n| FIRST + n as u16);
+    let lines: Vec<_> = numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), State::Held)).collect();
+    let mut backend = backend("app");
+    change(&mut backend);
+    let spec = Spec { uid: "u-app".into(), ports: ports.to_vec(), ..Spec::standalone("ns", backend) };
+    rig.tell(Event::Revision(Arc::new(spec))).await;
+    ledger(&rig, &lines).await;
+    (rig, numbers.map(|number| SocketAddr::new(ip, number)))
 }
 
 async fn connect(address: SocketAddr) -> TcpStream {
@@ -93,10 +113,9 @@ async fn is_reset(client: &mut TcpStream) {
 /// reported, and they arrive at the pod that comes. Where anything may come, as where only bytes do.
 #[tokio::test]
 async fn a_client_that_speaks_first_wakes_its_workload() {
-    for protocol in [TCP, PortProtocol::Auto] {
-        let mut rig = Rig::start().await;
-        rig.revision(|_| {}).await;
-        let mut client = connect(port(&rig, protocol, None).await).await;
+    for port in [tcp(), auto()] {
+        let (mut rig, [address]) = app([port], |_| {}).await;
+        let mut client = connect(address).await;
         // PostgreSQL's SSLRequest.
         client.write_all(b"\x00\x00\x00\x08\x04\xd2\x16\x2f").await.expect("open");
         let stat = loop {
@@ -124,13 +143,13 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
 /// Goal: so does one that waits for the server's greeting, once it has stood; and ten that did not stand wake nobody.
 #[tokio::test]
 async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
-    let mut rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    let slow = port(&rig, PortProtocol::Tcp { wake_after: PATIENCE }, None).await;
+    let id = PortId { name: "slow".to_owned(), port: 3306 };
+    let patience = Port { id, wake_after: Some(PATIENCE), ..tcp() };
+    let (mut rig, [quick, slow]) = app([tcp(), patience], |_| {}).await;
     for _ in 0..10 {
         drop(connect(slow).await);
     }
-    let mut client = connect(port(&rig, TCP, None).await).await;
+    let mut client = connect(quick).await;
     rig.until(|load| load.queued == 1).await;
     // The signal, and the rest of the second in which it was sent.
     let mut counts = Vec::new();
@@ -146,11 +165,9 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
 /// Goal: TLS of the workload's own passes as it is; a request for whatever host reaches the workload over HTTP.
 #[tokio::test]
 async fn a_port_that_carries_anything_tells_http_from_the_rest() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let (rig, [address]) = app([auto()], |_| {}).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
-    let address = port(&rig, PortProtocol::Auto, None).await;
     let mut client = connect(address).await;
     let hello = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
     client.write_all(hello).await.expect("open");
@@ -174,11 +191,9 @@ async fn a_port_that_carries_anything_tells_http_from_the_rest() {
 /// Goal: a pod that refuses is out, and nobody notices: nothing had been sent.
 #[tokio::test]
 async fn a_connection_that_is_refused_goes_to_the_next_pod() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let (rig, [address]) = app([tcp()], |_| {}).await;
     let (leaving, staying) = (Program::start("leaving", "").await, Program::start("staying", "").await);
     rig.pods(&[leaving.address, staying.address]).await;
-    let address = port(&rig, TCP, None).await;
     // Until both have passed their probes and are used.
     patient(async {
         while leaving.served() == 0 || staying.served() == 0 {
@@ -200,11 +215,9 @@ async fn a_connection_that_is_refused_goes_to_the_next_pod() {
 /// Goal: a hard limit is one of connections for each pod, and who waits for a place is served when one ends.
 #[tokio::test]
 async fn a_hard_limit_is_one_of_connections() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let (rig, [address]) = app([tcp()], |backend| backend.container_concurrency = 1).await;
     let pods = [Program::start("", "").await, Program::start("", "").await];
     rig.pods(&pods.each_ref().map(|pod| pod.address)).await;
-    let address = port(&rig, TCP, None).await;
     let mut served = Vec::new();
     for _ in 0..2 {
         let mut client = connect(address).await;
@@ -227,9 +240,7 @@ async fn a_hard_limit_is_one_of_connections() {
 /// Goal: a held connection whose client leaves gives back its place and its memory.
 #[tokio::test]
 async fn a_held_client_that_leaves_gives_everything_back() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    let address = port(&rig, TCP, None).await;
+    let (rig, [address]) = app([tcp()], |_| {}).await;
     let mut client = connect(address).await;
     write(&mut client, "query").await;
     rig.until(|load| load.queued == 1).await;
@@ -243,13 +254,11 @@ async fn a_held_client_that_leaves_gives_everything_back() {
 /// Goal: beyond `maxHeld`, and after the timeout, a connection is reset.
 #[tokio::test]
 async fn a_connection_beyond_a_bound_is_reset() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| {
+    let (rig, [address]) = app([tcp()], |backend| {
         backend.max_held = 1;
         backend.timeout_ms = 1_000;
     })
     .await;
-    let address = port(&rig, TCP, None).await;
     let (mut first, start) = (connect(address).await, tokio::time::Instant::now());
     write(&mut first, "1").await;
     rig.until(|load| load.queued == 1).await;
@@ -264,12 +273,11 @@ async fn a_connection_beyond_a_bound_is_reset() {
 /// Goal: the timeout bounds the wait alone: what is relayed goes on.
 #[tokio::test]
 async fn a_relayed_connection_outlives_the_timeout() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 200).await;
+    let (rig, [address]) = app([tcp()], |backend| backend.timeout_ms = 200).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
     rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
-    let mut client = connect(port(&rig, TCP, None).await).await;
+    let mut client = connect(address).await;
     write(&mut client, "a").await;
     read_until(&mut client, "a").await;
     tokio::time::sleep(Duration::from_millis(400)).await; // Longer than the timeout.
@@ -280,11 +288,10 @@ async fn a_relayed_connection_outlives_the_timeout() {
 /// Goal: a pod that dies with a reset is a reset to its client.
 #[tokio::test]
 async fn a_pod_that_resets_resets_its_client() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let (rig, [address]) = app([tcp()], |_| {}).await;
     let listener = listen().await;
     rig.pods(&[listener.local_addr().expect("bound")]).await;
-    let mut client = connect(port(&rig, TCP, None).await).await;
+    let mut client = connect(address).await;
     write(&mut client, "query").await;
     let pod = loop {
         let (mut stream, _) = patient(listener.accept()).await.expect("a connection");
@@ -301,18 +308,19 @@ async fn a_pod_that_resets_resets_its_client() {
 /// while the pod stays in use.
 #[tokio::test]
 async fn another_port_of_the_pod_is_waited_for() {
-    let rig = Rig::start().await;
     let judged = Program::start("", "").await;
-    rig.revision(|backend| backend.probe = Probe::Tcp { port: Some(judged.address.port()) }).await;
-    rig.pods(&[judged.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
     let other = listen().await;
     let late = other.local_addr().expect("bound");
     drop(other);
-    let mut client = connect(port(&rig, TCP, Some(late.port())).await).await;
+    let elsewhere = Port { id: PortId { name: "late".to_owned(), port: 80 }, pod_port: Some(late.port()), ..tcp() };
+    let probe = Probe::Tcp { port: Some(judged.address.port()) };
+    let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
+    rig.pods(&[judged.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let mut client = connect(second).await;
     write(&mut client, "query").await;
     rig.until(|load| load.in_flight == 1).await;
-    let mut sibling = connect(port(&rig, TCP, None).await).await;
+    let mut sibling = connect(first).await;
     write(&mut sibling, "a").await;
     read_until(&mut sibling, "a").await;
     let _late = Program::on(TcpListener::bind(late).await.expect("still free"), "late ", "");
@@ -322,11 +330,10 @@ async fn another_port_of_the_pod_is_waited_for() {
 /// Goal: whoever is still connected when the drain's time is up is reset, not closed.
 #[tokio::test]
 async fn a_drain_resets_what_is_still_connected() {
-    let rig = Rig::start_with(|options| options.drain = Duration::from_millis(200)).await;
-    rig.revision(|_| {}).await;
+    let (rig, [address]) = app([tcp()], |_| {}).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
-    let mut client = connect(port(&rig, TCP, None).await).await;
+    let mut client = connect(address).await;
     write(&mut client, "a").await;
     read_until(&mut client, "a").await;
     let Rig { activator, .. } = rig;
@@ -338,8 +345,7 @@ async fn a_drain_resets_what_is_still_connected() {
 /// Goal: a pod that serves one client at a time is not kept busy by the connection of its probe.
 #[tokio::test]
 async fn a_probes_connection_is_in_nobodys_way() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let (rig, [address]) = app([tcp()], |_| {}).await;
     let listener = listen().await;
     rig.pods(&[listener.local_addr().expect("bound")]).await;
     let serving = tokio::spawn(async move {
@@ -351,7 +357,7 @@ async fn a_probes_connection_is_in_nobodys_way() {
             }
         }
     });
-    let mut client = connect(port(&rig, TCP, None).await).await;
+    let mut client = connect(address).await;
     write(&mut client, "query").await;
     assert_eq!(read_until(&mut client, "query").await, "query");
     serving.abort();

@@ -18,7 +18,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 /// The first of the numbers; no other process has this address.
-const FIRST: u16 = 20_000;
+pub(crate) const FIRST: u16 = 20_000;
 
 async fn rig() -> (Rig, IpAddr) {
     let ip = own_address().ip();
@@ -38,7 +38,7 @@ async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
 }
 
 /// The ledger: number, workload, its port, state.
-async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
+pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
     let entry = |(number, name, port, state): &(u16, &str, PortId, State)| {
         let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}"));
         (*number, Entry { state: *state, key, uid, port: port.clone() })

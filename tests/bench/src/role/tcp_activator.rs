@@ -2,20 +2,22 @@
 //! of that is on the way of a byte.
 
 use super::announce::say;
-use activator::discovery::{Event, Listing, Spec};
-use activator::{Configs, Options, Port, PortListeners, PortProtocol, WorkerRuntimes};
+use activator::discovery::{Event, Listing, Port, Spec};
+use activator::{Configs, Options, WorkerRuntimes};
 use common::RevisionKey;
 use common::backend::Backend;
+use common::ports::{Block, Entry, PortId, State};
+use common_api::zeroscaler::PortProtocol;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 const NAMESPACE: &str = "bench";
 const NAME: &str = "warm";
+const UID: &str = "warm-uid";
 
 /// Serves for ever, and says where once the pod is in use.
 pub(super) fn run(pod: SocketAddr) -> anyhow::Result<()> {
@@ -29,18 +31,20 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     (options.http1, options.h2c, options.workers) = (free, free, Some(workers));
     options.stat_url = "ws://127.0.0.1:9".to_owned(); // Where nobody listens.
     let (events, receiver) = mpsc::channel(4);
-    let activator = activator::start(options, receiver, Arc::new(Dns), Configs::default()).await?;
-    let key = RevisionKey::new(NAMESPACE, NAME);
-    let spec = Spec::standalone(NAMESPACE, Backend::plain(NAME));
+    let _activator = activator::start(options, receiver, Arc::new(Dns), Configs::default()).await?;
+    let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.
+    let (key, id) = (RevisionKey::new(NAMESPACE, NAME), PortId { name: String::new(), port: 80 });
+    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None };
+    let spec = Spec { uid: UID.into(), ports: vec![port], ..Spec::standalone(NAMESPACE, Backend::plain(NAME)) };
     let listing = Listing { ready: [pod.into()].into(), ..Listing::default() };
-    for event in [Event::Revision(Arc::new(spec)), Event::Pods { key: key.clone(), listing }, Event::Synced] {
+    let entry = Entry { state: State::Held, key: key.clone(), uid: UID.to_owned(), port: id };
+    let numbers = Event::Numbers { block: Block::of(address.port()), entries: [(address.port(), entry)].into() };
+    for event in [Event::Revision(Arc::new(spec)), Event::Pods { key, listing }, numbers, Event::Synced] {
         events.send(event).await?;
     }
-    let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.
-    let protocol = PortProtocol::Tcp { wake_after: Duration::from_millis(100) };
-    let listeners = PortListeners::new(address.ip(), None)?;
-    listeners.bind(address.port(), Arc::new(Port { workload: Arc::new(key), pod_port: None, protocol }));
-    activator.ports.listen(&listeners);
+    while TcpStream::connect(address).await.is_err() {
+        tokio::task::yield_now().await;
+    }
     say(address)?;
     std::future::pending().await
 }
