@@ -1,49 +1,40 @@
 //! What an activator must know of a workload in standalone, its addresses aside.
 //!
 //! The autoscaler resolves everything that is asked of a ZeroScaler, its target and its pods once, and writes it into the
-//! ZeroScaler's status, where the activator reads it. Hosts and port numbers are not in it: they are settled where no
-//! tenant can write ([`crate::hosts`], [`crate::ports`]).
+//! ZeroScaler's status, where the activator reads it (`common_api::zeroscaler::BackendStatus` is its form there). Hosts and
+//! port numbers are not in it: they are settled where no tenant can write ([`crate::hosts`], [`crate::ports`]).
 
 use serde::{Deserialize, Serialize};
 
 /// All that an activator knows of one revision, its addresses aside.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
     /// Name of the revision; the namespace is its object's.
     pub revision: String,
     /// Name of the public Service: `NAME.NS[.svc[.DOMAIN]]` leads here.
     pub service: String,
     /// What the pods speak.
-    #[serde(default)]
     pub protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
-    #[serde(default)]
     pub container_concurrency: u32,
     /// Whether pods hold a queue-proxy: Knative's contract for headers and probes applies.
-    #[serde(default)]
     pub queue_proxy: bool,
     /// Whether pods have their node's address, which is then nobody's: others call from there as well.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub host_network: bool,
     /// How a pod is proven ready.
     pub probe: Probe,
     /// Longest duration of a request, holding included, in milliseconds.
     pub timeout_ms: u64,
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
-    #[serde(default)]
     pub response_start_timeout_ms: u64,
     /// Longest silence in a response, in milliseconds; 0: no limit.
-    #[serde(default)]
     pub idle_timeout_ms: u64,
     /// Most requests that one activator holds for the revision.
     pub max_held: u32,
     /// Set while the pods crash-loop: held requests fail at once with this reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
     /// Set while the API server refuses to wake the revision: what it says, in one short line. Requests go on waiting, and
     /// those that run into their bound of time are told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_refused: Option<String>,
 }
 
@@ -69,16 +60,13 @@ impl Protocol {
 }
 
 /// How an activator proves that a pod is ready.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// Knative's: `GET /healthz` with `K-Network-Probe: queue`, 200 and the body `queue`.
     QueueProxy,
     /// A TCP connection is accepted.
-    #[serde(rename_all = "camelCase")]
     Tcp {
         /// Port to connect to; absent: the backend's.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
     /// An HTTP GET is answered with a status from 200 to 399.
@@ -86,13 +74,10 @@ pub enum Probe {
     /// The same over TLS, whatever certificate is shown, as the kubelet's.
     Https(HttpGet),
     /// `grpc.health.v1.Health/Check` answers SERVING.
-    #[serde(rename_all = "camelCase")]
     Grpc {
         /// Port to ask; absent: the backend's.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
         /// The service asked for; empty: the whole server.
-        #[serde(default)]
         service: String,
     },
     /// Kubernetes' own readiness is believed, nothing is sent.
@@ -100,16 +85,13 @@ pub enum Probe {
 }
 
 /// What an HTTP probe asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpGet {
     /// Path and query.
     pub path: String,
     /// Port to ask; absent: the backend's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Further request headers; `Host` replaces the default.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
 }
 
@@ -138,47 +120,6 @@ impl Backend {
             max_held: 10_000,
             failing: None,
             wake_refused: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The annotation is an interface between two processes that may differ in version: unknown fields are ignored,
-    /// missing ones have defaults.
-    #[test]
-    fn a_backend_survives_the_annotation() {
-        let backend = Backend {
-            protocol: Protocol::H2c,
-            host_network: true,
-            container_concurrency: 3,
-            probe: Probe::Http(HttpGet { port: Some(8081), ..HttpGet::path("/ready") }),
-            ..Backend::plain("hello")
-        };
-        let json = serde_json::to_string(&backend).expect("serializable");
-        assert_eq!(serde_json::from_str::<Backend>(&json).expect("readable"), backend);
-        let sparse = r#"{"revision":"a","service":"a","probe":{"type":"tcp"},"timeoutMs":1,"maxHeld":1,"new":true}"#;
-        let read: Backend = serde_json::from_str(sparse).expect("readable");
-        assert_eq!((read.protocol, read.probe), (Protocol::Http1, Probe::Tcp { port: None }));
-    }
-
-    /// Goal: the text of each kind of probe, which an activator of another version may read.
-    #[test]
-    fn probes_are_told_by_their_type() {
-        let get = || HttpGet { path: "/x".into(), port: Some(81), headers: vec![("Host".into(), "a".into())] };
-        for (probe, text) in [
-            (Probe::QueueProxy, r#"{"type":"queueProxy"}"#),
-            (Probe::Tcp { port: Some(80) }, r#"{"type":"tcp","port":80}"#),
-            (Probe::Http(HttpGet::path("/")), r#"{"type":"http","path":"/"}"#),
-            (Probe::Http(get()), r#"{"type":"http","path":"/x","port":81,"headers":[["Host","a"]]}"#),
-            (Probe::Https(get()), r#"{"type":"https","path":"/x","port":81,"headers":[["Host","a"]]}"#),
-            (Probe::Grpc { port: None, service: "s".into() }, r#"{"type":"grpc","service":"s"}"#),
-            (Probe::Kubernetes, r#"{"type":"kubernetes"}"#),
-        ] {
-            assert_eq!(serde_json::to_string(&probe).ok().as_deref(), Some(text));
-            assert_eq!(serde_json::from_str::<Probe>(text).ok(), Some(probe), "{text}");
         }
     }
 }

@@ -21,16 +21,8 @@ pub const KUBELET_PROBE: &str = "k-kubelet-probe";
 pub const REVISION: &str = "knative-serving-revision";
 /// Namespace of the revision that a request is for, set by an ingress.
 pub const NAMESPACE: &str = "knative-serving-namespace";
-/// Traffic tag that a client or an ingress chose.
-pub const TAG: &str = "knative-serving-tag";
-/// `true` on requests that took the default route of a tagged one.
-pub const DEFAULT_ROUTE: &str = "knative-serving-default-route";
 /// RFC 7239.
 pub const FORWARDED: &str = "forwarded";
-/// Peers that a request has passed.
-pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
-/// Scheme that the client used.
-pub const X_FORWARDED_PROTO: &str = "x-forwarded-proto";
 /// Who sends.
 pub const USER_AGENT: &str = "user-agent";
 
@@ -40,19 +32,11 @@ pub const PROBE_VALUE: &str = "probe";
 pub const ACTIVATOR_VALUE: &str = "activator";
 /// Value of [`NETWORK_PROBE`]: a queue-proxy answers with this body.
 pub const QUEUE_VALUE: &str = "queue";
-/// Value of [`NETWORK_HASH`] in a probe on its way to the ingress that fills in the real one.
-pub const HASH_OVERRIDE: &str = "override";
-/// Value of [`PASSTHROUGH_LB`], [`DIRECT_LB`] and [`DEFAULT_ROUTE`].
-pub const TRUE_VALUE: &str = "true";
 
 /// User agent of the kubelet, followed by its version.
 pub const USER_AGENT_KUBELET_PREFIX: &str = "kube-probe/";
 /// User agent of an activator that probes a pod.
 pub const USER_AGENT_ACTIVATOR: &str = "Knative-Activator-Probe";
-/// User agent of an autoscaler that looks for the activator in the path.
-pub const USER_AGENT_AUTOSCALER: &str = "Knative-Autoscaling-Probe";
-/// User agent of an ingress that looks for its newest configuration.
-pub const USER_AGENT_INGRESS: &str = "Knative-Ingress-Probe";
 
 /// Path of the probes.
 pub const PROBE_PATH: &str = "/healthz";

@@ -178,8 +178,7 @@ impl Registry {
 
     /// The revision that `host`, as a caller at `peer` wrote it, means, for a request.
     pub(crate) fn by_host(&self, host: &str, peer: IpAddr) -> Option<Arc<Revision>> {
-        let workload = self.hosts.load().get(host, || self.callers.namespace(peer)).cloned();
-        workload?.at_work(&self.parts, |_| true)
+        self.hosts.load().get(host, || self.callers.namespace(peer))?.at_work(&self.parts, |_| true)
     }
 
     /// What holds and runs now at `namespace/name`; none: it is not known.

@@ -237,11 +237,9 @@ async fn a_tenant_takes_no_name_of_another() {
     }
     scalers.push(scaler_of("evil", "../default/hello", "hello"));
     scalers.push(scaler_of("evil", "hello.default", "hello.default"));
-    // A Service with what the autoscaler wrote there once, and no ZeroScaler.
+    // A private Service of no ZeroScaler.
     let mut unowned = private_service_of("evil", "unowned");
     unowned["metadata"]["ownerReferences"] = json!([]);
-    let backend = serde_json::to_string(&rig::backend("unowned")).expect("serializable");
-    unowned["metadata"]["annotations"] = json!({"zeroscale.dev/backend": backend});
     services.push(unowned);
     // Slices with the labels and owners of the other namespace's.
     let slice_in = |namespace: &str, name: &str, revision: &str, uid: &str, pod: SocketAddr| {

@@ -213,11 +213,36 @@ mod tests {
         }
     }
 
+    /// Goal: the text of each kind of probe, which an activator of another version may read.
+    #[test]
+    fn probes_are_told_by_their_type() {
+        let get = || HttpGet { path: "/x".into(), port: Some(81), headers: vec![("Host".into(), "a".into())] };
+        let headers = r#""headers":[{"name":"Host","value":"a"}]"#;
+        for (probe, text) in [
+            (Probe::QueueProxy, r#"{"type":"QueueProxy"}"#.to_owned()),
+            (Probe::Tcp { port: Some(80) }, r#"{"type":"Tcp","port":80}"#.to_owned()),
+            (Probe::Http(HttpGet::path("/")), r#"{"type":"Http","path":"/"}"#.to_owned()),
+            (Probe::Http(get()), format!(r#"{{"type":"Http","port":81,"path":"/x",{headers}}}"#)),
+            (Probe::Https(get()), format!(r#"{{"type":"Https","port":81,"path":"/x",{headers}}}"#)),
+            (Probe::Grpc { port: None, service: "s".into() }, r#"{"type":"Grpc","service":"s"}"#.to_owned()),
+            (Probe::Kubernetes, r#"{"type":"Kubernetes"}"#.to_owned()),
+        ] {
+            assert_eq!(serde_json::to_string(&ProbeStatus::from(&probe)).ok().as_deref(), Some(text.as_str()));
+            let read = serde_json::from_str::<ProbeStatus>(&text).expect("readable");
+            assert_eq!(read.to_probe(), probe, "{text}");
+        }
+    }
+
+    /// Two processes that may differ in version read it: unknown fields are ignored, missing ones have defaults.
     #[test]
     fn what_a_newer_version_writes_is_read_as_something_safe() {
         let json =
             r#"{"protocol":"http1","timeoutMs":1,"maxHeld":1,"probe":{"type":"Telepathy","wave":2},"aura":true}"#;
         let status: BackendStatus = serde_json::from_str(json).expect("readable");
-        assert_eq!(status.to_backend("a", "a").probe, Probe::Kubernetes);
+        let read = status.to_backend("a", "a");
+        let expected = Backend { probe: Probe::Kubernetes, timeout_ms: 1, max_held: 1, ..Backend::plain("a") };
+        assert_eq!(read, expected);
+        let sparse: BackendStatus = serde_json::from_str(r#"{"timeoutMs":1,"maxHeld":1}"#).expect("readable");
+        assert_eq!(sparse.to_backend("a", "a"), expected);
     }
 }

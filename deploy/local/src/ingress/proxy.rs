@@ -1,6 +1,6 @@
 //! One request through the ingress.
 
-use super::table::{Table, cluster_name};
+use super::table::Table;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::combinators::BoxBody;
@@ -88,9 +88,6 @@ impl Proxy {
                 return Err((StatusCode::NOT_FOUND, format!("ingress: no endpoints for Service {namespace}/{name}\n")));
             }
         };
-        let service = (namespace, name);
-        let own_name = if target.by_name { cluster_name(&host, &service) } else { None };
-        let (host, (namespace, name)) = (own_name.unwrap_or(host), service);
         let (upgrade, inbound) = inbound.unzip();
         let outgoing = Outgoing { head, host: &host, peer, upgrade, h2c: target.h2c };
         let client = if target.h2c { &self.h2c } else { &self.http1 };

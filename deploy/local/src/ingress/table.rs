@@ -31,8 +31,6 @@ const LOCALHOST: &str = ".localhost";
 pub struct Target {
     /// Ready addresses, the one to try first in front.
     pub addresses: Vec<SocketAddr>,
-    /// Whether who listens there tells workloads apart by the names that the cluster has for them.
-    pub by_name: bool,
     /// Whether they speak h2c rather than HTTP/1.1.
     pub h2c: bool,
 }
@@ -92,15 +90,13 @@ impl Table {
         let state = self.state.read();
         let slices = state.slices.get(&(namespace.to_owned(), name.to_owned()))?;
         let h2c = slices.values().any(|slice| slice.h2c);
-        let shared = [names::ACTIVATOR_HTTP1_PORT, names::ACTIVATOR_H2C_PORT];
-        let by_name = slices.values().any(|slice| shared.contains(&slice.port));
         let mut addresses: Vec<SocketAddr> =
             slices.values().flat_map(|slice| slice.ready.iter().map(|ip| SocketAddr::new(*ip, slice.port))).collect();
         if !addresses.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % addresses.len();
             addresses.rotate_left(turn);
         }
-        Some(Target { addresses, by_name, h2c })
+        Some(Target { addresses, h2c })
     }
 
     fn scaler_changed(&self, change: Change<ZeroScaler>) {
@@ -164,11 +160,6 @@ impl State {
 fn local_name(host: &str) -> Option<Name> {
     let (name, namespace) = host.strip_suffix(LOCALHOST)?.split_once('.')?;
     (host::is_label(name) && host::is_label(namespace)).then(|| (namespace.to_owned(), name.to_owned()))
-}
-
-/// The Host for `service` that activators know on their shared ports, where the client's is one that they do not.
-pub(super) fn cluster_name(host: &str, service: &Name) -> Option<String> {
-    local_name(&host::normalize(host)?).map(|_| format!("{}.{}", service.1, service.0))
 }
 
 fn owner(slice: &EndpointSlice) -> Option<(Name, String)> {
