@@ -54,7 +54,7 @@ mod rbac;
 mod resource;
 mod review;
 mod route;
-mod schema;
+pub(crate) mod schema;
 mod selector;
 mod server;
 mod status;

@@ -2,9 +2,11 @@
 //!
 //! What cannot be meant is refused before anything is written, with the file, the document and the field.
 
+use crate::api::schema;
 use anyhow::Context;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::crd::crd;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
@@ -72,9 +74,21 @@ fn check_scaler(value: &serde_json::Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
     let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
     let scaler = read.with_context(|| format!("ZeroScaler {name}"))?;
+    let unknown = unknown_fields(value.clone()).join(", ");
+    anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {unknown}");
     // The cluster's own configuration may allow less; the autoscaler says so in the status.
     let checked = scaler.validate_in(&AutoscalerConfig::default());
     checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
+}
+
+/// Fields of a ZeroScaler that its definition does not have. An API server would drop them.
+fn unknown_fields(mut value: serde_json::Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for version in crd().spec.versions {
+        let schema = version.schema.and_then(|schema| serde_json::to_value(schema.open_api_v3_schema).ok());
+        schema::prune(&mut value, &schema.unwrap_or_default(), &mut unknown);
+    }
+    unknown
 }
 
 /// Creates the objects, or merges them into those that exist. Namespace `default` where none is named.
@@ -144,12 +158,14 @@ mod tests {
             ("{target: {name: a}, scale: {window: 1s}}", "spec.scale.window"),
             ("{target: {name: a}, scale: {max: many}}", "spec.scale.max"),
             ("{scale: {max: 1}}", "target"),
+            ("{target: {name: a}, scale: {maximum: 1}, ports: [{name: a, colour: red}]}", "spec.scale.maximum"),
+            ("{target: {name: a}, ports: [{name: a, colour: red}]}", "spec.ports[0].colour"),
         ];
         for (spec, expected) in rows {
             let text =
                 format!("apiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {{name: a}}\nspec: {spec}\n");
             let error = format!("{:#}", parse("f.yaml", &text).expect_err(spec));
-            assert!(error.contains("ZeroScaler a") && error.contains(expected), "{error}");
+            assert!(error.contains("f.yaml, document 1: ZeroScaler a") && error.contains(expected), "{error}");
         }
     }
 }
