@@ -22,6 +22,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 /// Longest wait for a state that is a matter of a moment.
@@ -43,9 +44,16 @@ pub(crate) struct Plane {
     client: kube::Client,
     /// Uids of the ZeroScalers.
     scalers: Mutex<HashMap<String, String>>,
+    stats: broadcast::Sender<Heard>,
     _server: ApiServer,
     _files: tempfile::TempDir,
 }
+
+/// The name of a revision of which the stat server has heard, and when.
+pub(crate) type Heard = (String, Instant);
+
+/// Stats that wait to be read, by whoever does.
+const STATS_WAITING: usize = 4096;
 
 impl Plane {
     /// The namespace of what is made.
@@ -73,7 +81,8 @@ impl Plane {
         std::fs::write(&kubeconfig, server.kubeconfig())?;
         let stats = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let stat_url = format!("ws://{}", stats.local_addr()?);
-        tokio::spawn(hear(stats));
+        let heard = broadcast::Sender::new(STATS_WAITING);
+        tokio::spawn(hear(stats, heard.clone()));
         let ip = settings.ip().to_string();
         let env = [
             ("KUBECONFIG", kubeconfig.display().to_string()),
@@ -89,7 +98,16 @@ impl Plane {
         let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
-        let plane = Self { http1, h2c, process, client, scalers: Mutex::default(), _server: server, _files: files };
+        let plane = Self {
+            http1,
+            h2c,
+            process,
+            client,
+            scalers: Mutex::default(),
+            stats: heard,
+            _server: server,
+            _files: files,
+        };
         until("the activator to serve", async || {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
         })
@@ -113,8 +131,18 @@ impl Plane {
         let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let uid = uid.context("a ZeroScaler has a uid")?;
-        self.scalers.lock().expect("no panic").insert(name.to_owned(), uid);
+        self.is_known_as(name, uid);
         Ok(())
+    }
+
+    /// There is a ZeroScaler of this name and uid.
+    pub(crate) fn is_known_as(&self, name: &str, uid: String) {
+        self.scalers.lock().expect("no panic").insert(name.to_owned(), uid);
+    }
+
+    /// What the stat server hears from now on.
+    pub(crate) fn stats(&self) -> broadcast::Receiver<Heard> {
+        self.stats.subscribe()
     }
 
     /// Has the revision's pods be at `addresses`, which share a port, from now on.
@@ -227,11 +255,18 @@ pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow
 }
 
 /// A stat server that hears everything and says nothing.
-async fn hear(listener: TcpListener) {
+async fn hear(listener: TcpListener, heard: broadcast::Sender<Heard>) {
     while let Ok((stream, _)) = listener.accept().await {
+        let heard = heard.clone();
         tokio::spawn(async move {
             let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
-            while let Some(Ok(_)) = socket.next().await {}
+            while let Some(Ok(message)) = socket.next().await {
+                let now = Instant::now();
+                let Ok(frame) = common::wire::decode(&message.into_data()) else { continue };
+                for message in frame.messages.into_iter().filter(|message| message.stat.is_some()) {
+                    let _ = heard.send((message.name, now)); // Nobody may listen.
+                }
+            }
         });
     }
 }

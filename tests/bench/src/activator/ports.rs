@@ -1,12 +1,15 @@
-//! Many workloads that sleep, each with a port of its own: how soon an activator that starts is ready, and how much more
-//! it keeps resident than with [`FEW`].
+//! Many workloads that sleep, each with a port of its own: how soon an activator that starts is ready, how much more it
+//! keeps resident than with [`FEW`], and whether one of many is woken as soon as one of few.
 
-use crate::cluster::Plane;
+use crate::client::Connection;
+use crate::cluster::{Heard, Plane};
 use crate::idle::SETTLE;
+use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
-use crate::settings::Settings;
+use crate::settings::{Settings, quantile};
 use anyhow::Context;
 use common::RevisionKey;
+use common::backend::Protocol;
 use common::names;
 use common::ports::{Block, Entry, PortId, State, ledger};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -14,10 +17,17 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::{Instant, timeout};
 
-/// What memory is compared with.
+/// What is compared with.
 const FEW: usize = 100;
+/// Workloads that are called, one after the other, and then given a pod.
+const WOKEN: usize = 100;
+/// Longest wait for the stat of a call.
+const SOON: Duration = Duration::from_secs(5);
 /// The first number.
 const FIRST: u16 = 20_000;
 /// Objects that are made at once.
@@ -44,39 +54,109 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             must: 20.0,
             aim: 10.0,
         },
+        Row {
+            name: "ports-poke",
+            what: "request written to its port → the autoscaler hears of it: one of 10 000 ÷ one of 100, medians",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.2,
+            aim: 1.0,
+        },
+        Row {
+            name: "ports-wake",
+            what: "address of its pod written to the API server → held request answered: the same",
+            unit: "",
+            good: Good::Small,
+            judged: MEDIAN,
+            must: 1.2,
+            aim: 1.0,
+        },
     ],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let (_, few) = measure(settings, FEW).await?;
-    let (ready, many) = measure(settings, settings.revisions).await?;
+    let few = measure(settings, FEW).await?;
+    let many = measure(settings, settings.revisions).await?;
     let mut figures = Figures::default();
-    figures.row("ports-ready", vec![ready.as_secs_f64()]);
-    figures.row("ports-memory", vec![(many - few) / MIB]);
-    figures.beside(format!("MiB with {FEW}"), vec![few / MIB]);
-    figures.beside(
-        format!("KiB for each of {}", settings.revisions),
-        vec![(many - few) / 1024.0 / settings.revisions as f64],
-    );
+    let beyond = many.resident - few.resident;
+    let ratio = |many: &[f64], few: &[f64]| vec![quantile(many, MEDIAN) / quantile(few, MEDIAN)];
+    figures.row("ports-ready", vec![many.ready.as_secs_f64()]);
+    figures.row("ports-memory", vec![beyond / MIB]);
+    figures.row("ports-poke", ratio(&many.pokes, &few.pokes));
+    figures.row("ports-wake", ratio(&many.wakes, &few.wakes));
+    figures.beside(format!("MiB with {FEW}"), vec![few.resident / MIB]);
+    figures
+        .beside(format!("KiB for each of {}", settings.revisions), vec![beyond / 1024.0 / settings.revisions as f64]);
+    for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
+        figures.beside(format!("ms to the stat with {workloads}"), measured.pokes);
+        figures.beside(format!("ms of a wake with {workloads}"), measured.wakes);
+    }
     Ok(figures)
 }
 
-/// From the start to ready, and bytes resident once it has settled.
-async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<(Duration, f64)> {
-    let (plane, ready) = Plane::start_beside(settings, async |client| create(client, workloads).await).await?;
+struct Measured {
+    /// From the start.
+    ready: Duration,
+    /// Bytes, once it has settled.
+    resident: f64,
+    /// Milliseconds from a request to its stat, and from a pod's address to the answer.
+    pokes: Vec<f64>,
+    wakes: Vec<f64>,
+}
+
+async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
+    let mut uids = Vec::new();
+    let (plane, ready) = Plane::start_beside(settings, async |client| {
+        uids = create(client, workloads).await?;
+        Ok(())
+    })
+    .await?;
     tokio::time::sleep(SETTLE).await;
     let resident = plane.process.resident()? as f64;
-    Ok((ready, resident))
+
+    let woken = WOKEN.min(workloads);
+    let numbers = (0..woken).map(|n| n * workloads / woken);
+    let (mut stats, mut pokes, mut held) = (plane.stats(), Vec::new(), Vec::new());
+    for n in numbers {
+        let name = name(n);
+        let mut connection = Connection::open(SocketAddr::new(plane.http1.ip(), number(n)?)).await?;
+        let begin = Instant::now();
+        connection.send("hello").await?;
+        let heard = timeout(SOON, stat_of(&name, &mut stats)).await.with_context(|| format!("no stat of {name}"))??;
+        pokes.push((heard - begin).as_secs_f64() * 1e3);
+        held.push((n, name, connection));
+    }
+    let (_pod, address) = Process::role(&["http1-backend"])?;
+    let (pod, mut wakes) = (address.parse()?, Vec::new());
+    for (n, name, mut connection) in held {
+        plane.is_known_as(&name, uids.get(n).context("one for each")?.clone());
+        let begin = Instant::now();
+        plane.pods(&name, Protocol::Http1, &[pod]).await?;
+        wakes.push((connection.answer().await? - begin).as_secs_f64() * 1e3);
+    }
+    Ok(Measured { ready, resident, pokes, wakes })
+}
+
+/// When the first stat of `name` is heard.
+async fn stat_of(name: &str, stats: &mut broadcast::Receiver<Heard>) -> anyhow::Result<Instant> {
+    loop {
+        match stats.recv().await {
+            Ok((heard, when)) if heard == name => return Ok(when),
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => anyhow::bail!("the stat server has gone"),
+        }
+    }
 }
 
 /// What the autoscaler makes for workloads that sleep: for each a ZeroScaler with its status, the Service that selects its
-/// pods, and a slice with activators; and the ledger of their numbers.
-async fn create(client: &Client, workloads: usize) -> anyhow::Result<()> {
+/// pods, and a slice with activators; and the ledger of their numbers. Returns the uids.
+async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>> {
     let uids: Vec<String> =
         stream::iter(0..workloads).map(|n| workload(client, n)).buffered(AT_ONCE).try_collect().await?;
     let mut maps: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for (n, uid) in uids.into_iter().enumerate() {
+    for (n, uid) in uids.iter().cloned().enumerate() {
         let number = number(n)?;
         let key = RevisionKey::new(Plane::NAMESPACE, name(n));
         let port = PortId { name: "http".to_owned(), port: 80 };
@@ -88,7 +168,7 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<()> {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": data});
         e2e::bare::create(client, Some(e2e::bare::SYSTEM), map).await?;
     }
-    Ok(())
+    Ok(uids)
 }
 
 /// One workload; its uid.
