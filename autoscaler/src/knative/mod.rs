@@ -6,13 +6,15 @@
 
 pub mod bucket_services;
 pub(crate) mod lifecycle;
+pub(crate) mod statuses;
 pub(crate) mod watches;
 
 use crate::decisions::{Buckets, Decisions};
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
-use crate::reconcile::stores::Queues;
+use crate::reconcile::stores::{Queues, Stores};
+use crate::reconcile::writes::Writes;
 use crate::reconcile::{Reconcilers, Wiring};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;
@@ -22,6 +24,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::runtime::watcher;
 use lifecycle::Revisions;
+use statuses::MergedStatuses;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -84,10 +87,17 @@ impl Decisions for Knative {
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
-        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), Records::api_objects, shutdown);
+        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), records, shutdown);
         let revisions = Arc::new(Revisions::new(&parts));
         Reconcilers::new(parts, revisions, vec![])
     }
+}
+
+/// Objects of the API server, which have their statuses merged.
+pub(crate) fn records(stores: &Stores, writes: &Writes) -> Records {
+    let records = Records::api_objects(stores, writes);
+    let autoscalers = Arc::new(MergedStatuses::new(records.autoscalers, writes.decisions.clone()));
+    Records { autoscalers, ..records }
 }
 
 /// Whether `ZEROSCALE_HPA` may have this value.

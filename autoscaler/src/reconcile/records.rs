@@ -39,6 +39,9 @@ pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
         patch: Value,
         doing: &'a str,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, WriteError>>;
+
+    /// Forgets what was not said yet of one that is gone, or somebody else's.
+    fn forget(&self, _revision: &Key) {}
 }
 
 /// A change of replicas, or several in a row.

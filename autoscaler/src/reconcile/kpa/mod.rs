@@ -173,6 +173,7 @@ impl Controller {
     fn forget(&self, key: &Key) {
         self.stop(key);
         self.scaling.forget(key);
+        self.records.autoscalers.forget(key);
         self.lifecycle.forget(key);
     }
 }

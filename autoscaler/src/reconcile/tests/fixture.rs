@@ -215,6 +215,8 @@ pub(super) struct Fixture {
     /// Whom the engine asks.
     pub(super) metrics: Mock,
     server: Handle<Request<Body>, Response<Body>>,
+    /// Whom events are told.
+    heard: Handle<Request<Body>, Response<Body>>,
 }
 
 /// Where nobody answers probes.
@@ -277,15 +279,24 @@ impl Fixture {
         })
     }
 
-    /// In place of Knative's own.
+    /// In place of Knative's own. Each status is written at once here, so that a script sees it.
     pub(super) fn knative() -> Self {
-        Self::knative_probing(NOBODY)
+        Self::knative_with(NOBODY, Records::api_objects)
     }
 
     /// One whose probes reach `public`.
     pub(super) fn knative_probing(public: SocketAddr) -> Self {
+        Self::knative_with(public, Records::api_objects)
+    }
+
+    /// One that merges statuses, as the process does.
+    pub(super) fn knative_merging() -> Self {
+        Self::knative_with(NOBODY, crate::knative::records)
+    }
+
+    fn knative_with(public: SocketAddr, records: impl FnOnce(&Stores, &Writes) -> Records) -> Self {
         let watches: Arc<dyn Watches> = Arc::new(NoWatches);
-        let of = (watches, Records::api_objects);
+        let of = (watches, records);
         Self::with(public, Arc::default(), Queues::default(), of, |parts| (Arc::new(Revisions::new(parts)), None))
     }
 
@@ -298,7 +309,7 @@ impl Fixture {
     ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
-        let (unheard, _) = mock::pair::<Request<Body>, Response<Body>>();
+        let (events, heard) = mock::pair();
         let shutdown = CancellationToken::new();
         let told = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
@@ -307,7 +318,7 @@ impl Fixture {
         let (config, autoscaler_config) = watch::channel(Arc::new(AutoscalerConfig::default()));
         let (_deployment, deployment_config) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
-        let recorder = Recorder::limited(Client::new(unheard, "default"), limiter.clone(), shutdown.clone());
+        let recorder = Recorder::limited(Client::new(events, "default"), limiter.clone(), shutdown.clone());
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
@@ -339,7 +350,7 @@ impl Fixture {
             lifecycle,
             standalone,
         };
-        Self { cx, fakes, key: Key::new("ns", "hello"), config, _deployment, metrics, server }
+        Self { cx, fakes, key: Key::new("ns", "hello"), config, _deployment, metrics, server, heard }
     }
 
     /// Edits `config-autoscaler`.
@@ -368,6 +379,21 @@ impl Fixture {
             json!({"metadata": name(n), "timestamp": ago(0), "window": "1s", "containers": containers})
         });
         self.metrics.now(PODS, 200, pods).now(USAGE, 200, usage);
+    }
+
+    /// Messages of the events since the last call. Time is paused.
+    pub(super) async fn said(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        // Passes when nobody has anything to do any more.
+        while let Ok(Some((request, respond))) =
+            tokio::time::timeout(Duration::from_millis(1), self.heard.next_request()).await
+        {
+            let bytes = request.into_body().collect_bytes().await.expect("a body");
+            let event: Value = serde_json::from_slice(&bytes).expect("an event");
+            said.push(event["message"].as_str().expect("a message").to_owned());
+            respond.send_response(Response::new(Body::from(bytes.to_vec())));
+        }
+        said
     }
 
     /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the

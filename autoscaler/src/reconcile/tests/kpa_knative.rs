@@ -9,6 +9,7 @@ use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, metric, serverless, status
 use crate::scale::PodSet;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
     let mut annotations = annotations;
@@ -28,7 +29,10 @@ pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
 }
 
 pub(super) fn fixture() -> Fixture {
-    let f = Fixture::knative();
+    configured(Fixture::knative())
+}
+
+fn configured(f: Fixture) -> Fixture {
     let config = AutoscalerConfig {
         container_concurrency_target_default: 10.0,
         container_concurrency_target_fraction: 0.5,
@@ -191,6 +195,59 @@ async fn a_revision_that_never_became_ready_is_given_up() {
         }),
     ];
     pass(&mut f, script).await.expect("a pass");
+}
+
+/// A revision asleep whose statuses are merged, when a request wants it to wake.
+fn waking() -> Fixture {
+    let f = configured(Fixture::knative_merging());
+    f.put_autoscaler(autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
+    f.put_serverless(serverless("Proxy", 2, "pa"));
+    f.put_metric(metric("hello-private", "pa"));
+    f.put_target(0);
+    f.decides(Some(1), -1);
+    f
+}
+
+/// Goal: a wake is one status and one event, when the pod is up; Knative's controller writes a Revision for each status.
+#[tokio::test(start_paused = true)]
+async fn a_wake_is_told_when_it_is_over() {
+    let mut f = waking();
+    pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
+    assert_eq!(f.said().await, [""; 0], "on its way");
+    tokio::time::advance(Duration::from_millis(1_900)).await;
+    f.ready(1);
+    let up = put_status().with(|body| {
+        assert_condition(body, "Active", "True", "");
+        assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(1)));
+    });
+    pass(&mut f, vec![path("Proxy", 3), up]).await.expect("at once");
+    assert_eq!(f.said().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
+    let mut f = waking();
+    pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    while queue.try_next().is_some() {} // What the stores were given.
+    let begun = tokio::time::Instant::now();
+    let next = queue.next().await; // Nothing else happens.
+    assert_eq!((begun.elapsed().as_secs(), next.key()), (2, &f.key));
+    drop(next);
+    let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
+    pass(&mut f, vec![queued]).await.expect("a pass");
+}
+
+/// Goal: that nobody calls any more is written at once, since the grace period counts from then.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_told_at_once() {
+    let mut f = waking();
+    f.put_autoscaler(autoscaler(json!({}), status("True", "", 3600, 1, 1)));
+    f.put_target(1);
+    f.ready(1);
+    f.decides(Some(0), -1);
+    let idle = put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
+    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("a pass");
 }
 
 /// Nothing known, nothing changed; but upstream's path for an unknown scale is Proxy.
