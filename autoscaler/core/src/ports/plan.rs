@@ -288,6 +288,11 @@ impl fmt::Display for Problem {
             Self::Exhausted { range } => {
                 write!(f, "no port number is free in {range}, the range of config-ports: make it larger")
             }
+            Self::InUse { number, tried: 0 } => write!(
+                f,
+                "something else listens on port {number} of an activator, and no other number is free: make the range \
+                 of config-ports larger, or move it to where nothing listens"
+            ),
             Self::InUse { number, tried } => write!(
                 f,
                 "something else listens on port {number} of an activator, and on {tried} others that were tried: \

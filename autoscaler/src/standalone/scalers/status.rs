@@ -148,6 +148,7 @@ fn ready<'a>(
             says(ConditionStatus::Unknown, PENDING, "its Service is not served yet")
         }
         None if lacks_a_number(allocation) => allocated(allocation),
+        None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
         None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
         None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
     }
