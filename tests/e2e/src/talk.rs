@@ -1,16 +1,21 @@
 //! A workload that speaks no HTTP, as databases do. Where the server speaks first (MySQL), it greets whoever connects; else
-//! (PostgreSQL) it waits for the client. Either way it sends back what it gets, after [`ANSWER`].
+//! (PostgreSQL) it waits for the client. Either way it sends back what it gets, after [`ANSWER`]; over TLS of its own if
+//! it is given a certificate.
 
 use anyhow::Context;
+use common_runtime::tls::{ClientAuth, Identity, Parameters, TlsAcceptor, pem, server_config};
 use std::convert::Infallible;
 use std::process::ExitCode;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 /// What a server that speaks first says: a packet of MySQL's, as far as its first bytes go.
 pub const GREETING: &[u8] = b"\x4a\x00\x00\x00\x0a8.4.0\x00";
 /// What an answer begins with.
 pub const ANSWER: &[u8] = b"R";
+
+/// Names the variable with a certificate and its key, in PEM, one after the other.
+pub const CERTIFICATE: &str = "E2E_TALKS_TLS";
 
 /// Serves at `HOST` and `PORT` until it is killed.
 pub fn main(speaks_first: bool) -> ExitCode {
@@ -27,16 +32,26 @@ pub fn main(speaks_first: bool) -> ExitCode {
 async fn serve(speaks_first: bool) -> anyhow::Result<Infallible> {
     let host = std::env::var("HOST").unwrap_or_else(|_| "127.0.0.1".to_owned());
     let port = std::env::var("PORT").unwrap_or_else(|_| "5432".to_owned());
+    let acceptor = std::env::var(CERTIFICATE).ok().map(|pem| acceptor(&pem)).transpose()?;
     let listener = TcpListener::bind(format!("{host}:{port}")).await?;
     loop {
         let (stream, _) = listener.accept().await?;
+        let acceptor = acceptor.clone();
         tokio::spawn(async move {
-            let _ = talk(stream, speaks_first).await; // A client that went away.
+            match acceptor {
+                Some(acceptor) => talk(acceptor.accept(stream).await?, speaks_first).await,
+                None => talk(stream, speaks_first).await,
+            } // An error is a client that went away.
         });
     }
 }
 
-async fn talk(mut stream: TcpStream, speaks_first: bool) -> std::io::Result<()> {
+fn acceptor(pem: &str) -> anyhow::Result<TlsAcceptor> {
+    let pair = pem::key_pair((CERTIFICATE, pem.as_bytes()), (CERTIFICATE, pem.as_bytes()))?;
+    Ok(server_config(&Identity::new(pair), &Parameters::default(), ClientAuth::None, &[])?.into())
+}
+
+async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, speaks_first: bool) -> std::io::Result<()> {
     if speaks_first {
         stream.write_all(GREETING).await?;
     }

@@ -4,7 +4,10 @@ use anyhow::{Context, ensure};
 use common::ports::ledger::{self, Block, Entry, Ledger, State};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::PortStatus;
-use e2e::talk::{ANSWER, GREETING};
+use common_runtime::tls::rustls::RootCertStore;
+use common_runtime::tls::rustls::pki_types::ServerName;
+use common_runtime::tls::{Roots, TlsConnector};
+use e2e::talk::{ANSWER, CERTIFICATE, GREETING};
 use e2e::test_env::{LINGER, SOON, program};
 use e2e::{Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -15,21 +18,27 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use local::up::system::NAMESPACE;
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 /// A workload asleep, of HTTP at 8080 and of something else at 5432, its Service with a port for each, and its ZeroScaler.
 /// `talks`: who speaks first at 5432.
 async fn asleep(env: &TestEnv, name: &str, talks: &str, ports: Value) -> anyhow::Result<()> {
+    asleep_as(env, name, json!([{"name": "E2E_TALKS", "value": talks}]), ports).await
+}
+
+/// The same; `db`: the environment of what is at 5432.
+async fn asleep_as(env: &TestEnv, name: &str, db: Value, ports: Value) -> anyhow::Result<()> {
     let mut deployment = Workload::new(name).deployment(&program()?);
     let mut second = deployment["spec"]["template"]["spec"]["containers"][0].clone();
     second["name"] = json!("db");
     second["ports"] = json!([{"name": "db", "containerPort": 5432}]);
-    second["env"] = json!([{"name": "E2E_TALKS", "value": talks}]);
+    second["env"] = db;
     let containers = &mut deployment["spec"]["template"]["spec"]["containers"];
     containers.as_array_mut().context("containers")?.push(second);
     env.create::<Deployment>(deployment).await?;
@@ -59,7 +68,7 @@ async fn ports(env: &TestEnv, name: &str) -> anyhow::Result<Vec<PortStatus>> {
     Ok(env.api::<ZeroScaler>().get(name).await?.status.map(|status| status.ports).unwrap_or_default())
 }
 
-/// All lines of the ledger.
+/// The lines of the ledger that are the test's own: other tests' numbers may still be on their way back.
 async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
     let maps = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await?;
@@ -67,19 +76,27 @@ async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
         let block = Block::of_map(map.metadata.name.as_deref()?)?;
         Some(ledger::read(block, map.data.as_ref()).entries)
     });
-    Ok(pages.flatten().collect())
+    Ok(pages.flatten().filter(|(_, entry)| entry.key.namespace() == env.namespace).collect())
 }
 
 /// Sends, and reads until `enough`, or to the end.
 async fn exchange(at: SocketAddr, sent: &[u8], enough: impl Fn(&[u8]) -> bool) -> anyhow::Result<Vec<u8>> {
-    let exchanged = async {
-        let mut stream = TcpStream::connect(at).await?;
-        stream.write_all(sent).await?;
-        let mut read = Vec::new();
-        while !enough(&read) && stream.read_buf(&mut read).await? > 0 {}
-        anyhow::Ok(read)
-    };
-    tokio::time::timeout(Duration::from_secs(60), exchanged).await.context("no answer within a minute")?
+    patient(async { exchange_on(TcpStream::connect(at).await?, sent, enough).await }).await
+}
+
+async fn exchange_on(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    sent: &[u8],
+    enough: impl Fn(&[u8]) -> bool,
+) -> anyhow::Result<Vec<u8>> {
+    stream.write_all(sent).await?;
+    let mut read = Vec::new();
+    while !enough(&read) && stream.read_buf(&mut read).await? > 0 {}
+    Ok(read)
+}
+
+async fn patient<T>(answered: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::time::timeout(Duration::from_secs(60), answered).await.context("no answer within a minute")?
 }
 
 /// Goal: whatever a request calls itself, or nothing, it wakes the workload whose Service it came to.
@@ -141,6 +158,38 @@ async fn a_workload_wakes_by_each_port_of_its_service() -> anyhow::Result<()> {
     ensure!(Load::new(address(&env, "web", 80).await?, "x").get("/").await?.status == 200, "by HTTP");
     let greeted = exchange(address(&env, "web", 5432).await?, b"", |read| read.len() >= GREETING.len()).await?;
     ensure!(greeted == GREETING, "the other port of one that is awake: {greeted:?}");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: TLS that ends in the pod arrives there untouched, asleep and awake, where the port says `tcp` and where nothing is
+/// said: the client is shown the pod's own certificate, for a name that nobody else has heard of.
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_passes_through_to_the_pod() -> anyhow::Result<()> {
+    const NAME: &str = "db.example.com";
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
+    let pem = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone())?;
+    let connector = TlsConnector::from(Roots::new(roots)?.config());
+    let env = TestEnv::start().await?;
+    for (name, ports) in [("tcp", json!([{"name": "db", "protocol": "tcp"}])), ("auto", json!([]))] {
+        let db = json!([{"name": "E2E_TALKS", "value": "client"}, {"name": CERTIFICATE, "value": &pem}]);
+        asleep_as(&env, name, db, ports).await?;
+        until_ready(&env, name).await?;
+        ensure!(env.is_asleep(name).await?, "{name} has been woken by nobody");
+        let at = address(&env, name, 5432).await?;
+        let expected = [ANSWER, b"hello"].concat();
+        for state in ["asleep", "awake"] {
+            let answer = patient(async {
+                let stream = TcpStream::connect(at).await?;
+                let stream = connector.connect(ServerName::try_from(NAME)?, stream).await?;
+                exchange_on(stream, b"hello", |read| read.len() >= expected.len()).await
+            });
+            let answer = answer.await.with_context(|| format!("{name}, {state}"))?;
+            ensure!(answer == expected, "{name}, {state}: {answer:?}");
+        }
+    }
     env.end().await;
     Ok(())
 }
@@ -241,32 +290,105 @@ async fn a_range_that_is_used_up_is_one_objects_condition() -> anyhow::Result<()
     Ok(())
 }
 
-/// Goal: activators that are rolled under load cost no request, by the Service's own address.
+/// Goal: a number that another process listens on is one object's condition, and leads nobody to that process; everybody
+/// else goes on. As soon as there are others, the object has those.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_another_process_has_is_one_objects_condition() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
+    let range = |range: &str| json!({"metadata": {"name": "config-ports"}, "data": {"range": range}});
+    maps.create(&PostParams::default(), &serde_json::from_value(range("21100-21103"))?).await?;
+    asleep_again(&env, "first").await?;
+    let given = async |name: &str, range: RangeInclusive<u16>| {
+        let numbers: Vec<_> = ports(&env, name).await?.iter().filter_map(|port| port.number).collect();
+        anyhow::Ok(Some(numbers).filter(|given| given.len() == 2 && given.iter().all(|given| range.contains(given))))
+    };
+    env.until(SOON, "numbers of the range", async || Ok(given("first", 21_100..=21_103).await?.is_some())).await?;
+    let taken = given("first", 21_100..=21_103).await?.context("numbers")?;
+    let activator = env.cluster.address(PlaneId::Activator(0)).ip();
+    let strangers = (21_100..=21_103).filter(|number| !taken.contains(number)).map(|number| {
+        let stranger = TcpListener::bind((activator, number))?;
+        stranger.set_nonblocking(true)?;
+        Ok((number, stranger))
+    });
+    let strangers: BTreeMap<u16, TcpListener> = strangers.collect::<std::io::Result<_>>()?;
+    ensure!(strangers.len() == 2, "{taken:?} are the first one's");
+
+    asleep(&env, "second", "client", json!([])).await?;
+    env.until(SOON * 2, "a condition that says so", async || {
+        let object = env.api::<ZeroScaler>().get("second").await?;
+        let says = |type_: &str| {
+            let condition = object.condition(type_)?;
+            let named = strangers.keys().all(|number| condition.message.contains(&number.to_string()));
+            Some((condition.status == "False", condition.reason.clone(), named))
+        };
+        let expected = Some((true, "NumberInUse".to_owned(), true));
+        Ok(says("PortsAllocated") == expected && says("Ready") == expected)
+    })
+    .await?;
+    let answer = Load::new(address(&env, "second", 80).await?, "x").get("/").await;
+    ensure!(answer.is_err(), "{answer:?}, from nowhere");
+    ensure!(Load::new(address(&env, "first", 80).await?, "x").get("/").await?.status == 200, "the other one goes on");
+
+    maps.patch("config-ports", &PatchParams::default(), &Patch::Merge(range("21100-21110"))).await?;
+    until_ready(&env, "second").await?;
+    ensure!(given("second", 21_104..=21_110).await?.is_some(), "{:?}", ports(&env, "second").await?);
+    ensure!(Load::new(address(&env, "second", 80).await?, "x").get("/").await?.status == 200, "woken");
+    for (number, stranger) in strangers {
+        let called = stranger.accept().map(|(_, from)| from);
+        ensure!(called.is_err(), "{number} was called by {called:?}");
+    }
+    maps.delete("config-ports", &DeleteParams::default()).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// How often activators are rolled, and how many requests there are at least: `E2E_ROLLS` says otherwise, such as
+/// `10,100000`.
+fn rolls() -> anyhow::Result<(usize, usize)> {
+    let said = std::env::var("E2E_ROLLS").unwrap_or_else(|_| "2,200".to_owned());
+    let (rolls, requests) = said.split_once(',').context("E2E_ROLLS: ROLLS,REQUESTS")?;
+    Ok((rolls.parse()?, requests.parse()?))
+}
+
+/// Goal: activators that are rolled under load cost no request, by the Services' own addresses; neither of a workload that is
+/// awake, nor of one that is called the moment an activator is asked to go.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_that_are_rolled_cost_no_request() -> anyhow::Result<()> {
+    let (rolls, requests) = rolls()?;
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     asleep_again(&env, "rolled").await?;
-    let at = address(&env, "rolled", 80).await?;
-    let load = Load::new(at, "rolled");
+    let load = Load::new(address(&env, "rolled", 80).await?, "rolled");
     ensure!(load.get("/").await?.status == 200, "woken");
-    let stop = CancellationToken::new();
-    let running = tokio::spawn({
-        let (load, stop) = (load.clone(), stop.clone());
-        async move { load.steady(4, "/", stop).await }
-    });
-    for _ in 0..2 {
+    let (mut rolled, mut answered) = (0, 0);
+    while rolled < rolls || answered < requests {
+        let stop = CancellationToken::new();
+        let running = tokio::spawn({
+            let (load, stop) = (load.clone(), stop.clone());
+            async move { load.steady(8, "/", stop).await }
+        });
         for n in 0..2 {
+            let sleeper = format!("sleeper-{rolled}-{n}");
+            asleep_again(&env, &sleeper).await?;
+            env.until_led(&sleeper, 2).await?;
+            let call = Load::new(address(&env, &sleeper, 80).await?, "sleeper");
+            let called = tokio::spawn(async move { call.get("/").await });
             env.cluster.drain_plane(PlaneId::Activator(n)).await;
             env.cluster.start_plane(PlaneId::Activator(n))?;
             env.cluster.ready_planes(3).await;
             // As a Deployment that is rolled: the next one goes when the one before is in the path.
             env.until_led("rolled", 2).await?;
+            let answer = called.await?.with_context(|| sleeper.clone())?;
+            ensure!(answer.status == 200, "{sleeper}: {answer:?}");
+            env.api::<ZeroScaler>().delete(&sleeper, &DeleteParams::default()).await?;
+            env.api::<Deployment>().delete(&sleeper, &DeleteParams::default()).await?;
         }
+        stop.cancel();
+        let outcome = running.await?;
+        outcome.none_lost().with_context(|| format!("roll {rolled}, after {answered} requests"))?;
+        (rolled, answered) = (rolled + 1, answered + outcome.ok);
     }
-    stop.cancel();
-    let outcome = running.await?;
-    outcome.none_lost()?;
-    ensure!(outcome.ok > 100, "{} requests", outcome.ok);
+    eprintln!("{answered} requests and {} wakes through {rolled} rolls", 2 * rolled);
     env.end().await;
     Ok(())
 }
