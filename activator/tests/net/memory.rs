@@ -309,3 +309,46 @@ async fn bodies_for_a_pod_without_room_share_a_bound() {
     drop(modest);
     rig::until(|| rig.activator.input() == 0).await;
 }
+
+/// Three frames of 16 KiB: less than a stream's window.
+const FRAMES: u32 = 3;
+
+/// A POST, and as much of its body.
+fn begun_upload(n: u32) -> Vec<u8> {
+    let head = frame(HEADERS, END_HEADERS, 2 * n + 1, &block(&POST));
+    [head, frame(DATA, 0, 2 * n + 1, &[7; 16 << 10]).repeat(FRAMES as usize)].concat()
+}
+
+/// Goal: what lies unread of uploads that a pod takes nothing of is charged, and ends their connection before it keeps more
+/// than its share, while uploads that are held, and charged to their workload, are left alone.
+#[tokio::test]
+async fn uploads_that_no_pod_takes_share_a_bound() {
+    const BUDGET: u32 = 2_000_000;
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * u64::from(BUDGET))).await;
+    rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
+    let mut held = Frames::open(&rig).await;
+    // More than one connection may have of the input's budget, and less than a workload of that of held requests.
+    const HELD: u32 = 25;
+    for n in 0..HELD {
+        held.send(&begun_upload(n)).await;
+        rig.until(|load| load.queued == n + 1).await;
+    }
+    assert!(held.is_open().await, "{} bytes are counted", rig.activator.input());
+    drop(held);
+    rig.until(|load| load.queued == 0).await;
+
+    rig.pods(&[without_room().await]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let mut greedy = Frames::open(&rig).await;
+    let mut sent = 0;
+    while greedy.is_open().await {
+        greedy.send(&begun_upload(sent)).await;
+        sent += 1;
+        assert!(sent * (FRAMES << 14) < BUDGET, "{} bytes are counted", rig.activator.input());
+        rig.until(|load| load.in_flight == sent || load.in_flight == 0).await;
+    }
+    assert!(sent * (FRAMES << 14) > BUDGET / 4, "{sent} uploads");
+    drop(greedy);
+    rig.until(|load| load.in_flight == 0).await;
+    rig::until(|| rig.activator.input() == 0).await;
+}

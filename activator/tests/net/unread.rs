@@ -71,14 +71,7 @@ async fn answers_that_nobody_reads_share_a_bound() {
         }
         let streams = ask_http2(&rig, 100).await;
         rig.until(|load| load.in_flight == 120).await;
-        let mut before = usize::MAX;
-        patient(async {
-            while before != pieces.load(Ordering::SeqCst) {
-                before = pieces.load(Ordering::SeqCst);
-                tokio::time::sleep(std::time::Duration::from_millis(300)).await; // A pace, not a state.
-            }
-        })
-        .await;
+        stands_still(&pieces).await;
         let charged = rig.activator.output();
         assert!((BUDGET / 2..=BUDGET).contains(&charged), "{protocol:?}: {charged} bytes");
         let mut client = rig.client().await;
@@ -94,6 +87,38 @@ async fn answers_that_nobody_reads_share_a_bound() {
         rig::until(|| rig.activator.output() == 0).await;
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
+}
+
+/// Goal: where there is memory for all of it, a stream of HTTP/2 still takes little ahead of what its client reads: a
+/// client with many of them would take the others' part.
+/// Method: as above; what is charged is looked at when pods are asked for nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_takes_little_ahead() {
+    const STREAMS: u32 = 100;
+    const AHEAD: u64 = 32 << 10;
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 << 30)).await;
+    rig.revision(|_| {}).await;
+    let (pod, pieces) = endless().await;
+    rig.pods(&[pod.address]).await;
+    let _streams = ask_http2(&rig, STREAMS).await;
+    rig.until(|load| load.in_flight == STREAMS).await;
+    stands_still(&pieces).await;
+    // As much, and the piece that came last.
+    let most = u64::from(STREAMS) * (AHEAD + (64 << 10));
+    let charged = rig.activator.output();
+    assert!((u64::from(STREAMS) * AHEAD / 2..most).contains(&charged), "{charged} bytes, at most {most}");
+}
+
+/// Until it has not changed for a while.
+async fn stands_still(count: &AtomicUsize) {
+    let mut before = usize::MAX;
+    patient(async {
+        while before != count.load(Ordering::SeqCst) {
+            before = count.load(Ordering::SeqCst);
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await; // A pace, not a state.
+        }
+    })
+    .await
 }
 
 /// A pod whose answers have heads of so many bytes.

@@ -17,6 +17,8 @@ pub(crate) struct FromClient {
     body: Incoming,
     /// Over HTTP/2.
     unread: Option<Arc<Unread>>,
+    /// It was asked for something.
+    asked: bool,
 }
 
 impl FromClient {
@@ -25,7 +27,7 @@ impl FromClient {
         if let Some(unread) = &unread {
             unread.opened();
         }
-        Self { body, unread }
+        Self { body, unread, asked: false }
     }
 }
 
@@ -34,6 +36,9 @@ impl Body for FromClient {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if !std::mem::replace(&mut self.asked, true) {
+            self.unread.iter().for_each(|unread| unread.released());
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let Some(unread) = &self.unread else { return Poll::Ready(frame) };
         Poll::Ready(frame.map(|frame| {

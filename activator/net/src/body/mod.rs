@@ -5,6 +5,7 @@
 //! pod has said that it wants it.
 
 mod from_client;
+pub(crate) mod reading;
 mod replay;
 pub(crate) mod unread;
 

@@ -1,23 +1,28 @@
 //! What the bodies of an HTTP/2 connection's requests keep, until they have gone to a pod.
 //!
-//! Of bytes that nobody has read yet, flow control bounds the number, and nothing else: h2 keeps each DATA frame as an entry of its own, which refers to the
-//! buffer that the frame was read into. A client may put one byte into each frame, and anything else between two of
-//! them, and each keeps a buffer of [`BUFFER`] bytes.
+//! Of bytes that nobody has read yet, flow control bounds the number on each stream, and nothing else: h2 keeps each DATA
+//! frame as an entry of its own, which refers to the buffer that the frame was read into. A client may put one byte into
+//! each frame, and anything else between two of them, and each keeps a buffer of [`BUFFER`] bytes.
 //!
 //! # The rule
 //!
 //! A frame costs [`ENTRY`] and what was read since the frame before it, at most a buffer, from when it arrives until
-//! its body gives it out or is dropped. Which body a frame belongs to is not known here: a frame that is given out
-//! takes the average cost of those that lie here with it.
+//! its body gives it out or is dropped. Its data costs its length and a quarter, which is how the allocator rounds. Which
+//! body a frame belongs to is not known here: a frame that is given out takes the average cost of those that lie here with
+//! it.
 //!
-//! Its data then costs its length for as long as anybody has it ([`Unread::pass`]): flow control lets as much again come,
-//! while a pod that takes nothing leaves it with whoever sends.
+//! The data of a request that is held is charged to its workload, as much as there may be of it. So a window of data is
+//! left out here for each body that nobody has asked for anything yet.
+//!
+//! Given out, data costs its length for as long as anybody has it ([`Unread::pass`]): flow control lets as much again
+//! come, while a pod that takes nothing leaves it with whoever sends.
 //!
 //! # Odd cases
 //!
 //! - Frames that come for a body that is dropped already are never given out. They are forgotten as soon as no body is
 //!   open.
 
+use crate::server::STREAM_WINDOW;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -52,24 +57,38 @@ struct Passing {
 struct Frames {
     /// Bodies that may give out frames.
     bodies: u32,
+    /// Those of them that were asked for nothing yet.
+    held: u32,
     number: u64,
+    /// What the frames cost beside their data.
     cost: u64,
+    /// What their data costs.
+    data: u64,
+}
+
+impl Frames {
+    fn sum(&self) -> u64 {
+        self.cost + self.data.saturating_sub(u64::from(self.held) * u64::from(STREAM_WINDOW))
+    }
 }
 
 impl Unread {
-    /// A frame with data has come, so many bytes after the one before it.
-    pub(crate) fn arrived(&self, since: u64) {
+    /// A frame of this length has come, so many bytes after the one before it.
+    pub(crate) fn arrived(&self, since: u64, length: u32) {
         self.change(|all| {
             all.number += 1;
             all.cost += ENTRY + since.min(BUFFER);
+            all.data += u64::from(length) * 5 / 4;
         });
     }
 
     /// A frame was given out.
     pub(crate) fn given_out(&self) {
         self.change(|all| {
-            if let Some(average) = all.cost.checked_div(all.number) {
-                all.cost -= average;
+            let average = |sum: u64| sum.checked_div(all.number);
+            if let (Some(cost), Some(data)) = (average(all.cost), average(all.data)) {
+                all.cost -= cost;
+                all.data -= data;
                 all.number -= 1;
             }
         });
@@ -84,9 +103,17 @@ impl Unread {
         Bytes::from_owner(Passing { data, from: self.clone() })
     }
 
-    /// There is one more body.
+    /// There is one more body, which is held.
     pub(crate) fn opened(&self) {
-        self.change(|all| all.bodies += 1);
+        self.change(|all| {
+            all.bodies += 1;
+            all.held += 1;
+        });
+    }
+
+    /// A body is held no longer.
+    pub(crate) fn released(&self) {
+        self.change(|all| all.held = all.held.saturating_sub(1));
     }
 
     /// A body is no more.
@@ -107,7 +134,7 @@ impl Unread {
     fn change(&self, change: impl FnOnce(&mut Frames)) {
         let mut all = self.frames.lock();
         change(&mut all);
-        self.cost.store(all.cost, Ordering::Relaxed);
+        self.cost.store(all.sum(), Ordering::Relaxed);
     }
 }
 
@@ -131,16 +158,35 @@ mod tests {
     fn frames_cost_what_they_keep_until_they_are_given_out() {
         let unread = Unread::default();
         unread.opened();
-        for since in [0, 100, 1 << 20] {
-            unread.arrived(since);
+        unread.released();
+        for (since, length) in [(0, 4), (100, 4), (1 << 20, 16_000)] {
+            unread.arrived(since, length);
         }
-        assert_eq!(unread.cost(), 3 * ENTRY + 100 + BUFFER);
+        let all = 3 * ENTRY + 100 + BUFFER + 10 + 20_000;
+        assert_eq!(unread.cost(), all);
         for left in (0..3).rev() {
             unread.given_out();
-            assert_eq!(unread.cost() / (3 * ENTRY + 100 + BUFFER).div_ceil(3), left, "the average");
+            assert!(unread.cost().abs_diff(all * left / 3) <= 2, "the average: {}", unread.cost());
         }
         unread.given_out();
         assert_eq!(unread.cost(), 0, "one that was never seen");
+    }
+
+    /// Goal: of requests that are held, which their workload is charged for, a window of data each is left out, and nothing
+    /// of what frames cost beside their data.
+    #[test]
+    fn a_window_of_data_is_left_out_for_each_body_that_is_held() {
+        let unread = Unread::default();
+        unread.opened();
+        unread.opened();
+        for _ in 0..8 {
+            unread.arrived(0, 16_000);
+        }
+        assert_eq!(unread.cost(), 8 * (ENTRY + 20_000) - 2 * u64::from(STREAM_WINDOW));
+        unread.released();
+        assert_eq!(unread.cost(), 8 * (ENTRY + 20_000) - u64::from(STREAM_WINDOW));
+        unread.released();
+        assert_eq!(unread.cost(), 8 * (ENTRY + 20_000));
     }
 
     #[test]
@@ -148,7 +194,7 @@ mod tests {
         let unread = Unread::default();
         unread.opened();
         unread.opened();
-        unread.arrived(0);
+        unread.arrived(0, 1);
         unread.closed();
         assert_eq!(unread.cost(), ENTRY);
         unread.closed();

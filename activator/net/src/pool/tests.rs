@@ -165,3 +165,17 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
     assert!(!pools.by_address.contains_key(&address));
     assert_eq!(accepted.read(&mut [0]).await.expect("closed, not reset"), 0);
 }
+
+/// Goal: a pod's failure is worth a line of the log once a minute, whatever other pods do.
+#[tokio::test]
+async fn a_pods_failures_are_told_of_once_a_minute() {
+    let address = ([127, 0, 0, 1], 1).into();
+    let [pool, other] = [(); 2].map(|()| Pool::new(address, None, 2, Arc::default()));
+    let start = Instant::now();
+    let rows =
+        [(0, true), (0, false), (59_999, false), (60_000, true), (60_001, false), (119_999, false), (130_000, true)];
+    for (at, told) in rows {
+        assert_eq!(pool.is_told_again(start + Duration::from_millis(at)), told, "at {at} ms");
+    }
+    assert!(other.is_told_again(start));
+}

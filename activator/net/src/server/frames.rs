@@ -48,8 +48,8 @@ impl Default for Frames {
 
 impl Frames {
     /// Takes note of bytes that were read, and calls `data` for each DATA frame with data that begins in them, with the
-    /// number of bytes since the end of the one before.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut data: impl FnMut(u64)) {
+    /// number of bytes since the end of the one before, and its own length.
+    pub(super) fn follow(&mut self, mut bytes: &[u8], mut data: impl FnMut(u64, u32)) {
         loop {
             let taken = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
             bytes = &bytes[taken..];
@@ -77,7 +77,7 @@ impl Frames {
         }
     }
 
-    fn begin(&mut self, data: &mut impl FnMut(u64)) {
+    fn begin(&mut self, data: &mut impl FnMut(u64, u32)) {
         let [a, b, c, kind, flags, ..] = self.head;
         self.left = u32::from_be_bytes([0, a, b, c]);
         self.kind = match kind {
@@ -89,7 +89,7 @@ impl Frames {
             _ => Kind::Other,
         };
         if self.kind == Kind::Data && self.left > 0 {
-            data(std::mem::take(&mut self.since));
+            data(std::mem::take(&mut self.since), self.left);
         }
     }
 
@@ -113,21 +113,22 @@ mod tests {
     }
 
     /// What is called for frames that come in pieces of every size up to a few, and the block that is left.
-    fn followed(frames: &[Vec<u8>], expected: (&[u64], u64)) {
+    fn followed(frames: &[Vec<u8>], expected: (&[(u64, u32)], u64)) {
         let bytes = [&[b'p'; PREFACE as usize][..], &frames.concat()].concat();
         for size in (1..40).chain([bytes.len()]) {
             let (mut follower, mut seen) = (Frames::default(), Vec::new());
-            bytes.chunks(size).for_each(|piece| follower.follow(piece, |since| seen.push(since)));
+            bytes.chunks(size).for_each(|piece| follower.follow(piece, |since, length| seen.push((since, length))));
             assert_eq!((seen.as_slice(), follower.unfinished_block()), expected, "by {size}");
         }
     }
 
     #[test]
     fn each_frame_with_data_is_told_with_what_lies_before_it() {
-        followed(&[frame(DATA, 0, 1), frame(DATA, 1, 5)], (&[33, 9], 0));
-        followed(&[frame(DATA, 0, 1), frame(PING, 0, 8), frame(DATA, 0, 1)], (&[33, 26], 0));
+        followed(&[frame(DATA, 0, 1), frame(DATA, 1, 5)], (&[(33, 1), (9, 5)], 0));
+        followed(&[frame(DATA, 0, 1), frame(PING, 0, 8), frame(DATA, 0, 1)], (&[(33, 1), (26, 1)], 0));
         followed(&[frame(DATA, 0, 0), frame(DATA, 1, 0)], (&[], 0));
-        followed(&[frame(HEADERS, END_HEADERS, 300), frame(0xfa, 0, 1000), frame(DATA, 0, 20_000)], (&[1351], 0));
+        let frames = [frame(HEADERS, END_HEADERS, 300), frame(0xfa, 0, 1000), frame(DATA, 0, 20_000)];
+        followed(&frames, (&[(1351, 20_000)], 0));
     }
 
     #[test]

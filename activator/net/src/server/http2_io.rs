@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Http2Io<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let this = &mut *self;
-        this.frames.follow(&buffer.filled()[before..], |since| this.unread.arrived(since));
+        this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.arrived(since, length));
         let streams = kept::streams(this.progress.most_at_once());
         this.kept.set(kept::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
         this.in_time(cx)?;

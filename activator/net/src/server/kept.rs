@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a head over HTTP/1 that has not ended | its length, beyond [`FREE`] |
 //! | a header block over HTTP/2 that goes on in CONTINUATION frames | its length and what it may have become: [`DECODED`] times that, at most [`DECODED_MAX`] |
-//! | DATA frames that nobody has read | what they keep beside their data ([`crate::body::unread`]) |
+//! | DATA frames that nobody has read | what they keep ([`crate::body::unread`]), but for the data of requests that are held |
 //! | data on its way to a pod | its length |
 //! | the most streams of HTTP/2 at once | [`STREAM_ROOM`] each: h2's tables grow with them, and do not become small again |
 //!

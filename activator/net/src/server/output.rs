@@ -19,8 +19,9 @@
 //!
 //! # Odd cases
 //!
-//! - A body is asked for a piece as soon as there is room for a byte of it: a connection may have one piece more (64 KiB at
-//!   most), and while several threads ask at once, one for each of them.
+//! - A body is asked for a piece as soon as there is room for a byte of it, and for as much as there is room for
+//!   ([`reading`]). What comes may be more, 4 KiB over HTTP/1 and a frame over HTTP/2 (16 KiB); while several threads ask
+//!   at once, each of them may get it.
 //! - A short piece is copied, so that it does not keep the buffer that it was read into. One that ends its body is not
 //!   counted: it is what an everyday answer has.
 //!
@@ -30,7 +31,7 @@
 //! connection ends, which it does with this answer, because hyper keeps the buffer that the head was written to. Over
 //! HTTP/2 a value of the head holds the charge until the head is encoded, and the connection until that is written.
 
-use crate::body::HeadCharge;
+use crate::body::{HeadCharge, reading};
 use activator_core::hold::{Charge, HeldBytes, Share};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -91,30 +92,36 @@ impl State {
     }
 }
 
+/// What is left of what may be outstanding, if anything.
+fn room(allowed: u64, outstanding: u64) -> Option<usize> {
+    let room = allowed.checked_sub(outstanding).filter(|room| *room > 0)?;
+    Some(usize::try_from(room).unwrap_or(usize::MAX))
+}
+
 impl Output {
     /// Of a connection; without a budget nothing is bounded.
     pub(super) fn new(budget: Option<Arc<HeldBytes>>) -> Self {
         Self { budget, ..Self::default() }
     }
 
-    /// Ready when one more piece may be taken.
-    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        let Some(budget) = &self.budget else { return Poll::Ready(()) };
+    /// Ready when one more piece may be taken, of so many bytes.
+    fn poll_room(&self, cx: &Context<'_>) -> Poll<usize> {
+        let Some(budget) = &self.budget else { return Poll::Ready(usize::MAX) };
         let mut locked = self.state.lock();
         let state = &mut *locked;
-        if state.outstanding < state.allowed() {
-            return Poll::Ready(());
+        if let Some(room) = room(state.allowed(), state.outstanding) {
+            return Poll::Ready(room);
         }
         let new = || Box::new(Beyond { share: budget.share(), charges: Vec::new(), waiting: Vec::new() });
         let beyond = state.beyond.get_or_insert_with(new);
         while let Ok(charge) = beyond.share.hold(STEP) {
             beyond.charges.push(charge);
             // A large piece may have used up more than a step.
-            if state.outstanding < beyond.allowed() {
+            if let Some(room) = room(beyond.allowed(), state.outstanding) {
                 let woken = std::mem::take(&mut beyond.waiting); // There is room for them as well.
                 drop(locked);
                 woken.into_iter().for_each(Waker::wake);
-                return Poll::Ready(());
+                return Poll::Ready(room);
             }
         }
         if !beyond.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -244,8 +251,8 @@ impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
-        std::task::ready!(this.of.output().poll_room(cx));
-        let frame = std::task::ready!(this.body.as_mut().poll_frame(cx));
+        let room = std::task::ready!(this.of.output().poll_room(cx));
+        let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
         let last = this.body.is_end_stream();
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| counted(this.of, data, last)))))
     }

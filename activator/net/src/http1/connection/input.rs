@@ -2,9 +2,11 @@
 //!
 //! Answers are small in most cases and passed on as soon as they are read, so all connections of a thread read into one
 //! buffer, from which each takes what it got; the buffer is used again when nobody has any of it. Who finds more than
-//! fits reads into buffers of its own, larger each time, and goes back when less comes.
+//! fits reads into buffers of its own, larger each time, and goes back when less comes. Whoever asks may say that he has
+//! room for less ([`reading`]).
 
-use bytes::BytesMut;
+use crate::body::reading;
+use bytes::{BufMut, BytesMut};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
@@ -41,15 +43,25 @@ impl Input {
         if self.offered == 0 && self.bytes.is_empty() {
             return self.poll_shared(cx, io);
         }
-        self.bytes.reserve(self.offered.max(SHARED_MIN));
-        let room = self.bytes.capacity() - self.bytes.len();
-        let read = ready!(poll_read_buf(Pin::new(io), cx, &mut self.bytes))?;
+        let most = reading::most().max(SHARED_MIN);
+        self.make_room(self.offered.clamp(SHARED_MIN, most));
+        let room = (self.bytes.capacity() - self.bytes.len()).min(most);
+        let read = ready!(poll_read_buf(Pin::new(io), cx, &mut (&mut self.bytes).limit(room)))?;
         if read == room {
             self.offered = (2 * room).min(OWN_MAX);
         } else if read < room / 4 {
             self.offered = if self.offered > SHARED { self.offered / 2 } else { 0 };
         }
         Poll::Ready(Ok(read))
+    }
+
+    /// Has room for so many bytes, and not for many more: a buffer that is kept with little in it costs all of it.
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes.is_empty() && (self.bytes.capacity() > 2 * bytes || !self.bytes.try_reclaim(bytes)) {
+            self.bytes = BytesMut::with_capacity(bytes);
+        } else {
+            self.bytes.reserve(bytes);
+        }
     }
 
     fn poll_shared<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut R) -> Poll<io::Result<usize>> {
@@ -131,6 +143,27 @@ mod tests {
         let addresses: BTreeSet<usize> = (0..1000).map(|_| address(&mut busy)).collect();
         let (first, last) = (addresses.first().expect("some"), addresses.last().expect("some"));
         assert!(last - first < SHARED, "{first:x} to {last:x}");
+    }
+
+    /// Goal: who has little room gets no more, and no large buffer with it, also after much was read.
+    #[test]
+    fn no_more_is_read_than_there_is_room_for() {
+        let (large, mut input) = (vec![0; 1 << 20], Input::default());
+        let mut rest = large.as_slice();
+        let mut read = |input: &mut Input, most| {
+            reading::at_most(most, || task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest))))
+        };
+        while read(&mut input, usize::MAX) < OWN_MAX {
+            input.bytes.clear();
+        }
+        let kept = input.bytes.split();
+        for (most, expected) in [(16_384, 16_384), (1, SHARED_MIN), (0, SHARED_MIN)] {
+            assert_eq!(read(&mut input, most), expected);
+            assert!(input.bytes.capacity() <= 2 * expected, "{most}: {}", input.bytes.capacity());
+            input.bytes.clear();
+        }
+        assert_eq!(read(&mut input, usize::MAX), 2 * SHARED_MIN, "it grows again");
+        drop(kept);
     }
 
     /// Goal: after a large answer, small ones are read into the common buffer again.
