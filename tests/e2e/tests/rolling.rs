@@ -44,8 +44,6 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     rolled.none_lost()?;
     let woken = env.load(Entry::Ingress, "asleep").get("/").await?;
     assert_eq!(woken.status, 200, "it wakes: {:?}", woken.body);
-    // One more activator for who is served waits a moment for others.
-    env.until_led(NAME, ACTIVATORS).await?;
 
     let stop = CancellationToken::new();
     let running = steady(&load, &stop);

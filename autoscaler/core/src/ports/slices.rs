@@ -144,18 +144,30 @@ pub fn endpoints_among(
 }
 
 /// How soon a change is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// At once: clients are led to somebody who goes, or to nobody.
-    High,
-    /// When there is time: there is one more activator.
+    /// When there is time: there is one more activator beside several.
     Low,
+    /// Without a wait: there is a second activator. If the only one died, clients would be refused.
+    Soon,
+    /// Before that: clients are led to somebody who goes, or to nobody.
+    High,
 }
 
-/// How soon slices that lead to `before` are to lead to `after`.
+/// How soon slices that lead to `before` are to lead to `after`. Each address family is looked at by itself: a client has
+/// one.
 pub fn urgency(before: &[Listed], after: &[Listed]) -> Urgency {
-    let is_served = before.iter().any(|listed| listed.ready);
-    if is_served && before.iter().all(|listed| after.contains(listed)) { Urgency::Low } else { Urgency::High }
+    let ready = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6).count();
+    let comes = |at: &&Listed| !before.contains(at);
+    if ready(false) + ready(true) == 0 || !before.iter().all(|listed| after.contains(listed)) {
+        return Urgency::High;
+    }
+    let beside = after.iter().filter(comes).map(|at| ready(at.address.is_ipv6())).min();
+    match beside {
+        Some(0) => Urgency::High,
+        Some(1) => Urgency::Soon,
+        Some(_) | None => Urgency::Low,
+    }
 }
 
 /// Numbers by the names of ports.

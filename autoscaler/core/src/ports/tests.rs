@@ -1,5 +1,6 @@
 //! Tables for each rule, and histories of births, deaths, edits and restores for what must hold of all of them.
 
+use super::slices::Urgency;
 use super::*;
 use common::RevisionKey;
 use common::config::PortRange;
@@ -383,6 +384,33 @@ fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     assert_eq!(found(Serving::Terminating, Serving::Ready), [at(B, true)]);
     assert_eq!(found(Serving::Terminating, Serving::Terminating), [at(A, false), at(B, false)]);
     assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
+}
+
+/// Goal: who is led to nobody, or to somebody who goes, comes first; who has one activator gets the second without a wait;
+/// one more beside two can wait. A family is served by its own addresses.
+#[test]
+fn a_second_activator_does_not_wait_and_a_third_does() {
+    let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
+    let (a, b, c, six) = (at("10.0.0.1", true), at("10.0.0.2", true), at("10.0.0.3", true), at("fd00::1", true));
+    let six_more = at("fd00::2", true);
+    let rows: [(&[Listed], &[Listed], Urgency); 13] = [
+        (&[], &[a], Urgency::High),
+        (&[a], &[], Urgency::High),
+        (&[a], &[b], Urgency::High),
+        (&[a, b], &[b], Urgency::High),
+        (&[a, b], &[b, c], Urgency::High),
+        (&[at("10.0.0.1", false)], &[at("10.0.0.1", false), b], Urgency::High),
+        (&[a], &[Listed { number: 101, ..a }, b], Urgency::High),
+        (&[a], &[a, b], Urgency::Soon),
+        (&[a], &[a, b, c], Urgency::Soon),
+        (&[a, b, six], &[a, b, six, six_more], Urgency::Soon),
+        (&[a, b], &[a, b, six], Urgency::High),
+        (&[a, b], &[a, b, c], Urgency::Low),
+        (&[a], &[a], Urgency::Low),
+    ];
+    for (before, after, expected) in rows {
+        assert_eq!(slices::urgency(before, after), expected, "{before:?} {after:?}");
+    }
 }
 
 /// Goal: so many activators carry a workload as are asked for; while none of those is proven, any that is.

@@ -614,7 +614,8 @@ impl Fixture {
     pub(super) fn put_slice(&self, value: Value) {
         let object: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(value).expect("a slice");
         let key = common_controller::key_of(&object);
-        self.cx.cluster().slices.apply(&key, "50", Some(object));
+        let version = object.metadata.resource_version.clone().unwrap_or_else(|| "50".to_owned());
+        self.cx.cluster().slices.apply(&key, &version, Some(object));
     }
 
     /// The activators' Service has these, ready or gone.

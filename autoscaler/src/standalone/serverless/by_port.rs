@@ -14,9 +14,12 @@
 //! - who is awake goes first ([`super::super::cluster`]);
 //! - writes that take an address out, or give a first one to who has none, have the class of a scale; wakes come before
 //!   them, statuses after;
-//! - one more address for who is served waits for [`MERGED_WITHIN`], and has the class of a status: two activators that
-//!   come within a second are one write, and so are one that comes and one that goes, as in a roll with a surge. A roll of
-//!   two activators costs 20 000 writes, 91 s, and not 60 000;
+//! - a second address is written without a wait, in the class of a status: if the only activator died, clients would be
+//!   refused;
+//! - one more beside two waits for [`MERGED_WITHIN`], in the same class: activators that come within a second are one
+//!   write, and so are one that comes and one that goes, as in a roll with a surge. Such a roll of two activators costs
+//!   20 000 writes, 91 s, and not 60 000. Without a surge it costs 40 000 at most: of those that a write has not reached
+//!   when the next one goes, both are one;
 //! - one on its way out is taken out at once where another is ready: its end is no second write.
 //!
 //! An activator on its way out serves until it stands in no slice any more, so nobody meets a closed port meanwhile.
@@ -27,7 +30,7 @@ use super::slices::{self, Route, Write};
 use super::{Pass, Public};
 use crate::reconcile::error::Error;
 use crate::reconcile::stores::facts::Target;
-use autoscaler_core::ports::slices::{Listed, Port};
+use autoscaler_core::ports::slices::{Listed, Port, Urgency};
 use autoscaler_core::ports::{Outcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
@@ -44,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one more activator waits for others that come or go.
+/// How long one more activator beside several waits for others that come or go.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the slices of a pass follow from, beside what changes meanwhile.
@@ -62,7 +65,6 @@ struct Look {
     existing: Vec<Arc<EndpointSlice>>,
     /// Where the ports lead now.
     before: BTreeMap<String, Vec<Listed>>,
-    ports: Vec<(ServedPort, Vec<Listed>)>,
     outcome: numbered::Outcome,
 }
 
@@ -72,17 +74,18 @@ impl Pass<'_> {
         let (controller, key) = (self.controller, self.key);
         let look = self.look(of, true);
         self.want_numbers(of, &look.before);
-        let Look { existing, before, ports, outcome } = &look;
+        let Look { existing, before, outcome } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
         if returned {
             // A Service that has its selector back has slices that are none of our business again.
             writes.retain(|write| !matches!(write, Write::Delete(_)));
         }
-        let can_wait = outcome.route == Route::Activators && numbered::can_wait(before, ports);
+        let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
+        let urgency = numbered::urgency_of(carried, before, &numbered::listed(&outcome.slices, self.uid()));
         if writes.is_empty() {
             controller.waiting.remove(key);
-        } else if can_wait {
+        } else if urgency == Urgency::Low {
             let since = *controller.waiting.entry(key.clone()).or_insert_with(Instant::now);
             let left = MERGED_WITHIN.saturating_sub(since.elapsed());
             if !left.is_zero() {
@@ -90,7 +93,7 @@ impl Pass<'_> {
                 return Ok(());
             }
         }
-        let class = if can_wait { WriteClass::Object } else { WriteClass::Scale };
+        let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
         if writes.iter().any(|write| matches!(write, Write::Create(_))) {
             self.status.mark_pending(Pending::CreatingPublicEndpoints, self.now);
         }
@@ -145,7 +148,7 @@ impl Pass<'_> {
         let (controller, key, uid) = (self.controller, self.key, self.uid());
         let (cluster, numbers) = (&controller.cluster, &controller.cluster.numbers);
         let existing = cluster.slices_of(&self.public_key(of));
-        let before = numbered::listed(&existing, uid);
+        let before = numbered::listed(existing.iter().map(|slice| &**slice), uid);
         let given = numbers.given(key, uid);
         let outcomes = |port: &ServedPort| given.as_ref()?.ports.get(&port.id.port).filter(|_| port.is_carried);
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());
@@ -180,7 +183,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        Look { existing, before, ports, outcome }
+        Look { existing, before, outcome }
     }
 
     /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is

@@ -137,10 +137,13 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
 }
 
 /// Where each port of a Service leads by slices that are of the object with this uid, by its name.
-pub(crate) fn listed(slices: &[Arc<EndpointSlice>], uid: &str) -> BTreeMap<String, Vec<Listed>> {
-    let own = |slice: &&Arc<EndpointSlice>| controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
+pub(crate) fn listed<'a>(
+    slices: impl IntoIterator<Item = &'a EndpointSlice>,
+    uid: &str,
+) -> BTreeMap<String, Vec<Listed>> {
+    let own = |slice: &&EndpointSlice| controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
     let mut found: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| leads_to_activators(slice)).filter(own) {
+    for slice in slices.into_iter().filter(|slice| leads_to_activators(slice)).filter(own) {
         for port in slice.ports.iter().flatten() {
             let Some(number) = port.port.and_then(|number| u16::try_from(number).ok()) else { continue };
             let of_port = found.entry(port.name.clone().unwrap_or_default()).or_default();
@@ -154,11 +157,15 @@ pub(crate) fn listed(slices: &[Arc<EndpointSlice>], uid: &str) -> BTreeMap<Strin
     found
 }
 
-/// Whether what these ports get can wait for more of the kind: they are served, and lose nobody.
-pub(crate) fn can_wait(before: &BTreeMap<String, Vec<Listed>>, ports: &[(ServedPort, Vec<Listed>)]) -> bool {
-    let none = Vec::new();
-    let carried = ports.iter().filter(|(port, _)| port.is_carried);
-    carried.into_iter().all(|(port, after)| urgency(before.get(&port.id.name).unwrap_or(&none), after) == Urgency::Low)
+/// How soon slices that lead to `before` are to lead to `after`, by the names of the ports that are carried.
+pub(crate) fn urgency_of(
+    carried: impl IntoIterator<Item = impl AsRef<str>>,
+    before: &BTreeMap<String, Vec<Listed>>,
+    after: &BTreeMap<String, Vec<Listed>>,
+) -> Urgency {
+    let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
+    let each = carried.into_iter().map(|name| urgency(&of(before, name.as_ref()), &of(after, name.as_ref())));
+    each.max().unwrap_or(Urgency::High)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

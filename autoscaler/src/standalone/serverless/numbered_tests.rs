@@ -209,28 +209,25 @@ fn slices_tell_where_ports_lead() {
     assert_eq!((first.zone.as_deref(), first.node_name.as_deref(), first.hints), (Some("z"), Some("n"), None));
     let slices: Vec<_> = outcome.slices.into_iter().map(Arc::new).collect();
     let expected: BTreeMap<_, _> = ports.iter().map(|(port, listed)| (port.id.name.clone(), listed.clone())).collect();
-    assert_eq!(listed(&slices, "u"), expected);
-    assert_eq!(listed(&slices, "another"), BTreeMap::new());
+    let slices = || slices.iter().map(|slice: &Arc<EndpointSlice>| &**slice);
+    assert_eq!(listed(slices(), "u"), expected);
+    assert_eq!(listed(slices(), "another"), BTreeMap::new());
     let families = ["IPv6".to_owned()];
     let one = desired(&Inputs { families: &families, ..inputs(&ports, &[], &activators) });
     assert_eq!(one.slices.len(), 1, "of the Service's own families alone");
 }
 
-/// Goal: one more activator for who is served can wait; who has none, or loses one, cannot.
+/// Goal: the port that needs it most says how soon all are written, those alone that activators carry.
 #[test]
-fn only_one_more_activator_can_wait() {
-    let (a, b) = (at("10.0.0.1", 20_000, true), at("10.0.0.2", 20_000, true));
-    let rows: [(&[Listed], &[Listed], bool); 6] = [
-        (&[a], &[a, b], true),
-        (&[a], &[a], true),
-        (&[], &[a], false),
-        (&[a, b], &[b], false),
-        (&[a], &[b], false),
-        (&[at("10.0.0.1", 20_000, false)], &[at("10.0.0.1", 20_000, false), b], false),
-    ];
-    for (before, after, waits) in rows {
-        let ports = [(served("web", 80, true), after.to_vec()), (served("dns", 53, false), vec![])];
-        let before = BTreeMap::from([("web".to_owned(), before.to_vec())]);
-        assert_eq!(can_wait(&before, &ports), waits, "{before:?} {after:?}");
-    }
+fn the_most_urgent_port_counts() {
+    let (a, b, c) = (at("10.0.0.1", 20_000, true), at("10.0.0.2", 20_000, true), at("10.0.0.3", 20_000, true));
+    let told = |web: &[Listed], db: &[Listed]| {
+        BTreeMap::from([("web".to_owned(), web.to_vec()), ("db".to_owned(), db.to_vec())])
+    };
+    let urgency = |before: &_, after: &_| urgency_of(["web", "db"], before, after);
+    let both = told(&[a, b], &[a, b]);
+    assert_eq!(urgency(&both, &told(&[a, b, c], &[a, b, c])), Urgency::Low);
+    assert_eq!(urgency(&told(&[a, b], &[a]), &both), Urgency::Soon);
+    assert_eq!(urgency(&told(&[a, b], &[]), &both), Urgency::High);
+    assert_eq!(urgency_of(["web"], &told(&[a, b], &[]), &both), Urgency::Low);
 }
