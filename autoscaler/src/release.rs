@@ -17,7 +17,8 @@
 //! (`standalone/retire.rs`).
 
 use crate::reconcile::stores::target_key::TargetResource;
-use crate::standalone::finalizer::ADOPTED_REPLICAS;
+use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
+use crate::standalone::scalers::translation;
 use crate::standalone::serverless::adopt::{self, ADOPTED_BY};
 use anyhow::{Context, bail};
 use common::names;
@@ -124,7 +125,8 @@ async fn one(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String))
 
 /// The target gets max(1, min, as found), unless that is gone or has as many.
 async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
-    let target = &object.spec.target;
+    let noted = adopted_target(object.annotations());
+    let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
     let resource = TargetResource::of(&target.api_version, &target.kind).resource();
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace(object), &resource);
     let what = format!("{} {}", target.kind, target.name);
@@ -177,7 +179,8 @@ async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> 
             return Ok(());
         }
         let patch = json!({"metadata": {
-            "finalizers": kept, "annotations": {ADOPTED_REPLICAS: null}, "resourceVersion": object.resource_version(),
+            "finalizers": kept, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null},
+            "resourceVersion": object.resource_version(),
         }});
         match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(()),

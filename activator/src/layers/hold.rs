@@ -27,6 +27,7 @@ use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::{ExchangeKind, Queued};
 use crate::refusal::Refusal;
+use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::breaker;
@@ -121,7 +122,7 @@ fn exchange(
         let (admitted, cold) = admitted?;
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
-        let protocol = live.protocol_for(request.version());
+        let protocol = live.protocol_for(request.version(), peer.port().map(WorkloadPort::service_port));
         let client = request.version();
         let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);

@@ -56,7 +56,12 @@ pub(super) struct Numbers {
 impl WorkloadPort {
     /// Whether it is this one of its workload's.
     pub(crate) fn is(&self, port: &Port) -> bool {
-        port.id.port == self.entry.port.port
+        port.id.port == self.service_port()
+    }
+
+    /// The Service's port that it stands for.
+    pub(crate) fn service_port(&self) -> u16 {
+        self.entry.port.port
     }
 
     /// Whose it is.

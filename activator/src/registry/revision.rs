@@ -235,10 +235,13 @@ impl Live {
         }
     }
 
-    /// What a request of this version is sent in.
-    pub(crate) fn protocol_for(&self, inbound: http::Version) -> Protocol {
+    /// What a request of this version is sent in. `port`: the Service's port that it came to; none: one that all share. A
+    /// port of which nothing is said speaks HTTP/1.1 at plain pods; behind a queue-proxy all are one.
+    pub(crate) fn protocol_for(&self, inbound: http::Version, port: Option<u16>) -> Protocol {
+        let said = |number| self.ports.iter().find(|said| said.id.port == number);
+        let of_port = || port.filter(|_| self.contract == Contract::Plain).and_then(said);
         match self.outbound {
-            Outbound::Declared => self.protocol,
+            Outbound::Declared => of_port().map_or(self.protocol, |said| said.protocol.http().unwrap_or_default()),
             Outbound::AsInbound if inbound >= http::Version::HTTP_2 => Protocol::H2c,
             Outbound::AsInbound => Protocol::Http1,
         }
@@ -261,5 +264,41 @@ pub(crate) mod fixture {
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
         Revision::new(&Spec::standalone("ns", backend), clock, &metrics, HeldBytes::new(None).share())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::backend::Backend;
+    use common::ports::PortId;
+    use common_api::zeroscaler::PortProtocol;
+
+    /// Goal: a port speaks what is said of it, whatever the first one does; behind a queue-proxy all are one.
+    #[test]
+    fn what_came_to_a_port_is_sent_in_what_that_port_speaks() {
+        let port = |number, protocol| Port {
+            id: PortId { name: String::new(), port: number },
+            protocol,
+            wake_after: None,
+            pod_port: None,
+        };
+        let ports = vec![port(50_051, PortProtocol::H2c), port(80, PortProtocol::Http1), port(81, PortProtocol::Auto)];
+        let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
+        let live =
+            |queue_proxy| Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", backend(queue_proxy)) });
+        let rows = [
+            (None, Protocol::H2c),
+            (Some(50_051), Protocol::H2c),
+            (Some(80), Protocol::Http1),
+            (Some(81), Protocol::Http1),
+            (Some(9), Protocol::H2c),
+        ];
+        for (port, expected) in rows {
+            for version in [http::Version::HTTP_11, http::Version::HTTP_2] {
+                assert_eq!(live(false).protocol_for(version, port), expected, "{port:?} {version:?}");
+                assert_eq!(live(true).protocol_for(version, port), Protocol::H2c, "{port:?} {version:?}");
+            }
+        }
     }
 }

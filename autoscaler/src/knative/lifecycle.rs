@@ -9,7 +9,6 @@ use crate::reconcile::kpa::probe::ProbeTarget;
 use crate::reconcile::kpa::workload::{Probed, Reading, Unserved, Workload};
 use crate::reconcile::parts::{Parts, ReconcilerConfigs};
 use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::scale::{Deciders, Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::{Action, Obstacle};
@@ -111,7 +110,7 @@ impl Lifecycle for Revisions {
         &'a self,
         _: &'a Key,
         object: &'a Arc<PodAutoscaler>,
-        _: &'a Target,
+        _: &'a Workload,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
         ready(Ok(object.clone())).boxed()
     }

@@ -5,12 +5,12 @@
 
 use super::adoption::Adoption;
 use super::cluster::{Cluster, public_service};
-use super::finalizer::{adopted_replicas, has_finalizer};
+use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
 use super::hpa::Hpa;
 use super::path_proof::PathByPort;
-use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN};
+use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_CHANGES, TARGET_NOT_FOUND, TARGET_TAKEN};
 use super::scalers::translation;
-use super::serverless::adopt::{Claimant, Standing, standing};
+use super::serverless::adopt::{self, Claimant, Standing, standing};
 use super::serverless::{backend, services};
 use super::service_ports::tcp_ports;
 use super::settings::{PortReference, Settings};
@@ -21,12 +21,12 @@ use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
 use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
+use crate::reconcile::stores::watches::Watches;
 use crate::scale::{Initial, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use common::RevisionKey as Key;
 use common::names;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
-use common_api::zeroscaler::conditions::ADOPTED;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::WorkQueue;
 use common_controller::objects::controller;
@@ -65,6 +65,11 @@ impl Admission {
             Err(errors) => invalid(errors.to_string()),
         };
         let Reading::Refuse(refused, afterwards) = newest else {
+            if let Reading::Go(workload) = &newest
+                && let Some(moves) = self.moves(key, object, &original, &workload.target_key)
+            {
+                return Ok(moves);
+            }
             self.validation.serves(key, &original);
             return Ok(newest);
         };
@@ -75,7 +80,36 @@ impl Admission {
                 return Ok(served);
             }
         }
+        if afterwards == Afterwards::GiveBack {
+            let former = self.validation.former(key, &original).map(|former| former.original);
+            self.cluster.scalers.leave(key, former.unwrap_or(original));
+        }
         Ok(Reading::Refuse(refused, afterwards))
+    }
+
+    /// Whether another target was taken up than the one that is asked for now: that is given back first, by the version
+    /// that is in force, as if the object were deleted.
+    fn moves(&self, key: &Key, object: &PodAutoscaler, original: &Arc<ZeroScaler>, to: &TargetKey) -> Option<Reading> {
+        let held = self.cluster.held(object).filter(|held| held != to)?;
+        let reference = adopted_target(object.annotations())?;
+        let names = |version: &Arc<ZeroScaler>| translation::target(version) == reference;
+        let former = self.validation.former(key, original).map(|former| former.original).filter(names);
+        let former = former.unwrap_or_else(|| {
+            // Nobody has written down more than its target.
+            let mut version = ZeroScaler::clone(original);
+            version.spec.target = translation::named(&reference);
+            Arc::new(version)
+        });
+        self.cluster.scalers.leave(key, former);
+        let message = format!(
+            "{SCALER_ROOT}: {} {:?} is given back, then {} {:?} is taken over",
+            held.resource,
+            held.object.name(),
+            to.resource,
+            to.object.name()
+        );
+        let not_ready = NotReady { reason: TARGET_CHANGES, message, obstacle: Obstacle::TargetChanges };
+        Some(Reading::Refuse(not_ready, Afterwards::GiveBack))
     }
 
     /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, if that is a former one.
@@ -142,9 +176,16 @@ impl Admission {
         };
         let uid = object.uid().unwrap_or_default();
         let serverless = self.stores.serverless.get(key);
-        match standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref())) {
-            Standing::Foreign(why) => return Ok(not_owned(at("spec.service.name", why))),
-            standing @ (Standing::Adoptable | Standing::Adopted) => {
+        let unfit = service.as_deref().and_then(adopt::unfit);
+        let unfit = unfit.map(|why| at("spec.service.name", format!("Service {name:?} cannot be adopted: {why}")));
+        match (standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref())), unfit) {
+            // Clients go past the activators from now on.
+            (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(object) => {
+                return Ok(given_back(why));
+            }
+            (Standing::Ours, Some(why)) => return Ok(invalid(why)),
+            (Standing::Foreign(why), _) => return Ok(not_owned(at("spec.service.name", why))),
+            (standing @ (Standing::Adoptable | Standing::Adopted), _) => {
                 let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, &target));
                 if let Some(Err(error)) = ports {
                     let message = at("spec.service.name", format!("{error}: it cannot be adopted"));
@@ -152,7 +193,7 @@ impl Admission {
                     return Ok(if standing == Standing::Adopted { invalid(message) } else { not_owned(message) });
                 }
             }
-            Standing::Absent | Standing::Ours | Standing::Outgoing => {}
+            (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
         }
         if let Some(unknown) = service.as_deref().and_then(|service| unknown_port(&accepted.original, service)) {
             return Ok(invalid(unknown));
@@ -213,26 +254,18 @@ impl Admission {
         let rank = |key: Key| {
             let object = self.cluster.scalers.get(&key)?;
             let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
-            Some((!self.has(&key, &object, target), created, key))
+            Some((!has(&object, target), created, key))
         };
         let first = naming.into_iter().filter_map(rank).min()?;
         Some(first.2).filter(|first| first != key)
     }
+}
 
-    /// Whether a ZeroScaler has taken a target up; a process that has seen nothing yet believes the status.
-    fn has(&self, key: &Key, object: &ZeroScaler, target: &TargetKey) -> bool {
-        let served = self.validation.served_last(key).filter(|served| served.metadata.uid == object.metadata.uid);
-        match served {
-            Some(served) => {
-                let reference = translation::target(&served);
-                TargetKey::of(key.namespace(), &reference).is_ok_and(|served| served == *target)
-            }
-            None => {
-                let adopted = object.condition(ADOPTED).is_some_and(|condition| condition.status == "True");
-                adopted && object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
-            }
-        }
-    }
+/// Whether a ZeroScaler has taken a target up.
+fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
+    let is_taken_up = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
+    let held = || adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
+    is_taken_up && TargetKey::of(target.object.namespace(), &held()).is_ok_and(|held| held == *target)
 }
 
 /// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
@@ -292,6 +325,12 @@ fn invalid(message: String) -> Reading {
 fn not_owned(message: String) -> Reading {
     let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
     Reading::Refuse(not_ready, Afterwards::LetGo)
+}
+
+/// What was taken over goes back first, as if the object were deleted.
+fn given_back(message: String) -> Reading {
+    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
+    Reading::Refuse(not_ready, Afterwards::GiveBack)
 }
 
 /// The configuration is the ZeroScaler itself, where nobody says otherwise.

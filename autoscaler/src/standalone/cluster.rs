@@ -14,6 +14,7 @@
 //! of ours.
 
 use super::claims::{Claims, Named};
+use super::finalizer::{adopted_target, has_finalizer};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::policies::Policies;
@@ -24,6 +25,7 @@ use super::serverless::slices::SERVICE_NAME;
 use super::settings::Settings;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
+use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
 use common::host::HostPattern;
@@ -173,6 +175,11 @@ impl Watches for Cluster {
             self.horizontals.listed().await;
         }
         .boxed()
+    }
+
+    fn held(&self, object: &PodAutoscaler) -> Option<TargetKey> {
+        let held = adopted_target(object.annotations()).filter(|_| has_finalizer(object))?;
+        TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok()
     }
 
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {

@@ -1,19 +1,40 @@
-//! The finalizer of a ZeroScaler that has taken up its target, and the replicas that the target was found with.
+//! The finalizer of a ZeroScaler that has taken up its target, which target that is, and the replicas that it was found
+//! with.
 //!
-//! Both are set before anything is made or changed for the target, and removed when everything is given back.
+//! All are set in one write before anything is made or changed for the target, and removed when everything is given back.
+//! So whoever reads the object knows what there is to give back, also of one whose spec names another target by now.
+//! Who edits the annotations can have no other object scaled than by the spec: one of the same namespace.
 
 use crate::reconcile::error::Error;
 use crate::reconcile::records::Records;
 use crate::reconcile::stores::facts::Target;
 use common::names;
-use common_api::PodAutoscaler;
+use common_api::{ObjectReference, PodAutoscaler};
 use common_controller::{WriteError, code};
 use kube::ResourceExt;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Annotation on a ZeroScaler: replicas that its target was found with.
 pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
+
+/// Annotation on a ZeroScaler: the target that was taken up, as `APIVERSION/KIND/NAME`.
+pub(crate) const ADOPTED_TARGET: &str = "zeroscale.dev/adopted-target";
+
+/// The target that was taken up, by the annotations of a ZeroScaler; none: they do not say.
+pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<ObjectReference> {
+    let (rest, name) = annotations.get(ADOPTED_TARGET)?.rsplit_once('/')?;
+    let (api_version, kind) = rest.rsplit_once('/')?;
+    let text = |text: &str| Some(text.to_owned());
+    Some(ObjectReference { api_version: text(api_version), kind: text(kind), name: text(name) })
+}
+
+/// How [`adopted_target`] is noted.
+fn noted(target: &ObjectReference) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}/{}", part(&target.api_version), part(&target.kind), part(&target.name))
+}
 
 /// Replicas that the target was found with: as noted, else as it is.
 pub(crate) fn adopted_replicas(object: &PodAutoscaler, target: &Target) -> i32 {
@@ -33,18 +54,25 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Finalizers the ZeroScaler, unless it is. Returns the object as it is then.
+    /// Finalizers the ZeroScaler that takes up `target`, which `asked` names, unless it is. Returns the object as it is then.
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
-    pub(super) async fn set(&self, object: &Arc<PodAutoscaler>, target: &Target) -> Result<Arc<PodAutoscaler>, Error> {
+    pub(super) async fn set(
+        &self,
+        object: &Arc<PodAutoscaler>,
+        asked: &PodAutoscaler,
+        target: &Target,
+    ) -> Result<Arc<PodAutoscaler>, Error> {
         if has_finalizer(object) {
             return Ok(object.clone());
         }
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(names::FINALIZER.to_owned());
         let replicas = adopted_replicas(object, target).to_string();
-        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: replicas}});
+        let target = noted(&asked.spec.scale_target_ref);
+        let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
+        let metadata = json!({"finalizers": finalizers, "annotations": annotations});
         Ok(self.patch(object, metadata, "error taking up the target").await?)
     }
 
@@ -57,7 +85,7 @@ impl Finalizers {
             return Ok(());
         }
         let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
-        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null}});
+        let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null}});
         match self.patch(object, metadata, "error letting the target go").await {
             Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
             outcome => Ok(outcome.map(|_| ())?),
@@ -72,5 +100,26 @@ impl Finalizers {
     ) -> Result<Arc<PodAutoscaler>, WriteError> {
         metadata["resourceVersion"] = json!(object.metadata.resource_version);
         self.records.autoscalers.merge(object, json!({"metadata": metadata}), doing).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_read_as_it_was_noted() {
+        let reference = |api_version: &str| ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some("Rollout".to_owned()),
+            name: Some("web.v2".to_owned()),
+        };
+        for api_version in ["v1", "argoproj.io/v1alpha1"] {
+            let annotations = BTreeMap::from([(ADOPTED_TARGET.to_owned(), noted(&reference(api_version)))]);
+            assert_eq!(adopted_target(&annotations), Some(reference(api_version)));
+        }
+        for text in ["", "web", "Deployment/web"] {
+            assert_eq!(adopted_target(&BTreeMap::from([(ADOPTED_TARGET.to_owned(), text.to_owned())])), None, "{text}");
+        }
     }
 }

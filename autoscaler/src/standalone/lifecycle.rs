@@ -9,10 +9,9 @@ use super::validation::Validation;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::lifecycle::Lifecycle;
 use crate::reconcile::kpa::objects::Inherited;
-use crate::reconcile::kpa::workload::Reading;
+use crate::reconcile::kpa::workload::{Reading, Workload};
 use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
-use crate::reconcile::stores::facts::Target;
 use common::RevisionKey as Key;
 use common::annotations::Annotations;
 use common::names;
@@ -91,9 +90,9 @@ impl Lifecycle for Autoscalers {
         &'a self,
         _: &'a Key,
         object: &'a Arc<PodAutoscaler>,
-        target: &'a Target,
+        workload: &'a Workload,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
-        self.finalizers.set(object, target).boxed()
+        self.finalizers.set(object, &workload.object, &workload.target).boxed()
     }
 
     fn must_give_back(&self, object: &PodAutoscaler) -> bool {

@@ -147,7 +147,8 @@ impl Decisions for Standalone {
         let parts = Parts::new(wiring, queues, cluster.clone(), records, shutdown);
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
         let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
-        let serverless = Arc::new(serverless::Controller::new(&parts, validation, cluster.clone(), scalers.clone()));
+        let serverless = serverless::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
+        let serverless = Arc::new(serverless);
         let pass: Pass = Arc::new(move |key, _| {
             let serverless = serverless.clone();
             Box::pin(async move { serverless.reconcile(&key).await })
@@ -173,7 +174,7 @@ impl Decisions for Standalone {
             Box::pin(async move { allocator.reconcile(&key).await })
         });
         let ports = OwnController { kind: "ports", queue: numbers.queue(), pass };
-        let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone()));
+        let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone(), validation));
         let pass: Pass = Arc::new(move |key, _| {
             let publisher = publisher.clone();
             Box::pin(async move { publisher.reconcile(&key).await })

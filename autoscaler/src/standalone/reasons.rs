@@ -12,6 +12,9 @@ pub(crate) const HORIZONTAL_CONFLICT: &str = "HorizontalPodAutoscaler";
 /// Another ZeroScaler scales the same target.
 pub(crate) const TARGET_TAKEN: &str = "TargetTaken";
 
+/// Another target is asked for: the one before is given back first.
+pub(crate) const TARGET_CHANGES: &str = "TargetChanges";
+
 /// Why target or Service cannot be taken over.
-pub(crate) const NOT_ADOPTED: [&str; 5] =
-    [SERVICE_NOT_OWNED, TARGET_NOT_FOUND, SERVICE_NOT_FOUND, HORIZONTAL_CONFLICT, TARGET_TAKEN];
+pub(crate) const NOT_ADOPTED: [&str; 6] =
+    [SERVICE_NOT_OWNED, TARGET_NOT_FOUND, SERVICE_NOT_FOUND, HORIZONTAL_CONFLICT, TARGET_TAKEN, TARGET_CHANGES];

@@ -1,4 +1,4 @@
-//! Giving a target back: when its ZeroScaler is deleted, or may not keep its Service any more.
+//! Giving a target back: when its ZeroScaler is deleted, names another, or may not keep its Service any more.
 //!
 //! 1. No more decisions. Replicas become max(1, min-scale, replicas at adoption).
 //! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
@@ -11,7 +11,7 @@
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
 
 use super::cluster::Cluster;
-use super::finalizer::{Finalizers, adopted_replicas, has_finalizer};
+use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
 use super::scalers::translation;
 use super::serverless::adopt::ADOPTED_BY;
 use crate::reconcile::error::Error;
@@ -84,12 +84,13 @@ impl Retirement {
     /// # Errors
     /// The API server's.
     pub(super) async fn give_back(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
-        let restored = self.restore(key, object).await?;
+        let in_force = self.in_force(key, object);
+        let restored = self.restore(key, object, &in_force).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
         let mut serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
         if serverless.is_none() && has_finalizer(object) && !self.records.serverless.outlives_process(key) {
             // A former process held it.
-            let made = objects::serverless(object, Inherited::default(), Mode::Proxy, 0);
+            let made = objects::serverless(&in_force, Inherited::default(), Mode::Proxy, 0);
             serverless = Some(self.records.serverless.create(key, made, "error creating SKS").await?);
         }
         if let Some(serverless) = serverless.as_ref().filter(|sks| sks.metadata.deletion_timestamp.is_none()) {
@@ -98,7 +99,7 @@ impl Retirement {
             }
             if serverless.spec.mode != Some(Mode::Serve) {
                 let mut next = ServerlessService::clone(serverless);
-                next.spec = objects::serverless_spec(object, Mode::Serve, serverless.spec.num_activators);
+                next.spec = objects::serverless_spec(&in_force, Mode::Serve, serverless.spec.num_activators);
                 self.records.serverless.replace(key, next, "error updating SKS").await?;
             }
             if !self.is_returned(key, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
@@ -165,11 +166,20 @@ impl Retirement {
         left.is_zero()
     }
 
-    /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
-    async fn restore(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<bool, Error> {
+    /// As it is in force: a former version, if one is, and with the target that was taken up.
+    fn in_force(&self, key: &Key, object: &PodAutoscaler) -> PodAutoscaler {
         let former = self.cluster.scalers.kept(key).map(|former| translation::autoscaler(&former));
-        let reference = former.as_ref().map_or(&object.spec, |former| &former.spec).scale_target_ref.clone();
-        let Ok(target_key) = TargetKey::of(key.namespace(), &reference) else { return Ok(false) };
+        let mut found = former.unwrap_or_else(|| object.clone());
+        if let Some(held) = adopted_target(object.annotations()) {
+            found.spec.scale_target_ref = held;
+        }
+        found
+    }
+
+    /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
+    async fn restore(&self, key: &Key, object: &Arc<PodAutoscaler>, in_force: &PodAutoscaler) -> Result<bool, Error> {
+        let reference = &in_force.spec.scale_target_ref;
+        let Ok(target_key) = TargetKey::of(key.namespace(), reference) else { return Ok(false) };
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),
@@ -179,7 +189,8 @@ impl Retirement {
             self.pods.track(key, pods);
         }
         let config = self.config.borrow().clone();
-        let replicas = restored_replicas(object, &target, annotations::bounds(object.annotations(), &config, true).min);
+        let replicas =
+            restored_replicas(object, &target, annotations::bounds(in_force.annotations(), &config, true).min);
         if target.current() != replicas {
             let why = "the target is given back";
             self.scaler.patch(key, object, &target_key, &target, replicas, why).await?;

@@ -2,7 +2,8 @@
 //!
 //! A typing error must not keep a sleeping service from waking: of an edit that breaks a rule the version that was served last
 //! stays in force, and so it does where the cluster refuses the target or the Service of the newest. Such a version is kept
-//! packed, since it is needed only then.
+//! packed, since it is needed only then, and stands in the status, which users cannot write: a process that comes later
+//! reads it there.
 
 use super::hpa::Hpa;
 use super::scalers::{Scalers, translation};
@@ -94,13 +95,28 @@ impl Validation {
 
     /// What the version of it that was served last asks for.
     pub(super) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
-        let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid)?;
+        let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid);
+        let former = former.or_else(|| self.written(original))?;
         let plan = self.plan(&former).ok()?;
         Some(meaning(former, plan, &self.config.borrow()))
     }
 
+    /// The version that the status says is in force, if that is a former one and breaks no rule.
+    fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
+        let written = original.status.as_ref()?.in_force.as_ref();
+        let former = written.filter(|written| written.generation != original.metadata.generation)?;
+        let former = former.version_of(original)?;
+        former.validate_in(&self.config.borrow()).is_ok().then(|| Arc::new(former))
+    }
+
+    /// The version that is in force, as far as this process knows it.
+    pub(super) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
+        let known = self.scalers.kept(key).or_else(|| self.served_last(key));
+        known.filter(|known| known.metadata.uid == original.metadata.uid)
+    }
+
     /// The version of a ZeroScaler that was served last, by this process.
-    pub(super) fn served_last(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
+    fn served_last(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
         let kept = self.served.get(key).map(|kept| kept.held.clone())?;
         self.packer.take_out(&kept)
     }

@@ -121,6 +121,74 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     Ok(())
 }
 
+/// Goal: an edit of the target gives the former workload back with its Service, byte for byte, and takes up the new one;
+/// also where the edit is made while no autoscaler lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let mut before = Vec::new();
+    for (name, replicas) in [("former", 2), ("latter", 1)] {
+        env.create::<Deployment>(Workload::new(name).replicas(replicas).deployment(&program()?)).await?;
+        before.push(essence(env.create::<Service>(service(name)).await?)?);
+    }
+    env.create::<ZeroScaler>(scaler("former", false)).await?;
+    until_ready(&env, "former").await?;
+    env.until_asleep("former").await?;
+    let scalers = env.api::<ZeroScaler>();
+    let edit = async |to: &str| -> anyhow::Result<()> {
+        let target = Patch::Merge(json!({"spec": {"target": {"name": to}}}));
+        scalers.patch("former", &PatchParams::default(), &target).await?;
+        Ok(())
+    };
+    let moved = async |to: &str, from: &str, replicas: i32, before: &str| -> anyhow::Result<()> {
+        env.until(SOON, "the other one to be served", async || {
+            let object = scalers.get("former").await?;
+            let served = object.status.as_ref().and_then(|status| status.service.as_deref());
+            Ok(object.is_ready() && served == Some(to))
+        })
+        .await?;
+        assert_eq!(env.replicas(from).await?, replicas, "as {from} was found");
+        assert_eq!(essence(env.api::<Service>().get(from).await?)?, before);
+        let ours = slices(&env).await?;
+        assert!(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)), "{ours:?}");
+        assert_eq!(env.load(Entry::Ingress, to).get("/").await?.status, 200, "{to} is served");
+        let load = env.load(Entry::Ingress, from);
+        env.until(SOON, "the former one by its own pods", async || Ok(load.get("/").await?.status == 200)).await
+    };
+    edit("latter").await?;
+    moved("latter", "former", 2, &before[0]).await?;
+    env.cluster.kill_plane(PlaneId::Autoscaler(0));
+    edit("former").await?;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
+    moved("former", "latter", 1, &before[1]).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: an edit that cannot be served leaves in force what was served, although it was made while no autoscaler lived.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_in_force_is_so_after_a_restart() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    env.create::<Deployment>(Workload::new("kept").replicas(1).deployment(&program()?)).await?;
+    env.create::<Service>(service("kept")).await?;
+    env.create::<ZeroScaler>(scaler("kept", false)).await?;
+    until_ready(&env, "kept").await?;
+    env.until_asleep("kept").await?;
+    env.cluster.kill_plane(PlaneId::Autoscaler(0));
+    let wrong = Patch::Merge(json!({"spec": {"target": {"name": "nobody"}}}));
+    env.api::<ZeroScaler>().patch("kept", &PatchParams::default(), &wrong).await?;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
+    env.until(SOON, "the mistake to be named", async || {
+        let object = env.api::<ZeroScaler>().get("kept").await?;
+        Ok(object.condition("Ready").is_some_and(|ready| ready.reason == "TargetNotFound"))
+    })
+    .await?;
+    assert_eq!(env.load(Entry::Ingress, "kept").get("/").await?.status, 200, "it wakes");
+    env.until_asleep("kept").await?;
+    env.end().await;
+    Ok(())
+}
+
 /// Goal: a namespace whose workloads sleep is gone soon after it is deleted; without an autoscaler it hangs, until it is
 /// released.
 #[tokio::test(flavor = "multi_thread")]

@@ -73,6 +73,8 @@ pub enum Obstacle {
     Invalid,
     /// The target does not exist, or cannot be looked at.
     TargetNotFound,
+    /// Another target was scaled until now, and is given back first.
+    TargetChanges,
     /// The public Service is somebody else's.
     ServiceNotOwned,
     /// The public Service is not in hand yet, so it may turn out to be somebody else's.
@@ -93,6 +95,7 @@ impl Obstacle {
         match self {
             Self::Invalid => "refused: a rule is broken, see its status",
             Self::TargetNotFound => "refused: the target cannot be found",
+            Self::TargetChanges => "not yet: the former target is given back first",
             Self::ServiceNotOwned => "refused: the public Service is not its own",
             Self::ServicePending => "not yet: the public Service is not in hand",
             Self::NoPrivateService => "not yet: there is no private Service",

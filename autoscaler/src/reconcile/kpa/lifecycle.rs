@@ -1,9 +1,8 @@
 //! What happens to a PodAutoscaler from its birth to its end, where the front ends differ.
 
 use super::objects::Inherited;
-use super::workload::Reading;
+use super::workload::{Reading, Workload};
 use crate::reconcile::error::Error;
-use crate::reconcile::stores::facts::Target;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
 use futures::future::BoxFuture;
@@ -37,7 +36,7 @@ pub(crate) trait Lifecycle: Send + Sync + 'static {
         &'a self,
         key: &'a Key,
         object: &'a Arc<PodAutoscaler>,
-        target: &'a Target,
+        workload: &'a Workload,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>>;
 
     /// Whether there is something to give back before it may be deleted.

@@ -50,6 +50,7 @@ use autoscaler_core::path_mode::{self, PathMode};
 use children::Children;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
+use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::NO_PRIVATE_SERVICE_NAME;
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus};
 use common_controller::{Passed, Passes, Priority, WorkQueue};
@@ -202,6 +203,10 @@ impl Pass<'_> {
                 conditions::refuse(&mut self.status, &not_ready, self.now);
                 return match afterwards {
                     Afterwards::Stay => Ok(()),
+                    Afterwards::GiveBack => {
+                        controller.stop(key);
+                        lifecycle.give_back(key, &self.object).await
+                    }
                     Afterwards::LetGo => {
                         controller.stop(key);
                         lifecycle.let_go(key, &self.object).await
@@ -209,7 +214,14 @@ impl Pass<'_> {
                 };
             }
         };
-        self.object = lifecycle.take_up(key, &self.object, &workload.target).await?;
+        let is_new = !lifecycle.is_taken_up(&self.object);
+        self.object = lifecycle.take_up(key, &self.object, &workload).await?;
+        if is_new {
+            // What was said while it had another target, or none, is not said of this one.
+            self.status = PodAutoscalerStatus::default();
+            self.status.begin(self.object.metadata.generation.unwrap_or(0), self.now);
+            self.object = Arc::new(PodAutoscaler { status: None, ..PodAutoscaler::clone(&self.object) });
+        }
         let failure = controller.scaling.wishes.failure(key, &workload);
         conditions::notify(&mut self.status, &workload, failure, self.now);
         self.status.metrics_service_name.clone_from(&workload.private_service);

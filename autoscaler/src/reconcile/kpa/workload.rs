@@ -121,6 +121,8 @@ pub(crate) struct NotReady {
 pub(crate) enum Afterwards {
     /// Nothing: what there is stays as it is.
     Stay,
+    /// Target and Service are given back, as if it were deleted; then it is read again.
+    GiveBack,
     /// Whatever was made for it goes; its replicas are none of our business.
     LetGo,
 }

@@ -6,6 +6,9 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
+/// The targets of one: mostly one.
+pub(crate) type Named = SmallVec<[TargetKey; 1]>;
+
 /// The targets of all PodAutoscalers.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
@@ -14,7 +17,7 @@ pub(crate) struct Links {
 
 #[derive(Debug, Default)]
 struct Inner {
-    targets: HashMap<Key, TargetKey>,
+    targets: HashMap<Key, Named>,
     /// In order, each once; of nearly all there is one.
     by_target: HashMap<TargetKey, SmallVec<[Key; 1]>>,
     /// How many name a target of it.
@@ -22,25 +25,21 @@ struct Inner {
 }
 
 impl Links {
-    /// Takes in what a PodAutoscaler scales now; none: it has gone. Returns what it scales no longer.
-    pub(crate) fn apply(&self, autoscaler: &Key, target: Option<TargetKey>) -> Option<TargetKey> {
+    /// Takes in what a PodAutoscaler scales now, each once; none: it has gone. Returns what it scales no longer.
+    pub(crate) fn apply(&self, autoscaler: &Key, targets: Named) -> Named {
         let mut inner = self.inner.write();
-        if inner.targets.get(autoscaler) == target.as_ref() {
-            return None;
+        let mut left = inner.targets.remove(autoscaler).unwrap_or_default();
+        for target in targets.iter().filter(|target| !left.contains(target)) {
+            inner.link(autoscaler, target);
         }
-        let old = inner.targets.remove(autoscaler);
-        if let Some(old) = &old {
-            inner.unlink(autoscaler, old);
+        left.retain(|target| !targets.contains(target));
+        for target in &left {
+            inner.unlink(autoscaler, target);
         }
-        if let Some(target) = target {
-            *inner.resources.entry(target.resource.clone()).or_default() += 1;
-            let keys = inner.by_target.entry(target.clone()).or_default();
-            if let Err(index) = keys.binary_search(autoscaler) {
-                keys.insert(index, autoscaler.clone());
-            }
-            inner.targets.insert(autoscaler.clone(), target);
+        if !targets.is_empty() {
+            inner.targets.insert(autoscaler.clone(), targets);
         }
-        old
+        left
     }
 
     /// Those that scale this target.
@@ -51,7 +50,8 @@ impl Links {
     /// Those that scale a target of this resource.
     pub(crate) fn of_resource(&self, resource: &TargetResource) -> Vec<Key> {
         let inner = self.inner.read();
-        let naming = inner.targets.iter().filter(|(_, target)| target.resource == *resource);
+        let names = |targets: &Named| targets.iter().any(|target| target.resource == *resource);
+        let naming = inner.targets.iter().filter(|(_, targets)| names(targets));
         naming.map(|(autoscaler, _)| autoscaler.clone()).collect()
     }
 
@@ -62,6 +62,14 @@ impl Links {
 }
 
 impl Inner {
+    fn link(&mut self, autoscaler: &Key, target: &TargetKey) {
+        *self.resources.entry(target.resource.clone()).or_default() += 1;
+        let keys = self.by_target.entry(target.clone()).or_default();
+        if let Err(index) = keys.binary_search(autoscaler) {
+            keys.insert(index, autoscaler.clone());
+        }
+    }
+
     fn unlink(&mut self, autoscaler: &Key, old: &TargetKey) {
         if let Some(keys) = self.by_target.get_mut(old) {
             keys.retain(|key| key != autoscaler);
@@ -81,6 +89,8 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
+    use std::slice;
 
     fn target(kind: &str, name: &str) -> TargetKey {
         TargetKey { resource: TargetResource::of("apps/v1", kind), object: Key::new("ns", name) }
@@ -90,11 +100,15 @@ mod tests {
     fn targets_lead_back() {
         let links = Links::default();
         let (a, b, target) = (Key::new("ns", "a"), Key::new("ns", "b"), target("Deployment", "d"));
-        links.apply(&b, Some(target.clone()));
-        links.apply(&a, Some(target.clone()));
+        links.apply(&b, smallvec![target.clone()]);
+        links.apply(&a, smallvec![target.clone()]);
         assert_eq!(links.of_target(&target), vec![a.clone(), b.clone()]);
-        assert_eq!(links.apply(&a, Some(target.clone())), None, "nothing has changed");
-        assert_eq!(links.apply(&a, None), Some(target.clone()));
+        assert!(links.apply(&a, smallvec![target.clone()]).is_empty(), "nothing has changed");
+        let other = self::target("Deployment", "e");
+        assert!(links.apply(&a, smallvec![other.clone(), target.clone()]).is_empty(), "one more");
+        assert_eq!((links.of_target(&other), links.of_target(&target)), (vec![a.clone()], vec![a.clone(), b.clone()]));
+        assert_eq!(links.apply(&a, smallvec![other.clone()]).as_slice(), slice::from_ref(&target));
+        assert_eq!(links.apply(&a, smallvec![]).as_slice(), slice::from_ref(&other));
         assert_eq!(links.of_target(&target), vec![b]);
     }
 
@@ -104,17 +118,17 @@ mod tests {
         let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
         let (one, other, elsewhere) =
             (target("Deployment", "d"), target("deployment", "e"), target("StatefulSet", "d"));
-        links.apply(&a, Some(one.clone()));
-        links.apply(&a, Some(one.clone()));
-        links.apply(&b, Some(other));
+        links.apply(&a, smallvec![one.clone()]);
+        links.apply(&a, smallvec![one.clone()]);
+        links.apply(&b, smallvec![other]);
         let mut naming = links.of_resource(&one.resource);
         naming.sort();
         assert_eq!(naming, [a.clone(), b.clone()]);
-        links.apply(&a, Some(elsewhere.clone()));
+        links.apply(&a, smallvec![elsewhere.clone()]);
         assert!(links.is_named(&one.resource) && links.is_named(&elsewhere.resource));
-        links.apply(&b, None);
+        links.apply(&b, smallvec![]);
         assert!(!links.is_named(&one.resource) && links.of_resource(&one.resource).is_empty());
-        links.apply(&a, None);
+        links.apply(&a, smallvec![]);
         assert!(!links.is_named(&elsewhere.resource));
     }
 }

@@ -25,7 +25,7 @@ use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use links::Links;
+use links::{Links, Named};
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -159,12 +159,17 @@ impl Routes {
             Some(autoscaler) => {
                 self.autoscalers.write().insert(key.clone());
                 // Of an edit that cannot be used the former version stays in force, and so does its target.
-                let target = TargetKey::of(key.namespace(), &autoscaler.spec.scale_target_ref).ok();
-                target.and_then(|target| self.links.apply(key, Some(target)))
+                match TargetKey::of(key.namespace(), &autoscaler.spec.scale_target_ref) {
+                    Ok(target) => {
+                        let held = self.watches.held(autoscaler).filter(|held| *held != target);
+                        self.links.apply(key, [target].into_iter().chain(held).collect())
+                    }
+                    Err(_) => Named::default(),
+                }
             }
             None => {
                 self.autoscalers.write().remove(key);
-                self.links.apply(key, None)
+                self.links.apply(key, Named::default())
             }
         };
         // Perhaps somebody has waited for it.

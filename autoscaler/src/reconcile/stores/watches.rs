@@ -1,6 +1,7 @@
 //! What a front end watches, and whom events concern there.
 
 use super::Stores;
+use super::target_key::TargetKey;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::Priority;
@@ -20,6 +21,11 @@ pub(crate) trait Watches: Send + Sync + 'static {
         client: &'a Client,
         shutdown: &'a CancellationToken,
     ) -> BoxFuture<'a, ()>;
+
+    /// A target that one has taken up and has not given back, whatever its spec names by now.
+    fn held(&self, _: &PodAutoscaler) -> Option<TargetKey> {
+        None
+    }
 
     /// A PodAutoscaler came, changed or went.
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>);

@@ -257,8 +257,8 @@ impl Fixture {
         Self::with(NOBODY, fakes, queues, (watches, records), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
-            let serverless = serverless::Controller::new(parts, validation, cluster.clone(), scalers.clone());
-            let publisher = Publisher::new(parts, scalers.clone(), cluster.clone());
+            let serverless = serverless::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
+            let publisher = Publisher::new(parts, scalers.clone(), cluster.clone(), validation);
             // What the watches would have told.
             parts.stores.autoscalers.listed();
             cluster.slices.listed();
@@ -486,7 +486,9 @@ impl Fixture {
                         let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are merged into");
                         let mut merged = serde_json::to_value(&*known).expect("serialisable");
                         json_patch::merge(&mut merged, &body);
-                        merged["metadata"]["resourceVersion"] = json!("100");
+                        let known: u64 =
+                            known.metadata.resource_version.as_deref().unwrap_or_default().parse().unwrap_or(0);
+                        merged["metadata"]["resourceVersion"] = json!((known + 1).max(100).to_string());
                         expect(&line).answered(200, merged)
                     }
                     None => expect(&line),
@@ -590,7 +592,8 @@ impl Fixture {
     pub(super) fn put_service(&self, value: Value) {
         let object: k8s_openapi::api::core::v1::Service = serde_json::from_value(value).expect("a Service");
         let key = common_controller::key_of(&object);
-        self.cx.cluster().services.apply(&key, "40", Some(object));
+        let version = object.metadata.resource_version.clone().unwrap_or_else(|| "40".to_owned());
+        self.cx.cluster().services.apply(&key, &version, Some(object));
     }
 
     /// A NetworkPolicy of the namespace `ns`.
@@ -673,16 +676,22 @@ impl Fixture {
 
     /// The same with that number of replicas, or without one.
     pub(super) fn put_target_with(&self, replicas: Value, version: u64) {
+        self.put_target_of("hello", replicas, version);
+    }
+
+    /// The Deployment of that name.
+    pub(super) fn put_target_of(&self, name: &str, replicas: Value, version: u64) {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "hello", "namespace": "ns", "uid": "d"},
+            "metadata": {"name": name, "namespace": "ns", "uid": "d"},
             "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": "hello"}},
+                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}},
             },
         }))
         .expect("a Deployment");
-        self.cx.stores.targets.put(&self.target_key(), &version.to_string(), Some(Target::from_object(&object)));
+        let key = TargetKey { object: Key::new("ns", name), ..self.target_key() };
+        self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
     /// The Deployment is no more.

@@ -215,7 +215,9 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
             .with(|body| {
                 let expected = json!({"metadata": {
                     "resourceVersion": "10", "finalizers": ["zeroscale.dev/restore"],
-                    "annotations": {"zeroscale.dev/adopted-replicas": "0"},
+                    "annotations": {
+                        "zeroscale.dev/adopted-replicas": "0", "zeroscale.dev/adopted-target": "apps/v1/Deployment/hello",
+                    },
                 }});
                 assert_eq!(*body, expected);
             })

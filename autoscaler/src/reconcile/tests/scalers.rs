@@ -100,6 +100,9 @@ async fn a_birth_writes_no_object_of_knatives() {
     let (_, line, status) = asked.last().expect("a status");
     assert_eq!(*line, format!("PUT {ZS}/status"));
     assert_eq!(status["status"]["service"], "hello");
+    let in_force = &status["status"]["inForce"];
+    assert_eq!((&in_force["generation"], &in_force["spec"]["target"]["name"]), (&json!(1), &json!("hello")));
+    assert_eq!(asked[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-target"], "apps/v1/Deployment/hello");
     assert_eq!(
         (&status["status"]["ports"][0]["name"], &status["status"]["ports"][0]["number"]),
         (&json!("web"), &json!(20_000))
@@ -192,6 +195,94 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
     f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
+}
+
+/// Goal: the same where nobody lives who has seen what was valid: the status says what is in force, unless that breaks a
+/// rule or cannot be read.
+#[tokio::test(start_paused = true)]
+async fn a_new_process_serves_the_version_that_is_in_force() {
+    let foreign = json!({"target": {"name": "nobody"}, "service": {"name": "hello"}});
+    let broken = json!({"scale": {"min": 7, "max": 5}});
+    let valid = json!({"target": {"name": "hello"}, "scale": {"max": 5}});
+    let rows = [
+        (&broken, valid.clone(), Some(5)),
+        (&foreign, valid.clone(), Some(5)),
+        (&broken, json!({"target": {"name": "hello"}, "scale": {"min": 9, "max": 5}}), None),
+        (&broken, json!({"target": 7}), None),
+    ];
+    for (spec, in_force, expected) in rows {
+        let mut f = Fixture::scalers();
+        let mut wrong = asleep(spec.clone());
+        wrong["metadata"]["generation"] = json!(2);
+        wrong["status"]["inForce"] = json!({"generation": 1, "spec": in_force});
+        f.put_scaler(wrong);
+        f.put_service(adopted());
+        f.put_target(0);
+        let asked = settled(&mut f).await;
+        assert_eq!(ready(&asked).0, "False", "{in_force}");
+        let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
+        assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
+        f.decides(Some(9), -1);
+        let patched = expect(&format!("PATCH {SCALE}"))
+            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+        let script = if expected.is_some() { vec![patched] } else { vec![] };
+        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
+        let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
+        assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
+    }
+}
+
+/// Goal: who names another target gives the one before back, replicas, Service and slices, and then takes up the new one as
+/// it is found; so does a process that has not seen the edit.
+#[tokio::test(start_paused = true)]
+async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
+    for has_seen in [true, false] {
+        let mut f = Fixture::scalers();
+        let mut moved = asleep(json!({}));
+        moved["metadata"]["annotations"] =
+            json!({"zeroscale.dev/adopted-replicas": "3", "zeroscale.dev/adopted-target": "apps/v1/Deployment/old"});
+        moved["status"]["service"] = json!("old");
+        let mut old = adopted();
+        (old["metadata"]["name"], old["metadata"]["annotations"]["zeroscale.dev/adopted-selector"]) =
+            (json!("old"), json!("{\"app\":\"old\"}"));
+        f.put_service(old);
+        f.put_service(service());
+        f.put_target_of("old", json!(0), 60);
+        f.put_target(4);
+        if has_seen {
+            let mut before = moved.clone();
+            before["spec"]["target"]["name"] = json!("old");
+            f.put_scaler(before);
+            settled(&mut f).await;
+        }
+        (moved["metadata"]["generation"], moved["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+        f.put_scaler(moved);
+        let first = settled(&mut f).await;
+        let writes: Vec<_> = lines(&first).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        let scale = "PATCH /apis/apps/v1/namespaces/ns/deployments/old/scale";
+        assert!(writes.contains(&scale), "{has_seen}: {writes:?}");
+        assert_eq!(first.iter().find(|(_, line, _)| line == scale).expect("the scale").2[0]["value"], 3);
+        assert!(!writes.iter().any(|line| line.contains("/services/hello") || line.contains(SCALE)), "{writes:?}");
+        let (is, why, said) = ready(&first);
+        assert_eq!((is.as_str(), why.as_str()), ("False", "TargetChanges"), "{said}");
+        f.put_target_of("old", json!(3), 101);
+        f.ready(3);
+        let then = settled(&mut f).await;
+        let position = |what: &dyn Fn(&str, &Value) -> bool| {
+            let found = then.iter().position(|(_, line, body)| what(line, body));
+            found.unwrap_or_else(|| panic!("{has_seen}: {:?}", lines(&then)))
+        };
+        let given =
+            position(&|line, body| line == format!("PUT {SERVICES}/old") && body["spec"]["selector"]["app"] == "old");
+        let patch = format!("PATCH {ZS}");
+        let freed = position(&|line, body| line == patch && body["metadata"]["finalizers"] == json!([]));
+        let noted = |body: &Value| body["metadata"]["annotations"]["zeroscale.dev/adopted-target"].clone();
+        let taken = position(&|line, body| line == patch && noted(body) == "apps/v1/Deployment/hello");
+        let borrowed = position(&|line, _| line == format!("PUT {SERVICES}/hello"));
+        assert!(given < freed && freed < taken && taken < borrowed, "{:?}", lines(&then));
+        assert_eq!(then[taken].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "4");
+        assert!(!lines(&then).iter().any(|line| line.contains("/scale")), "as it is found: {:?}", lines(&then));
+    }
 }
 
 /// Goal: what goes is given back, by a process that has seen nothing before: replicas first, then the Service, then the
@@ -329,6 +420,43 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
     let message = condition(status, "Ready").2;
     assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
+}
+
+/// Goal: a Service that becomes headless or an ExternalName while it is borrowed is given back with its workload, which
+/// nobody could wake any more, and the reason is named; when it is an ordinary one again, it is taken over again.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
+    for (field, value, word) in [("type", "ExternalName", "ExternalName"), ("clusterIP", "None", "headless")] {
+        let mut f = Fixture::scalers();
+        f.put_scaler(asleep(json!({})));
+        f.put_service(adopted());
+        f.put_target(0);
+        settled(&mut f).await;
+        let mut unfit = adopted();
+        (unfit["spec"][field], unfit["metadata"]["resourceVersion"]) = (json!(value), json!("41"));
+        f.put_service(unfit);
+        let first = settled(&mut f).await;
+        let scaled = first.iter().find(|(_, line, _)| *line == format!("PATCH {SCALE}")).expect("the scale");
+        assert_eq!(scaled.2[0]["value"], 2, "as it was found");
+        f.put_target_at(2, 301);
+        f.ready(2);
+        let then = settled(&mut f).await;
+        let given = then.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
+        assert_eq!((&given.2["spec"]["selector"]["app"], &given.2["spec"][field]), (&json!("hello"), &json!(value)));
+        let freed = |asked: &[super::fixture::Asked]| {
+            asked.iter().any(|(_, l, body)| *l == format!("PATCH {ZS}") && body["metadata"]["finalizers"] == json!([]))
+        };
+        assert!(freed(&then), "{:?}", lines(&then));
+        let (is, why, said) = ready(&[first, then].concat());
+        assert_eq!((is.as_str(), why.as_str()), ("False", "ServiceNotOwned"), "{said}");
+        assert!(said.starts_with("spec.service.name: Service \"hello\"") && said.contains(word), "{said}");
+        let mut again = service();
+        again["metadata"]["resourceVersion"] = json!("400");
+        f.put_service(again);
+        let asked = settled(&mut f).await;
+        let taken = asked.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("taken over");
+        assert!(taken.2["spec"]["selector"].is_null(), "{:?}", lines(&asked));
+    }
 }
 
 /// The condition Ready of the status that was written last.

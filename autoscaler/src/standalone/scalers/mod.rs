@@ -39,6 +39,14 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
+/// A former version that is in force.
+#[derive(Clone)]
+struct Kept {
+    version: Arc<ZeroScaler>,
+    /// Since its target is being given back; else since the newest is refused.
+    is_leaving: bool,
+}
+
 /// All ZeroScalers.
 pub(crate) struct Scalers {
     /// As the API server has them.
@@ -53,8 +61,8 @@ pub(crate) struct Scalers {
     backends: DashMap<Key, Backend>,
     /// How the replicas of each were changed since its status was written.
     scaled: DashMap<Key, Scaled>,
-    /// Former versions that are in force, since the newest is refused.
-    kept: DashMap<Key, Arc<ZeroScaler>>,
+    /// Former versions that are in force.
+    kept: DashMap<Key, Kept>,
     /// Whether clients of each have been led to somebody since this process knows it.
     led: DashMap<Key, bool>,
     /// Workloads that ask for one by a label.
@@ -165,14 +173,24 @@ impl Scalers {
     /// Notes that a former version of one is in force; none: it is served as it is written.
     pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
         match former {
-            Some(former) => drop(self.kept.insert(key.clone(), former)),
+            Some(version) => drop(self.kept.insert(key.clone(), Kept { version, is_leaving: false })),
             None => drop(self.kept.remove(key)),
         }
     }
 
+    /// Notes that the target of a former version of one is being given back, before another is taken up.
+    pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
+        self.kept.insert(key.clone(), Kept { version, is_leaving: true });
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_leaving(&self, key: &Key) -> bool {
+        self.kept.get(key).is_some_and(|kept| kept.is_leaving)
+    }
+
     /// The former version of one that is in force; none: it is served as it is written.
     pub(super) fn kept(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
-        self.kept.get(key).map(|kept| kept.clone())
+        self.kept.get(key).map(|kept| kept.version.clone())
     }
 
     /// Notes how activators reach the pods of one.

@@ -13,6 +13,7 @@ use super::super::ports::{Given, Numbers};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::serverless::adopt::{self, ADOPTED_BY};
 use super::super::service_ports::{TcpPort, tcp_ports};
+use super::super::validation::Validation;
 use super::allocation::Allocation;
 use super::keeper::COMPONENT;
 use super::{Scalers, events, status, translation};
@@ -27,7 +28,7 @@ use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY};
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
-use common_api::zeroscaler::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::zeroscaler::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{WriteError, status as statuses};
 use dashmap::DashMap;
@@ -56,6 +57,7 @@ pub(crate) struct Publisher {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     numbers: Arc<Numbers>,
+    validation: Arc<Validation>,
     pods: Arc<dyn Pods>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -64,9 +66,15 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(parts: &Parts, scalers: Arc<Scalers>, cluster: Arc<Cluster>) -> Self {
+    pub(crate) fn new(
+        parts: &Parts,
+        scalers: Arc<Scalers>,
+        cluster: Arc<Cluster>,
+        validation: Arc<Validation>,
+    ) -> Self {
         Self {
             scalers,
+            validation,
             stores: parts.stores.clone(),
             numbers: cluster.numbers.clone(),
             cluster,
@@ -152,6 +160,7 @@ impl Publisher {
             backend: backend.as_ref(),
             unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
+            in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
             now: self.writes.clock.now(),
         }))
     }

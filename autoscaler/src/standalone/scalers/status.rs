@@ -24,7 +24,7 @@ use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY, TIMED_OUT};
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
-use common_api::zeroscaler::{Adopted, BackendStatus, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::zeroscaler::{Adopted, BackendStatus, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 
 /// Reason of conditions of which the status is all there is to say.
@@ -63,14 +63,16 @@ pub(crate) struct Inputs<'a> {
     pub(crate) unreachable: Option<&'a str>,
     /// What was found.
     pub(crate) adopted: Option<Adopted>,
+    /// The version of the spec that is in force, if this process knows it.
+    pub(crate) in_force: Option<InForce>,
     /// Now.
     pub(crate) now: Timestamp,
 }
 
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, said, pods, bounds, hosts, ports, allocation, is_led, backend, unreachable, adopted, now } =
-        inputs;
+    let Inputs { object, said, pods, bounds, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
+    let Inputs { adopted, in_force, now, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -108,6 +110,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend),
         adopted,
+        in_force: in_force.or(before.in_force),
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
     }
 }

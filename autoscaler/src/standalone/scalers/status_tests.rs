@@ -58,6 +58,7 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         backend: None,
         unreachable: None,
         adopted: None,
+        in_force: None,
         now: NOW,
     });
     object.status = Some(status);

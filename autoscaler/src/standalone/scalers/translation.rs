@@ -3,13 +3,14 @@
 //! The PodAutoscaler carries as annotations what code that both front ends share reads there: windows of the load, fewest
 //! pods. Everything else is read from the ZeroScaler itself.
 
-use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET};
 use super::super::settings::{PortReference, Settings};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::engine::plan::{Written, plan};
 use common::annotations::{self, Annotations};
 use common::backend::Protocol;
 use common::field::FieldErrors;
+use common_api::zeroscaler::Target;
 use common_api::{ObjectReference, PodAutoscaler, PodAutoscalerSpec, Reachability, ZeroScaler};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -27,6 +28,13 @@ pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
     }
 }
 
+/// The target that a reference names.
+pub(crate) fn named(reference: &ObjectReference) -> Target {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let ObjectReference { api_version, kind, name } = reference;
+    Target { api_version: text(api_version), kind: text(kind), name: text(name) }
+}
+
 /// The PodAutoscaler that stands for one, without a status.
 pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
     let spec = &object.spec;
@@ -34,8 +42,10 @@ pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
     if let Some(min) = spec.scale.min {
         annotations.insert(annotations::MIN_SCALE.name.to_owned(), min.to_string());
     }
-    if let Some(replicas) = object.annotations().get(ADOPTED_REPLICAS) {
-        annotations.insert(ADOPTED_REPLICAS.to_owned(), replicas.clone());
+    for name in [ADOPTED_REPLICAS, ADOPTED_TARGET] {
+        if let Some(noted) = object.annotations().get(name) {
+            annotations.insert(name.to_owned(), noted.clone());
+        }
     }
     PodAutoscaler {
         metadata: ObjectMeta { annotations: Some(annotations), managed_fields: None, ..object.metadata.clone() },
@@ -58,9 +68,10 @@ pub(crate) fn with_windows(mut autoscaler: PodAutoscaler, stable: Duration, pani
     autoscaler
 }
 
-/// What its pods speak: HTTP/2 alone where a port says so.
+/// What its pods speak where requests on the shared ports lead, which is the first port that it names. What came to another
+/// port is sent in what that one speaks.
 fn protocol(object: &ZeroScaler) -> Protocol {
-    object.spec.ports.iter().find_map(|port| port.protocol.http()).unwrap_or_default()
+    object.spec.ports.first().and_then(|port| port.protocol.http()).unwrap_or_default()
 }
 
 /// What it says beside the scale. `port`: where its pods take requests, by its Service.
@@ -136,6 +147,20 @@ mod tests {
         let expected = [("autoscaling.knative.dev/min-scale", "2"), ("zeroscale.dev/adopted-replicas", "4")];
         let found: Vec<_> = made.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, expected, "what a user annotates is no setting");
+    }
+
+    #[test]
+    fn the_first_port_says_what_is_spoken_where_the_shared_ports_lead() {
+        let rows = [
+            (json!([]), Protocol::Http1),
+            (json!([{"name": "grpc", "protocol": "h2c"}, {"name": "web", "protocol": "http1"}]), Protocol::H2c),
+            (json!([{"name": "web", "protocol": "http1"}, {"name": "grpc", "protocol": "h2c"}]), Protocol::Http1),
+            (json!([{"name": "web"}, {"name": "grpc", "protocol": "h2c"}]), Protocol::Http1),
+        ];
+        for (ports, expected) in rows {
+            let object = scaler(json!({"target": {"name": "web"}, "ports": ports}));
+            assert_eq!(autoscaler(&object).spec.protocol_type, expected, "{ports}");
+        }
     }
 
     #[test]

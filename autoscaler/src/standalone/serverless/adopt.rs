@@ -11,7 +11,8 @@
 //!   again, with that selector as the one to give back.
 //! - Two ZeroScalers name the same Service: the borrower's uid is in the annotation; for the other it is foreign.
 //! - A Service that has no selector, no address of its own (headless) or none at all (ExternalName) cannot carry
-//!   traffic to activators on another port, and is refused.
+//!   traffic to activators on another port, and is refused. One that becomes headless or an ExternalName while it is
+//!   borrowed is given back, and its workload with it: nobody could wake that any more.
 
 use crate::reconcile::stores::facts::Labels;
 use common::names;
@@ -70,18 +71,23 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
         Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another object")),
         None => {}
     }
-    let spec = service.spec.clone().unwrap_or_default();
-    let refused = |why: &str| Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
-    if spec.type_.as_deref() == Some("ExternalName") {
-        return refused("an ExternalName has no endpoints");
+    if let Some(why) = unfit(service) {
+        return Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
-    if spec.cluster_ip.as_deref() == Some("None") {
-        return refused("a headless Service cannot lead to another port");
-    }
-    if spec.selector.is_none_or(|selector| selector.is_empty()) {
-        return refused("it has no selector, so its endpoints are somebody else's");
+    if !needs_adoption(service) {
+        let why = "it has no selector, so its endpoints are somebody else's";
+        return Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
     Standing::Adoptable
+}
+
+/// Why a Service cannot carry traffic to activators, whoever has it; none: it can.
+pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
+    let spec = service.spec.as_ref()?;
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return Some("an ExternalName has no endpoints");
+    }
+    (spec.cluster_ip.as_deref() == Some("None")).then_some("a headless Service cannot lead to another port")
 }
 
 /// The Service as borrowed: selector noted and taken away. For a borrowed one whose selector came back as well.

@@ -18,8 +18,8 @@
 //!
 //! # Giving back
 //!
-//! While the ZeroScaler is being deleted, and the mode is Serve, the Service
-//! gets its selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
+//! While the ZeroScaler is being deleted, or its former target is given back, and the mode is Serve, the Service gets its
+//! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
 //! ServerlessService.
 //!
 //! # Not here
@@ -260,9 +260,14 @@ impl Pass<'_> {
         standing(service, claimant(self.key.name(), self.uid(), Some(&self.object)))
     }
 
+    /// Whether nothing is taken over any more: the ZeroScaler goes, or another target is asked for.
+    fn is_leaving(&self) -> bool {
+        self.autoscaler.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
+    }
+
     /// Whether what was borrowed is to be given back now.
     fn is_retiring(&self) -> bool {
-        self.autoscaler.metadata.deletion_timestamp.is_some() && self.object.spec.mode == Some(Mode::Serve)
+        self.is_leaving() && self.object.spec.mode == Some(Mode::Serve)
     }
 
     async fn private(&mut self, want: &Service) -> Result<Service, Error> {
@@ -343,7 +348,7 @@ impl Pass<'_> {
                 if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
                     return Ok(borrowed(Service::clone(&have)));
                 }
-                if self.autoscaler.metadata.deletion_timestamp.is_some() {
+                if self.is_leaving() {
                     return Ok(borrowed(Service::clone(&have))); // Has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());

@@ -65,7 +65,9 @@ pub fn page() -> String {
         list(&TYPES)
     );
     page.push_str("when the status of one last changed.\n");
-    page.push_str("An object that is deleted gives back replicas, the Service's selector and its endpoints first.\n\n");
+    page.push_str("An object that is deleted gives back replicas, the Service's selector and its endpoints first.\n");
+    page.push_str("So does one that names another target, before it takes that up, and one whose Service has become headless or an\n");
+    page.push_str("ExternalName, which leads nobody to the activators.\n\n");
     let columns = crd.spec.versions.iter().flat_map(|version| version.additional_printer_columns.iter().flatten());
     let (wide, plain): (Vec<_>, Vec<_>) = columns.partition(|column| column.priority.is_some());
     let names = |columns: &[&Column]| list(&columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>());

@@ -27,7 +27,7 @@ pub use conditions::ConditionStatus;
 pub use duration::DurationText;
 pub use ports::{Port, PortProtocol};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
-pub use status::{Adopted, AdoptedService, PodCounts, PortStatus, State, ZeroScalerStatus};
+pub use status::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
 pub use wake::{ProbeChoice, Wake};
 
 use common::RevisionKey;

@@ -2,10 +2,12 @@
 
 use super::BackendStatus;
 use super::PortProtocol;
+use super::ZeroScaler;
 use super::conditions::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What the owner answers. Nobody else writes it.
@@ -50,6 +52,10 @@ pub struct ZeroScalerStatus {
     /// What was found, and is given back when this object goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
+    /// The spec that is in force. While a later one is refused, it is the one before; so it is known to whoever comes
+    /// next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<InForce>,
     /// When it last woke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<Time>,
@@ -111,6 +117,39 @@ pub struct PortStatus {
     /// The pods' port that it leads to; absent: not every pod has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_port: Option<u16>,
+}
+
+/// A version of the spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InForce {
+    /// Its generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// It, as `spec` is written.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[schemars(schema_with = "any_object")]
+    pub spec: Value,
+}
+
+impl InForce {
+    /// That of an object.
+    pub fn of(object: &ZeroScaler) -> Self {
+        Self { generation: object.metadata.generation, spec: serde_json::to_value(&object.spec).unwrap_or_default() }
+    }
+
+    /// `object` as it was then; none: that cannot be read.
+    pub fn version_of(&self, object: &ZeroScaler) -> Option<ZeroScaler> {
+        let spec = serde_json::from_value(self.spec.clone()).ok()?;
+        let mut version = ZeroScaler { spec, ..object.clone() };
+        version.metadata.generation = self.generation;
+        Some(version)
+    }
+}
+
+/// Whatever stands there: one that cannot be read must not keep a whole list from being read.
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// What was found, and is given back.
