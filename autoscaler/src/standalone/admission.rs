@@ -4,7 +4,7 @@
 //! Of an edit that breaks a rule the former version stays in force; of a ZeroScaler's also where the cluster refuses it.
 
 use super::adoption::Adoption;
-use super::cluster::{Cluster, public_service};
+use super::cluster::Cluster;
 use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
 use super::hpa::Hpa;
 use super::path_proof::PathByPort;
@@ -57,7 +57,7 @@ impl Admission {
         object: &Arc<PodAutoscaler>,
         status: &PodAutoscalerStatus,
     ) -> Result<Reading, Error> {
-        let Some(original) = self.validation.original(key, object) else {
+        let Some(original) = self.cluster.scalers.behind(object) else {
             return Ok(invalid("there is no such object any more".to_owned())); // Nobody will read this.
         };
         let newest = match self.validation.newest(key, &original) {
@@ -159,7 +159,7 @@ impl Admission {
                 return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
             }
         };
-        let name = public_service(key, &accepted.settings);
+        let name = accepted.original.spec.service_name();
         let service = self.cluster.services.get(&Key::new(key.namespace(), name));
         if service.is_none() && !accepted.original.spec.service.create {
             let namespace = key.namespace();
@@ -169,7 +169,7 @@ impl Admission {
             let not_ready = NotReady { reason: SERVICE_NOT_FOUND, message, obstacle: Obstacle::ServicePending };
             return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
         }
-        let settings = &settings_beside(&accepted, service.as_deref());
+        let settings = &settings_beside(&accepted.original, service.as_deref());
         let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
             Ok(port) => port,
             Err(error) => return Ok(invalid(format!("Service {name:?}: {error}"))),
@@ -198,7 +198,8 @@ impl Admission {
         if let Some(unknown) = service.as_deref().and_then(|service| unknown_port(&accepted.original, service)) {
             return Ok(invalid(unknown));
         }
-        let lost_hosts = settings.hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host));
+        let hosts = accepted.original.spec.host_patterns();
+        let lost_hosts = hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host)).collect();
         let asked = &accepted.object;
         let plain = !backend::has_queue_proxy(&target);
         let adoption = Adoption { replicas: adopted_replicas(object, &target), plain };
@@ -233,7 +234,7 @@ impl Admission {
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
             broken: broken.or(contender),
-            lost_hosts: lost_hosts.collect(),
+            lost_hosts,
             object: accepted.object.clone(),
             parameters,
             serverless,
@@ -269,12 +270,8 @@ fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
 }
 
 /// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
-pub(crate) fn settings_beside(accepted: &Accepted, service: Option<&Service>) -> Arc<Settings> {
-    let original = &accepted.original;
-    match service {
-        Some(service) => Arc::new(translation::settings(original, traffic_port(original, service))),
-        None => accepted.settings.clone(),
-    }
+pub(crate) fn settings_beside(original: &ZeroScaler, service: Option<&Service>) -> Settings {
+    translation::settings(original, service.and_then(|service| traffic_port(original, service)))
 }
 
 /// The pods' port behind the port of a Service that counts first.

@@ -22,7 +22,6 @@ use super::ports::Numbers;
 use super::scalers::Scalers;
 use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::SERVICE_NAME;
-use super::settings::Settings;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
 use crate::reconcile::stores::target_key::TargetKey;
@@ -218,7 +217,7 @@ impl Watches for Cluster {
 
 impl Routes {
     fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
-        let original = self.scalers.get(key).filter(|original| original.metadata.uid == autoscaler.metadata.uid);
+        let original = self.scalers.behind(autoscaler);
         let spec = original.as_deref().map(|original| &original.spec);
         // A list that cannot be read leaves it the hosts that it had.
         let readable = |spec: &&ZeroScalerSpec| spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
@@ -284,11 +283,6 @@ impl Routes {
 /// The parts of the metadata that a user asks something with.
 fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
     (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid, meta.generation)
-}
-
-/// Name of the Service that clients call.
-pub(crate) fn public_service<'a>(autoscaler: &'a Key, settings: &'a Settings) -> &'a str {
-    settings.service.as_deref().unwrap_or(autoscaler.name())
 }
 
 #[cfg(test)]

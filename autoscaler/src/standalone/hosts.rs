@@ -15,7 +15,7 @@ use common::host::HostPattern;
 use common::hosts::claims::{Confinement, Ledger, Rules};
 use common::hosts::ledger::{self, Grants};
 use common::names;
-use common_controller::{Priority, Store, WorkQueue};
+use common_controller::{Priority, Store, WorkQueue, trimmed};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -94,10 +94,6 @@ impl Hosts {
         tokio::spawn(async move {
             let confinement = |namespace: Namespace| {
                 Confinement::read(namespace.annotations().get(annotations::HOSTS.name).map(String::as_str))
-            };
-            let trimmed = |mut map: ConfigMap| {
-                map.metadata.managed_fields = None;
-                map
             };
             let listed = async {
                 hosts.namespaces.synced().await;

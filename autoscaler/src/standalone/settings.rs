@@ -1,16 +1,11 @@
 //! What a ZeroScaler says beside the scale, resolved.
 
-use common::host::HostPattern;
 use common_api::zeroscaler::{ProbeChoice, Wake};
 use std::time::Duration;
 
 /// Where its pods take requests, how they are proven ready, and how long requests may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Name of the public Service; none: its own name.
-    pub(crate) service: Option<String>,
-    /// Further hosts, without repeats, in the order given.
-    pub(crate) hosts: Vec<HostPattern>,
     /// Port of the pods; none: to be found.
     pub(crate) port: Option<PortReference>,
     /// How a pod is proven ready.
@@ -37,8 +32,6 @@ pub(crate) enum PortReference {
 impl From<&Wake> for Settings {
     fn from(wake: &Wake) -> Self {
         Self {
-            service: None,
-            hosts: Vec::new(),
             port: None,
             probe: wake.probe(),
             timeout: wake.timeout(),

@@ -7,7 +7,6 @@
 
 use super::hpa::Hpa;
 use super::scalers::{Scalers, translation};
-use super::settings::Settings;
 use autoscaler_core::engine::Plan;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -23,8 +22,6 @@ use tokio::sync::watch;
 pub(crate) struct Accepted {
     /// In the words of the passes.
     pub(crate) object: Arc<PodAutoscaler>,
-    /// What it says beside the scale.
-    pub(crate) settings: Arc<Settings>,
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) plan: Option<Arc<Plan>>,
     /// As it was written.
@@ -60,7 +57,7 @@ impl Validation {
     /// It breaks a rule, and no version that did not is known.
     pub(crate) fn accepted(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<Accepted, FieldErrors> {
         let config = self.config.borrow().clone();
-        let Some(original) = self.original(key, object) else {
+        let Some(original) = self.scalers.behind(object) else {
             let mut errors = FieldErrors::new(); // It has gone since; nobody will read this.
             errors.push("there is no such object any more", "metadata.name", "");
             return Err(errors);
@@ -70,11 +67,6 @@ impl Validation {
             return Ok(meaning(former, plan, &config)); // Its status says what is wrong with the newest.
         }
         self.newest(key, &original).or_else(|errors| self.former(key, &original).ok_or(errors))
-    }
-
-    /// The ZeroScaler that a PodAutoscaler stands for; none: it has gone since.
-    pub(super) fn original(&self, key: &Key, object: &PodAutoscaler) -> Option<Arc<ZeroScaler>> {
-        self.scalers.get(key).filter(|original| original.metadata.uid == object.metadata.uid)
     }
 
     /// What a ZeroScaler asks for as it is written now.
@@ -159,8 +151,7 @@ fn meaning(original: Arc<ZeroScaler>, plan: Option<Arc<Plan>>, config: &Autoscal
     let scale = &original.spec.scale;
     let object = translation::autoscaler(&original);
     let object = translation::with_windows(object, scale.window(config), scale.panic_window(config));
-    let settings = Arc::new(translation::settings(&original, None));
-    Accepted { object: Arc::new(object), settings, plan, original }
+    Accepted { object: Arc::new(object), plan, original }
 }
 
 /// Both, or the errors of both.

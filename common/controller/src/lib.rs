@@ -63,6 +63,6 @@ pub use pass::{Passed, Passes, Statuses, Written};
 pub use queue::{Item, Priority, WorkQueue};
 pub use recorder::{Recorder, Severity};
 pub use relist::Relist;
-pub use store::{Store, key_of};
+pub use store::{Store, key_of, trimmed};
 pub use workers::Workers;
 pub use writer::{BoundedApi, Kind, WRITE_TIMEOUT, Writer};

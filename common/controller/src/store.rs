@@ -293,7 +293,8 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Sto
     }
 }
 
-fn trimmed<K: Resource>(mut object: K) -> K {
+/// An object without what nobody here reads: who wrote which field of it.
+pub fn trimmed<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
 }

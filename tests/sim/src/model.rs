@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(crate) enum Id {
     /// The scaled object.
     Target(usize),
-    /// The PodAutoscaler's status.
+    /// The ZeroScaler's status, as the passes have it.
     Status(usize),
     /// The ServerlessService.
     Path(usize),

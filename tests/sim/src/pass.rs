@@ -19,7 +19,7 @@ use std::time::Duration;
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Simulation {
-    /// What the PodAutoscaler's pass writes. None before everything was listed.
+    /// What the pass over the ZeroScaler writes. None before everything was listed.
     pub(crate) fn plan_scale(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
         let cache = &self.autoscalers[index].cache;

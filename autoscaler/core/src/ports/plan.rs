@@ -66,7 +66,7 @@ pub struct View<'a> {
     /// Numbers that another process has on some activator.
     pub in_use: &'a BTreeSet<u16>,
     /// This owner's workloads, all of them.
-    pub workloads: &'a [Workload],
+    pub workloads: &'a [&'a Workload],
     /// Whether a line is this owner's to change: by the key of its workload.
     pub is_mine: &'a dyn Fn(&RevisionKey) -> bool,
 }

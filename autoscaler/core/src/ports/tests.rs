@@ -57,7 +57,7 @@ impl Sees {
             unreadable: &self.unreadable,
             listed: &self.listed,
             in_use: &self.in_use,
-            workloads: &self.workloads,
+            workloads: &self.workloads.iter().collect::<Vec<_>>(),
             is_mine: &|_| true,
         };
         plan(&view, retiring, now)

@@ -37,7 +37,7 @@ use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::Block;
-use common_controller::{Priority, Store, WorkQueue};
+use common_controller::{Priority, Store, WorkQueue, trimmed};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -47,6 +47,7 @@ use state::State;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -54,6 +55,10 @@ use tokio_util::sync::CancellationToken;
 
 /// What happens within this time of each other is one plan.
 const MERGED_WITHIN: Duration = Duration::from_millis(20);
+/// The same where planning takes long, as a multiple of how long it took last, so that it takes a tenth of a core; and the
+/// longest.
+const MERGED_WITHIN_PLANS: u32 = 9;
+const MERGED_WITHIN_MAX: Duration = Duration::from_millis(500);
 
 /// Who has which number, and what activators have answered.
 pub(crate) struct Numbers {
@@ -74,6 +79,8 @@ struct Shared {
     decisions: WorkQueue<Key>,
     /// There is somebody to ask.
     asks: Notify,
+    /// How long the last plan took, in microseconds.
+    plan_us: AtomicU64,
 }
 
 impl Numbers {
@@ -87,6 +94,7 @@ impl Numbers {
             statuses: WorkQueue::new(),
             decisions,
             asks: Notify::new(),
+            plan_us: AtomicU64::new(0),
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
@@ -113,10 +121,6 @@ impl Numbers {
         let labelled = watcher::Config::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
         let (numbers, shutdown) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
-            let trimmed = |mut map: ConfigMap| {
-                map.metadata.managed_fields = None;
-                map
-            };
             let listed = async {
                 numbers.ledger.synced().await;
                 numbers.look();
@@ -134,6 +138,11 @@ impl Numbers {
     /// Something has changed that numbers follow from.
     pub(crate) fn look(&self) {
         self.shared.look();
+    }
+
+    /// A plan took so long.
+    fn planned_within(&self, time: Duration) {
+        self.shared.plan_us.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// A ZeroScaler is, by its uid, or is no more.
@@ -178,7 +187,7 @@ impl Numbers {
         let mut state = self.shared.state.lock();
         let found = state.endpoints(key, ports, most);
         for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-            state.asks.entry(*asked).or_default().path = Some(key.clone());
+            state.asks.of(*asked).path = Some(key.clone());
         }
         drop(state);
         if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
@@ -205,7 +214,7 @@ impl Numbers {
         let (mut state, now) = (self.shared.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
-                state.asks.entry((*address, *number)).or_default().decision = Some(key.clone());
+                state.asks.of((*address, *number)).decision = Some(key.clone());
             }
         }
         drop(state);
@@ -234,7 +243,9 @@ impl State {
 impl Shared {
     fn look(&self) {
         // Whatever stands for the ledger will do: there is one.
-        self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), MERGED_WITHIN);
+        let planning = Duration::from_micros(self.plan_us.load(Ordering::Relaxed));
+        let after = planning.saturating_mul(MERGED_WITHIN_PLANS).clamp(MERGED_WITHIN, MERGED_WITHIN_MAX);
+        self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), after);
     }
 
     fn map_key(&self, block: Block) -> Key {

@@ -58,7 +58,9 @@ impl Controller {
             queue.add_after(key.clone(), LISTED_RECHECK);
             return Ok(());
         }
+        let begun = Instant::now();
         let planned = self.planned();
+        self.numbers.planned_within(begun.elapsed());
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again.saturating_duration_since(Instant::now().into_std()));
         }
@@ -77,12 +79,16 @@ impl Controller {
         for block in Block::all() {
             state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
         }
-        let workloads = workloads(&state, &leads);
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
-        let State { given, maps, listed, proofs, retiring, asks, .. } = &mut *state;
+        let State { objects, wants, given, maps, listed, proofs, retiring, asks, .. } = &mut *state;
+        let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| known == uid) && leads(key);
+        let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
+        let said = wants.values().filter(|workload| is_mine(&workload.key, &workload.uid));
+        let mut workloads: Vec<&Workload> = said.chain(unsaid.values()).collect();
+        workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let listed: BTreeSet<u16> = listed.values().flatten().copied().collect();
         proofs.follow(&activators, |number| maps.lines.contains_key(&number), now);
-        asks.retain(|(_, number), _| maps.lines.contains_key(number));
+        asks.keep(|_, number| maps.lines.contains_key(&number));
         let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
         let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
         let view = View {
@@ -98,7 +104,7 @@ impl Controller {
         let asked = retiring.look(&activators, &listed, proofs, now);
         let Plan { changes, ports, again } = plan(&view, retiring, now);
         for at in &asked {
-            asks.entry(*at).or_default();
+            asks.of(*at);
         }
         for workload in &workloads {
             let Some(outcomes) = ports.get(&workload.key) else { continue };
@@ -165,16 +171,7 @@ impl Controller {
     }
 }
 
-/// All workloads that are this process's: as they have been said, and those that nobody has said, with what they have.
-fn workloads(state: &State, leads: &impl Fn(&Key) -> bool) -> Vec<Workload> {
-    let lives = |key: &Key, uid: &str| state.objects.get(key).is_some_and(|known| known == uid);
-    let said = state.wants.values().filter(|workload| lives(&workload.key, &workload.uid) && leads(&workload.key));
-    let mut found: BTreeMap<Key, Workload> = said.map(|workload| (workload.key.clone(), workload.clone())).collect();
-    found.extend(unsaid(&state.maps.lines, |key, uid| lives(key, uid) && leads(key) && !state.wants.contains_key(key)));
-    found.into_values().collect()
-}
-
-/// Objects that have lines, and of which nobody has said what they are to have.
+/// Objects that have lines, and of which nobody has said what they are to have: they have what they have.
 fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
     for entry in lines.values().filter(|entry| is_one(&entry.key, &entry.uid)) {

@@ -67,11 +67,17 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
     loop {
         let now = Instant::now();
         let mut next = now + LOOK;
-        for (address, (port, numbers)) in to_ask(shared, now) {
+        let due = to_ask(shared, now, |address, count| {
             let pace = paces.entry(address).or_default();
-            if pace.is_asked {
-                continue;
+            let later = pace.next.filter(|at| now < *at);
+            // Of so many it is asked at its time, whichever they are.
+            if let Some(at) = later.filter(|_| count > NAMED_MAX && !pace.is_asked) {
+                next = next.min(at);
             }
+            !pace.is_asked && (later.is_none() || count <= NAMED_MAX)
+        });
+        for (address, (port, numbers)) in due {
+            let pace = paces.entry(address).or_default();
             let is_new = !numbers.is_subset(&pace.about) && numbers.len() <= NAMED_MAX;
             if let Some(at) = pace.next.filter(|at| now < *at && !is_new) {
                 next = next.min(at);
@@ -100,12 +106,21 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
     }
 }
 
-/// Whom to ask now, at which port, for which numbers.
-fn to_ask(shared: &Shared, now: Instant) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {
+/// Whom to ask now, at which port, for which numbers. `may`: whether an address may be asked for so many numbers now.
+fn to_ask(
+    shared: &Shared,
+    now: Instant,
+    mut may: impl FnMut(IpAddr, usize) -> bool,
+) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {
     let state = shared.state.lock();
     let mut found: BTreeMap<IpAddr, (u16, BTreeSet<u16>)> = BTreeMap::new();
-    for (address, number) in state.asks.keys().copied().chain(state.proofs.unidentified(now.into_std())) {
-        if let Some(port) = state.shared_port(address) {
+    for (address, count, numbers) in state.asks.each() {
+        if let Some(port) = state.shared_port(address).filter(|_| may(address, count)) {
+            found.insert(address, (port, numbers.collect()));
+        }
+    }
+    for (address, number) in state.proofs.unidentified(now.into_std()) {
+        if let Some(port) = state.shared_port(address).filter(|_| may(address, 1)) {
             found.entry(address).or_insert((port, BTreeSet::new())).1.insert(number);
         }
     }

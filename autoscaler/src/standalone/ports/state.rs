@@ -29,8 +29,7 @@ pub(super) struct State {
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
     pub(super) retiring: Retiring,
-    /// Whom to ask, on which number, and who waits for it.
-    pub(super) asks: BTreeMap<(IpAddr, u16), Waiting>,
+    pub(super) asks: Asks,
 }
 
 /// What a workload has.
@@ -49,6 +48,43 @@ pub(super) struct Waiting {
     pub(super) path: Option<Key>,
     /// A workload's scale.
     pub(super) decision: Option<Key>,
+}
+
+/// Whom to ask, on which number, and who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Asks(BTreeMap<IpAddr, BTreeMap<u16, Waiting>>);
+
+impl Asks {
+    /// Who waits for an answer there. Whoever calls this asks.
+    pub(super) fn of(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
+        self.0.entry(address).or_default().entry(number).or_default()
+    }
+
+    fn get(&self, address: IpAddr, number: u16) -> Option<&Waiting> {
+        self.0.get(&address)?.get(&number)
+    }
+
+    fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiting> {
+        let numbers = self.0.get_mut(&address)?;
+        let waiting = numbers.remove(&number);
+        if numbers.is_empty() {
+            self.0.remove(&address);
+        }
+        waiting
+    }
+
+    /// Keeps those of which that holds.
+    pub(super) fn keep(&mut self, holds: impl Fn(IpAddr, u16) -> bool) {
+        self.0.retain(|address, numbers| {
+            numbers.retain(|number, _| holds(*address, *number));
+            !numbers.is_empty()
+        });
+    }
+
+    /// How many numbers each address is to be asked for, and which.
+    pub(super) fn each(&self) -> impl Iterator<Item = (IpAddr, usize, impl Iterator<Item = u16>)> {
+        self.0.iter().map(|(address, numbers)| (*address, numbers.len(), numbers.keys().copied()))
+    }
 }
 
 /// Who has to hear of answers.
@@ -125,7 +161,7 @@ impl State {
         if activators_moved {
             let activators = self.activators();
             self.proofs.follow(&activators, |number| self.maps.lines.contains_key(&number), now);
-            self.asks.retain(|(address, _), _| activators.iter().any(|activator| activator.address == *address));
+            self.asks.keep(|address, _| activators.iter().any(|activator| activator.address == address));
         }
         let numbers = slice.filter(|slice| leads_to_activators(slice)).map(numbers_of).unwrap_or_default();
         let before = match numbers.is_empty() {
@@ -162,9 +198,9 @@ impl State {
             // Of numbers on their way back, and of those that somebody else has, each answer counts.
             told.ledger |= is_foreign || line.is_some_and(|line| line.state != ledger::State::Held);
             let waiting = match is_ours {
-                true => self.asks.remove(&(address, number)),
+                true => self.asks.remove(address, number),
                 // Who is told no waits on, and hears of it once.
-                false => self.asks.get(&(address, number)).filter(|_| verdict != known).cloned(),
+                false => self.asks.get(address, number).filter(|_| verdict != known).cloned(),
             };
             let waiting = waiting.unwrap_or_default();
             told.decisions.extend(waiting.decision);
@@ -177,7 +213,7 @@ impl State {
         if before.is_some() && before != now {
             // Whoever came in its place has to say of each number anew that it listens there.
             for number in self.maps.lines.keys() {
-                self.asks.entry((address, *number)).or_default();
+                self.asks.of((address, *number));
             }
         }
         told

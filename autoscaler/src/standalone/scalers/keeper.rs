@@ -45,13 +45,6 @@ struct Own {
     writes: Writes,
 }
 
-impl Own {
-    /// The ZeroScaler that one stands for.
-    fn original(&self, object: &PodAutoscaler) -> Option<Arc<ZeroScaler>> {
-        self.scalers.get(&key_of(object)).filter(|original| original.metadata.uid == object.metadata.uid)
-    }
-}
-
 impl Statuses<PodAutoscaler> for Own {
     fn write<'a>(
         &'a self,
@@ -64,7 +57,7 @@ impl Statuses<PodAutoscaler> for Own {
     }
 
     fn complain(&self, object: &PodAutoscaler, reason: &str, message: String) {
-        if let Some(original) = self.original(object) {
+        if let Some(original) = self.scalers.behind(object) {
             self.writes.recorder.complain(COMPONENT, &*original, reason, message);
         }
     }
@@ -72,7 +65,7 @@ impl Statuses<PodAutoscaler> for Own {
 
 impl Subjects for Own {
     fn say(&self, object: &PodAutoscaler, severity: Severity, reason: &str, message: String) {
-        if let Some(original) = self.original(object) {
+        if let Some(original) = self.scalers.behind(object) {
             self.writes.recorder.say(COMPONENT, &*original, severity, reason, message);
         }
     }

@@ -108,6 +108,11 @@ impl Scalers {
         self.objects.get(key)
     }
 
+    /// The one that a PodAutoscaler stands for; none: it has gone since.
+    pub(crate) fn behind(&self, object: &PodAutoscaler) -> Option<Arc<ZeroScaler>> {
+        self.get(&key_of(object)).filter(|found| found.metadata.uid == object.metadata.uid)
+    }
+
     /// Takes in one, as the API server has it now, and puts what it means into `autoscalers`.
     pub(crate) fn take(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
         object.metadata.managed_fields = None;

@@ -76,13 +76,7 @@ fn protocol(object: &ZeroScaler) -> Protocol {
 
 /// What it says beside the scale. `port`: where its pods take requests, by its Service.
 pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
-    let spec = &object.spec;
-    Settings {
-        service: Some(spec.service_name().to_owned()),
-        hosts: spec.host_patterns(),
-        port,
-        ..Settings::from(&spec.wake)
-    }
+    Settings { port, ..Settings::from(&object.spec.wake) }
 }
 
 /// What it asks the metrics for; none: its load alone scales it.

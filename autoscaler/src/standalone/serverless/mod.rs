@@ -35,7 +35,7 @@ pub(crate) mod services;
 pub(crate) mod slices;
 
 use super::admission::{claimant, settings_beside};
-use super::cluster::{Cluster, public_service};
+use super::cluster::Cluster;
 use super::scalers::Scalers;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
@@ -121,7 +121,7 @@ impl Controller {
             // What is borrowed goes back even if nobody knows any more what was asked for.
             Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
                 let Some(original) = self.scalers.get(key) else { return Ok(()) };
-                (Accepted { object: autoscaler.clone(), settings: Arc::default(), plan: None, original }, false)
+                (Accepted { object: autoscaler.clone(), plan: None, original }, false)
             }
             Err(_) => return Ok(()), // Its status says what is wrong.
         };
@@ -167,10 +167,10 @@ impl Pass<'_> {
         };
         let protocol = self.accepted.object.spec.protocol_type;
         let common = self.common();
-        let name = public_service(self.key, &self.accepted.settings).to_owned();
+        let name = self.accepted.original.spec.service_name().to_owned();
         let public_key = Key::new(self.key.namespace(), name.as_str());
         let existing = self.controller.cluster.services.get(&public_key);
-        let settings = settings_beside(&self.accepted, existing.as_deref());
+        let settings = settings_beside(&self.accepted.original, existing.as_deref());
         let Ok(port) = backend::port(&target, &settings, protocol) else {
             return Ok(()); // The PodAutoscaler's status says so.
         };
@@ -338,12 +338,7 @@ impl Pass<'_> {
                 }
                 None => Ok(Some(own(Service::clone(&have)))),
             },
-            Standing::Adopted if self.is_retiring() => {
-                let released = adopt::release(&have);
-                let released = controller.writes.replace(key, store, &released, "failed to give back Service").await?;
-                tracing::info!(revision = %key, service = %released.name_any(), "Service given back");
-                Ok(borrowed(released))
-            }
+            Standing::Adopted if self.is_retiring() => Ok(borrowed(self.give_back(&have).await?)),
             Standing::Adopted | Standing::Adoptable => {
                 if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
                     return Ok(borrowed(Service::clone(&have)));
@@ -359,6 +354,19 @@ impl Pass<'_> {
         }
     }
 
+    fn has_borrowed(&self, service: &Service) -> bool {
+        service.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid())
+    }
+
+    /// A borrowed Service becomes what it was.
+    async fn give_back(&self, service: &Service) -> Result<Service, Error> {
+        let (writes, services) = (&self.controller.writes, &self.controller.cluster.services);
+        let released = adopt::release(service);
+        let released = writes.replace(self.key, services, &released, "failed to give back Service").await?;
+        tracing::info!(revision = %self.key, service = %released.name_any(), "Service given back");
+        Ok(released)
+    }
+
     /// The public Service had another name before: that one is deleted, or given back.
     async fn give_up_former(&mut self, name: &str) -> Result<(), Error> {
         let former = self.status.service_name.clone();
@@ -372,12 +380,8 @@ impl Pass<'_> {
                 .writes
                 .delete(self.key, &controller.cluster.services, &former, "failed to delete former public K8s Service")
                 .await?;
-        } else if service.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()) {
-            let released = adopt::release(&service);
-            controller
-                .writes
-                .replace(self.key, &controller.cluster.services, &released, "failed to give back Service")
-                .await?;
+        } else if self.has_borrowed(&service) {
+            self.give_back(&service).await?;
         }
         for slice in controller.cluster.slices_of(&former).iter().filter(|slice| slices::is_ours(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
@@ -401,13 +405,8 @@ impl Pass<'_> {
             None => self.controller.cluster.public_service(self.key),
         };
         let service = self.controller.cluster.services.get(&service);
-        if let Some(service) = service.filter(|s| s.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid()))
-        {
-            let released = adopt::release(&service);
-            self.controller
-                .writes
-                .replace(self.key, &self.controller.cluster.services, &released, "failed to give back Service")
-                .await?;
+        if let Some(service) = service.filter(|service| self.has_borrowed(service)) {
+            self.give_back(&service).await?;
         }
         self.status.mark_activators_in_path(false, self.now);
         Ok(())

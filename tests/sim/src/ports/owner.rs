@@ -237,7 +237,7 @@ impl World {
             unreadable: &BTreeSet::new(),
             listed,
             in_use: &in_use,
-            workloads: &wanted,
+            workloads: &wanted.iter().collect::<Vec<_>>(),
             is_mine: &|key| mine(workload_of(key)),
         };
         let mut planned = plan(&view, &mut owner.retiring, now);
