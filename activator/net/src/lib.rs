@@ -39,6 +39,7 @@ pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use error::ProxyError;
 pub use forward::{Evidence, Failure, PodBody, Prepared};
+pub use limits::STREAM_WINDOW;
 pub use liveness::PodObserver;
 pub use pool::{Pool, Pools};
 pub use probe::probe;
@@ -46,6 +47,6 @@ pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use server::{
     Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortListeners,
-    ProbeReserve, STREAM_WINDOW, Server, TrustOf,
+    ProbeReserve, Server, TrustOf,
 };
 pub use worker::WorkerRuntimes;

@@ -1,4 +1,4 @@
-//! What heads may be at most, in both protocols and both directions.
+//! What heads may be at most, in both protocols and both directions, and what of an upload comes before it is asked for.
 
 /// Most fields of a head, and of trailers. A field costs a hundred bytes of memory, however few it has on the wire, and
 /// [`http::HeaderMap`] panics beyond 24 576 names, which ours would be added to.
@@ -11,3 +11,6 @@ pub(crate) const HEAD_MAX: u32 = 400 * 1024;
 
 /// Largest trailers of a pod's answer, in bytes of names and values: nobody is charged for them.
 pub(crate) const TRAILERS_MAX: usize = 16 * 1024;
+
+/// Receive window of a client's HTTP/2 stream: what a held upload costs at most (upstream's is 1 MiB).
+pub const STREAM_WINDOW: u32 = 64 * 1024;

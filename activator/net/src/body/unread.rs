@@ -22,7 +22,7 @@
 //! - Frames that come for a body that is dropped already are never given out. They are forgotten as soon as no body is
 //!   open.
 
-use crate::server::STREAM_WINDOW;
+use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -62,7 +62,6 @@ pub use client_connections::ClientConnections;
 pub use crowd::CrowdBounds;
 pub use ports::PortListeners;
 pub use reserve::ProbeReserve;
-pub use serving::STREAM_WINDOW;
 pub use tcp::{Connector, Place};
 
 use crate::client::disconnects::Disconnects;

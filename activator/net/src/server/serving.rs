@@ -9,7 +9,7 @@ use super::service::ConnectionService;
 use super::{Chain, ErrorResponder, HEAD_TIMEOUT};
 use crate::body::BodyError;
 use crate::client::peer::Peer;
-use crate::limits::{self, FIELDS_MAX};
+use crate::limits::{self, FIELDS_MAX, STREAM_WINDOW};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
@@ -19,9 +19,6 @@ use std::task::Poll;
 
 /// Concurrent streams of one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
-
-/// Receive window of one HTTP/2 stream: what a held upload costs at most (upstream's is 1 MiB).
-pub const STREAM_WINDOW: u32 = 64 * 1024;
 
 /// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps
 /// would use it up, and uploads to one that is awake would stand still beside them.
