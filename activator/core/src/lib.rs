@@ -9,7 +9,8 @@
 //!    anything was sent, [`throttler::Permit::give_up_pod`] leads back to step 3, or to the head of the queue.
 //!
 //! Where the pods come from is [`backends`]: listed addresses and probe results in, probes to send and sets of proven
-//! destinations out, which [`throttler::Throttler::update`] takes.
+//! destinations out, which [`throttler::Throttler::update`] takes. How several activators share a pod's limit is
+//! [`slots`], which nothing calls yet.
 //!
 //! # Invariants
 //!
@@ -26,6 +27,7 @@ pub mod contract;
 pub mod destination;
 pub mod hold;
 pub mod own_index;
+pub mod slots;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod testing;

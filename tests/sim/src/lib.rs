@@ -25,7 +25,7 @@
 //!
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!
-//! Port numbers have a simulation of their own: [`ports`].
+//! Port numbers have a simulation of their own, [`ports`], and so have the slots that activators lend each other, [`slots`].
 //!
 //! # The shell, by its contract
 //!
@@ -64,6 +64,7 @@ mod probe;
 mod process;
 mod reconcile;
 mod simulation;
+pub mod slots;
 mod stats;
 mod summary;
 mod write_queue;

@@ -1,17 +1,19 @@
 //! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a rule out,
-//! `--simulation ports` runs the one of port numbers.
+//! `--simulation ports` runs the one of port numbers, `--simulation slots` the one of slots that activators lend.
 
-use sim::{Broken, Without, ports};
+use sim::{Broken, Without, ports, slots};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports]\n\
+const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports|slots]\n\
                      rules: lease, guard, proof, attestation, doubt, contest\n\
-                     of ports: arbiter, ledger, proof, return, settle, list";
+                     of ports: arbiter, ledger, proof, return, settle, list\n\
+                     of slots: confirmation, uses, again, second, stop, return, session";
 
 #[derive(Clone, Copy)]
 enum Simulation {
     Scale(Option<Without>),
     Ports(Option<ports::Without>),
+    Slots(Option<slots::Without>),
 }
 
 struct Arguments {
@@ -49,6 +51,7 @@ fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broke
     Ok(match simulation {
         Simulation::Scale(without) => format!("{:#?}", sim::run(seed, without, verbose)?),
         Simulation::Ports(without) => format!("{:#?}", ports::run(seed, without, verbose)?),
+        Simulation::Slots(without) => format!("{:#?}", slots::run(seed, without, verbose)?),
     })
 }
 
@@ -60,6 +63,7 @@ fn many(arguments: &Arguments) -> Result<(), Broken> {
         events += match arguments.simulation {
             Simulation::Scale(without) => sim::run(seed, without, false)?.events,
             Simulation::Ports(without) => ports::run(seed, without, false)?.events,
+            Simulation::Slots(without) => slots::run(seed, without, false)?.events,
         };
         if done % 500 == 0 || done == arguments.seeds {
             println!("{done} seeds hold: {events} events");
@@ -69,8 +73,8 @@ fn many(arguments: &Arguments) -> Result<(), Broken> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let (mut parsed, mut rule, mut is_of_ports) =
-        (Arguments { seed: None, seeds: 200, from: 0, simulation: Simulation::Scale(None) }, None, false);
+    let (mut parsed, mut rule, mut of) =
+        (Arguments { seed: None, seeds: 200, from: 0, simulation: Simulation::Scale(None) }, None, String::new());
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         let number = || value.parse::<u64>().map_err(|error| format!("{name} {value:?}: {error}"));
@@ -79,20 +83,26 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seeds" => parsed.seeds = number()?,
             "--from" => parsed.from = number()?,
             "--without" => rule = Some(value),
-            "--simulation" if value == "ports" => is_of_ports = true,
+            "--simulation" if matches!(value.as_str(), "ports" | "slots") => of = value,
             "--simulation" => return Err(format!("{name} {value:?}: there is no such simulation")),
             _ => return Err(format!("{name} is not an option")),
         }
     }
     let unknown = |rule: &str| format!("--without {rule:?}: there is no such rule");
-    parsed.simulation = if is_of_ports {
-        let of =
-            |rule: &str| ports::Without::ALL.into_iter().find(|(name, _)| *name == rule).map(|(_, without)| without);
-        Simulation::Ports(rule.map(|rule| of(&rule).ok_or_else(|| unknown(&rule))).transpose()?)
-    } else {
-        Simulation::Scale(rule.map(|rule| without(&rule).ok_or_else(|| unknown(&rule))).transpose()?)
+    parsed.simulation = match of.as_str() {
+        "ports" => Simulation::Ports(
+            rule.map(|rule| named(&ports::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
+        ),
+        "slots" => Simulation::Slots(
+            rule.map(|rule| named(&slots::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
+        ),
+        _ => Simulation::Scale(rule.map(|rule| without(&rule).ok_or_else(|| unknown(&rule))).transpose()?),
     };
     Ok(parsed)
+}
+
+fn named<T: Copy>(all: &[(&str, T)], rule: &str) -> Option<T> {
+    all.iter().find(|(name, _)| *name == rule).map(|(_, without)| *without)
 }
 
 fn without(rule: &str) -> Option<Without> {

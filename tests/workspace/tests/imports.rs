@@ -28,7 +28,10 @@ const ORDERS: &[(&str, &str)] = &[
         "lib > observe > config_map credential descriptor lease process profiling resolve shutdown stat_tls watching websocket > \
          admin admin_tls api_version clock heap > api_server telemetry trim > tls > environment failure_log listen",
     ),
-    ("activator-core", "lib > accounting backends hold throttler > breaker contract destination own_index > sync"),
+    (
+        "activator-core",
+        "lib > accounting backends hold slots throttler > breaker contract destination own_index > sync",
+    ),
     (
         "activator-net",
         "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body error alarm > tcp > hop_by_hop limits worker",
@@ -60,6 +63,11 @@ const ORDERS: &[(&str, &str)] = &[
         "main > activator autoscaler > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
     ("e2e", "lib > soak test_env > bare load parts relay space streams talk > process workload"),
+    (
+        "sim",
+        "main > lib ports slots > activator autoscaler cluster events faults invariants lease links metrics model \
+         pass plan probe process reconcile simulation stats summary write_queue writers",
+    ),
     ("conformance", "main lib > run > worker > kinds > api > compare suite"),
 ];
 

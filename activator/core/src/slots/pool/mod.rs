@@ -1,0 +1,181 @@
+//! One activator's part in granting one revision's slots. See [`super`] for the rules.
+//!
+//! [`Pool::handle`] takes what has happened and answers with what is to be done, in order. Requests' ways are the hot
+//! ones; who grants is looked at only when something about pods or siblings has changed, and on ticks.
+
+mod claims;
+mod lending;
+mod sibling;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use self::sibling::Sibling;
+use super::event::{Input, Output, Request};
+use super::pod::{Pod, PodState};
+use super::{Message, Peer, Peers};
+use crate::destination::Destination;
+
+/// A pod that somebody else has claimed is not claimed back before, unless the list changes.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A sibling is told of a changed number of idle slots no more often, unless it asks where there are none.
+pub const ADVERTISE_EVERY: Duration = Duration::from_millis(5);
+/// So many requests ask a sibling at once; more could not be answered before the first ones are. It bounds what a
+/// sibling's waiting requests cost in memory here. The others ask when one of them has its slot.
+pub const ASKS_MAX: usize = 16;
+/// Time between two looks at what only time changes, while there is something to look at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A sibling that has left and is silent is known so long: longer than what has left takes to end.
+const KNOWN_AFTER: Duration = Duration::from_secs(3600);
+/// An address that was not listed for so long is another pod's when it comes back: nobody grants there any longer.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+/// When all have seen that. Until then it is remembered, and whoever knows lists for less time takes no pod for new.
+const FORGET_AFTER: Duration = Duration::from_secs(6);
+
+/// One revision's slots, as one activator knows them.
+#[derive(Debug)]
+pub struct Pool {
+    me: Peer,
+    limit: u32,
+    /// The list, and since when it is this one.
+    members: BTreeSet<Peer>,
+    members_since: Option<Instant>,
+    /// Since when this activator is not in it.
+    left_since: Instant,
+    siblings: BTreeMap<Peer, Sibling>,
+    pods: BTreeMap<Destination, Pod>,
+    /// Since when this process knows all lists of pods, and whether there was one.
+    pods_known_since: Instant,
+    has_pods: bool,
+    waiting: BTreeSet<(Instant, Request)>,
+    waiting_since: BTreeMap<Request, Instant>,
+    running: BTreeMap<Request, (Destination, u64)>,
+    next_number: u64,
+}
+
+impl Pool {
+    /// No pods, no siblings. `first_number`: numbers are counted from here; larger than any that a former process at the
+    /// same address used. `pods_known_since`: since when this process has known what is listed, of all revisions; no later than
+    /// now.
+    pub fn new(me: Peer, limit: NonZeroU32, first_number: u64, pods_known_since: Instant) -> Self {
+        Self {
+            me,
+            limit: limit.get(),
+            members: BTreeSet::new(),
+            members_since: None,
+            left_since: pods_known_since,
+            siblings: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            pods_known_since,
+            has_pods: false,
+            waiting: BTreeSet::new(),
+            waiting_since: BTreeMap::new(),
+            running: BTreeMap::new(),
+            next_number: first_number,
+        }
+    }
+
+    /// Takes in what has happened at `now`. `peers` knows of it already.
+    pub fn handle(&mut self, input: Input, peers: &Peers, now: Instant) -> Vec<Output> {
+        let mut out = Vec::new();
+        let mut look = true;
+        match input {
+            Input::Arrive { request, since } => {
+                look = false;
+                self.waiting.insert((since, request));
+                self.waiting_since.insert(request, since);
+            }
+            Input::End(request) => {
+                look = false;
+                self.end(request, &mut out);
+            }
+            Input::Pods(pods) => self.set_pods(&pods, now),
+            Input::Members(members) => self.set_members(members, now),
+            Input::Connected(peer) => self.connected(&peer, now, &mut out),
+            Input::Disconnected(peer) => self.disconnected(&peer),
+            Input::Received { from, message } => {
+                look = matches!(message, Message::Claim { .. } | Message::Confirm { .. });
+                self.receive(&from, message, peers, now, &mut out);
+            }
+            Input::Tick => {}
+        }
+        if look {
+            self.look(peers, now, &mut out);
+        }
+        self.hand_out(now, &mut out);
+        self.ask(now, &mut out);
+        self.advertise(now, &mut out);
+        out
+    }
+
+    /// Changes the limit of each pod. Running requests are not disturbed. A [`Input::Tick`] makes it effective.
+    pub fn set_limit(&mut self, limit: NonZeroU32) {
+        self.limit = limit.get();
+    }
+
+    /// When a [`Input::Tick`] is next of use. None: not before something happens.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        let later = |(to, sibling): (&Peer, &Sibling)| {
+            let changed = sibling.connected && self.free_for(to) != sibling.told.0;
+            changed.then(|| sibling.told.1 + ADVERTISE_EVERY)
+        };
+        let left = !self.members.contains(&self.me) && !self.pods.is_empty();
+        let gone = self.siblings.values().any(|sibling| sibling.gone_since.is_some() || !sibling.connected);
+        let open = |pod: &Pod| pod.is_gathering() || !pod.is_listed() || (pod.is_held() && !self.lends_to_all(pod));
+        let lost = |(at, pod): (&Destination, &Pod)| !pod.is_held() && self.is_grantor(at);
+        let open = left || gone || self.pods.values().any(open) || self.pods.iter().any(lost);
+        self.siblings.iter().filter_map(later).chain(open.then(|| now + LOOK_EVERY)).min()
+    }
+
+    /// Requests that wait.
+    pub fn queued(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Requests that run.
+    pub fn in_flight(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Every pod that is known.
+    pub fn pods(&self) -> impl Iterator<Item = (&Destination, PodState)> {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.pods.iter().map(move |(at, pod)| {
+            let (held, gathering) = (pod.is_held(), pod.is_gathering());
+            (at, PodState { held, gathering, in_use: number(pod.in_use()), lent: number(pod.lent()) })
+        })
+    }
+
+    fn receive(&mut self, from: &Peer, message: Message, peers: &Peers, now: Instant, out: &mut Vec<Output>) {
+        let Some(sibling) = self.siblings.get_mut(from).filter(|sibling| sibling.connected) else { return };
+        match message {
+            Message::Free { slots } => sibling.free = slots,
+            // More of them are against the rules, and not kept.
+            Message::Ask { .. } if sibling.asks.len() >= ASKS_MAX => {}
+            Message::Ask { number, waited } => {
+                sibling.asks.push_back((now.checked_sub(waited).unwrap_or(now), number));
+            }
+            Message::Cancel { number } => sibling.asks.retain(|(_, asked)| *asked != number),
+            Message::Lend { number, pod } => {
+                sibling.asked.retain(|asked| *asked != number);
+                self.borrow(from, pod, number, peers, now, out);
+            }
+            Message::Return { pod, number, declined } => self.returned(from, &pod, number, declined, now),
+            Message::Claim { pod, number } => self.claimed(from, pod, number, now, out),
+            Message::Confirm { pod, number, held, own } => self.confirmed(from, &pod, number, held, own),
+        }
+    }
+
+    fn send(&self, to: &Peer, message: Message, out: &mut Vec<Output>) {
+        if self.siblings.get(to).is_some_and(|sibling| sibling.connected) {
+            out.push(Output::Send { to: to.clone(), message });
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}

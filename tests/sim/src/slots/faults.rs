@@ -1,0 +1,149 @@
+//! What the seed does to the cluster while it runs.
+
+use super::TROUBLE;
+use super::world::{Event, World};
+use activator_core::Destination;
+use rand::RngExt;
+use std::time::Duration;
+
+/// After the last fault: until all have learned of it, given up whom they must, and claimed what is theirs.
+const TO_PEACE: Duration = Duration::from_millis(3500);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// It comes back at the same address.
+    Crash(usize),
+    /// It leaves the list, goes on, ends, and another one comes.
+    Roll(usize),
+    /// It leaves the list and comes back to it.
+    Unready(usize),
+    /// Two cannot reach each other.
+    Cut(usize, usize),
+    /// It reaches nobody, and is taken off the list.
+    Isolate(usize),
+    /// It learns late of who is ready.
+    Stall(usize),
+    /// Ways are slow.
+    Slow,
+    AddPod,
+    RemovePod(usize),
+    /// One activator believes that a pod has failed.
+    FailPod(usize, usize),
+}
+
+impl World {
+    pub(super) fn plan_faults(&mut self) {
+        let mut last = 0;
+        for _ in 0..self.rng.random_range(3..25) {
+            let fault = self.fault();
+            let at = self.rng.random_range(1500..TROUBLE.as_millis() as u64 - 6_000);
+            last = last.max(at);
+            self.at(Duration::from_millis(at), Event::Fault(fault));
+        }
+        self.peace_since = TROUBLE + TO_PEACE;
+    }
+
+    fn fault(&mut self) -> Fault {
+        let one = self.rng.random_range(0..self.activators.len());
+        let other = self.rng.random_range(0..self.activators.len());
+        let pod = self.rng.random_range(0..self.pods.len());
+        match self.rng.random_range(0..16) {
+            0 | 1 => Fault::Crash(one),
+            2..=4 => Fault::Roll(one),
+            5 => Fault::Unready(one),
+            6 | 7 => Fault::Cut(one, other),
+            8 | 9 => Fault::Isolate(one),
+            10 | 11 => Fault::Stall(one),
+            12 => Fault::Slow,
+            13 => Fault::AddPod,
+            14 => Fault::RemovePod(pod),
+            _ => Fault::FailPod(one, pod),
+        }
+    }
+
+    pub(super) fn begin(&mut self, fault: Fault) {
+        self.say(|| format!("FAULT {fault:?}"));
+        self.summary.faults += 1;
+        let mut lasts = Duration::from_millis(self.rng.random_range(50..5000));
+        let late = Duration::from_millis(self.rng.random_range(100..3000));
+        match fault {
+            Fault::Crash(index) if self.activators[index].up => {
+                self.kill(index);
+                self.at(late, Event::Missed(index));
+            }
+            Fault::Roll(index) | Fault::Unready(index) => self.at(Duration::ZERO, Event::List(index, false)),
+            Fault::Cut(one, other) if one != other => self.cut(one, other),
+            Fault::Isolate(index) => {
+                (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.cut(index, other));
+                self.at(late, Event::List(index, false));
+            }
+            Fault::Stall(index) if self.is_in_touch(index) => self.activators[index].stalled_until = self.now + lasts,
+            Fault::Slow => self.way = Duration::from_millis(40),
+            Fault::AddPod => self.add_pod(),
+            Fault::RemovePod(nth) => {
+                lasts = lasts.max(Duration::from_secs(1));
+                self.list_pod(nth, false);
+            }
+            Fault::FailPod(index, nth) => {
+                let at = self.nth_pod(nth);
+                self.activators[index].failed.extend(at);
+                self.publish();
+            }
+            Fault::Crash(_) | Fault::Cut(..) | Fault::Stall(_) => return,
+        }
+        self.at(lasts, Event::End(fault));
+    }
+
+    pub(super) fn end(&mut self, fault: &Fault) {
+        self.say(|| format!("END {fault:?}"));
+        match *fault {
+            Fault::Crash(index) => self.at(Duration::ZERO, Event::Start(index)),
+            Fault::Roll(index) => {
+                if self.activators[index].up {
+                    self.kill(index);
+                }
+                self.at(Duration::from_millis(300), Event::Start(index));
+            }
+            Fault::Unready(index) => self.at(Duration::ZERO, Event::List(index, true)),
+            Fault::Cut(one, other) => self.mend(one, other),
+            Fault::Isolate(index) => {
+                (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.mend(index, other));
+                self.at(Duration::from_secs(3), Event::List(index, true));
+            }
+            Fault::Slow => self.way = super::WAY_MAX,
+            Fault::RemovePod(nth) => self.list_pod(nth, true),
+            Fault::FailPod(index, nth) => {
+                if let Some(at) = self.nth_pod(nth) {
+                    self.activators[index].failed.remove(&at);
+                }
+                self.publish();
+            }
+            Fault::Stall(_) | Fault::AddPod => {}
+        }
+    }
+
+    fn cut(&mut self, one: usize, other: usize) {
+        *self.cuts.entry((one.min(other), one.max(other))).or_default() += 1;
+        [one, other].into_iter().for_each(|index| self.hurry(index));
+    }
+
+    fn mend(&mut self, one: usize, other: usize) {
+        if let Some(faults) = self.cuts.get_mut(&(one.min(other), one.max(other))) {
+            *faults = faults.saturating_sub(1);
+        }
+    }
+
+    fn nth_pod(&self, nth: usize) -> Option<Destination> {
+        self.pods.keys().nth(nth % self.pods.len()).cloned()
+    }
+
+    fn list_pod(&mut self, nth: usize, listed: bool) {
+        let others = self.pods.values().filter(|pod| pod.listed).count() > 1;
+        if let Some(pod) = self.nth_pod(nth).and_then(|at| self.pods.get_mut(&at))
+            && (listed || others)
+        {
+            pod.listed = listed;
+            self.publish();
+        }
+    }
+}

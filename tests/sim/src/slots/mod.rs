@@ -1,0 +1,128 @@
+//! A third simulation: pods' slots, lent among activators. The real rules of granting, under a network that goes wrong.
+//!
+//! ```text
+//! seed ─▶ one queue of events ─▶ activators (Pool, Peers) ◀─ sessions ─▶ activators
+//!                                      │ requests                 ▲ lists of activators and pods, late
+//!                                      ▼                          │
+//!                                pods that count what they run ─▶ what must hold
+//! ```
+//!
+//! # What must hold, at every event
+//!
+//! 1. No pod runs more requests than its limit, and no two activators grant the slots of one.
+//! 2. In peace no request waits beside an idle slot for longer than [`IDLE_MAX`], a few times the longest way through this
+//!    network.
+//! 3. In the end every slot has come back, and every pod's slots are granted by the activator that all lists name.
+//!
+//! # What goes wrong
+//!
+//! Activators that crash and come back at the same address, with nothing known; that leave in order and go on for
+//! seconds; that leave the list and come back to it; pairs that cannot reach each other, and activators that reach nobody
+//! and are taken off the list meanwhile; lists that arrive seconds late; slow ways; pods that come and go, and that one
+//! activator alone believes to have failed; clients that leave.
+//!
+//! [`Without`] leaves one rule out; each then breaks what must hold.
+//!
+//! # The contract
+//!
+//! Lists of two activators that have no session with each other are at most [`LIST_LAG`] apart; of two that have, as far
+//! as a seed says. A pod's requests of a process end with the process.
+//!
+//! # Not here
+//!
+//! Streams, their authentication, and how the activator's requests wait: a session is two queues that lose nothing until
+//! both end.
+
+mod activators;
+mod faults;
+mod figures;
+mod judge;
+mod lists;
+mod network;
+mod requests;
+mod world;
+
+use crate::Broken;
+use std::time::Duration;
+
+pub use figures::{Arrivals, Figures, Setting, figures};
+
+/// A rule that is left out, to see that what must hold depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    /// Who claims a pod believes that nobody grants there and nothing is in use.
+    Confirmation,
+    /// Who confirms does not say what it uses.
+    Uses,
+    /// Who held a pod does not say so, and nobody is asked again.
+    Again,
+    /// A sibling that has left and is silent is believed dead at once.
+    Second,
+    /// Who is out of touch and has left the list does not know it.
+    Stop,
+    /// Slots of requests that have ended are not told.
+    Return,
+    /// Messages of an ended session are delivered in the next one.
+    Session,
+}
+
+impl Without {
+    /// All of them.
+    pub const ALL: [(&str, Self); 7] = [
+        ("confirmation", Self::Confirmation),
+        ("uses", Self::Uses),
+        ("again", Self::Again),
+        ("second", Self::Second),
+        ("stop", Self::Stop),
+        ("return", Self::Return),
+        ("session", Self::Session),
+    ];
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Requests that had a slot.
+    pub served: u64,
+    /// Of these, on a borrowed one.
+    pub borrowed: u64,
+    /// Requests that were cut because their activator had left and lost touch.
+    pub cut: u64,
+    /// Requests that ended with their activator or their client.
+    pub gone: u64,
+    /// Messages about slots.
+    pub messages: u64,
+    /// Times that somebody began to grant a pod's slots.
+    pub moves: u64,
+    /// Faults.
+    pub faults: u64,
+}
+
+/// Runs one seed. `verbose`: writes a trace to standard output.
+///
+/// # Errors
+/// The first rule that was broken.
+pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
+    let mut world = world::World::new(seed, without, verbose);
+    world.run();
+    match world.broken {
+        Some((at, what)) => Err(Broken { seed, at, what, options: " --simulation slots" }),
+        None => Ok(world.summary),
+    }
+}
+
+/// Faults begin and end within this time.
+const TROUBLE: Duration = Duration::from_secs(20);
+/// Requests come until then.
+const ARRIVALS: Duration = Duration::from_secs(26);
+/// A run ends after so long: what has come in trouble is served by then.
+const END: Duration = Duration::from_secs(50);
+/// Lists are so late, at most, where nothing is wrong and where an activator has no session with another one.
+const LIST_LAG: Duration = Duration::from_millis(200);
+/// The longest way from one activator to another in peace.
+const WAY_MAX: Duration = Duration::from_millis(2);
+/// No request waits beside an idle slot for longer: three ways there and back (a question in vain, one to all, a loan
+/// that comes too late and is returned), and the times at which clocks are looked at.
+const IDLE_MAX: Duration = Duration::from_millis(25);
