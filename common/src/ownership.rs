@@ -19,16 +19,16 @@
 //! - More than 2048 names: upstream never returns. Here the circle grows to the next power of two that leaves half the
 //!   slots free, and a search that has not ended after 65 536 rehashes takes the next free slot.
 
+use fnv::FnvHasher;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::Hasher;
 use std::net::IpAddr;
 
 /// Slots on the circle, unless there are more names.
 const SLOTS: usize = 2048;
 /// Rehashes of one name. A full circle needs 2048 on average for the last free slot; far more means a cycle.
 const REHASHES_MAX: u32 = 1 << 16;
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0100_0000_01b3;
 /// What is hashed behind a target for where its search begins, and for its steps.
 const START_SALT: &str = "start-angle-salt";
 const STEP_SALT: &str = "step-angle-salt";
@@ -132,27 +132,32 @@ fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
 
 /// Where a search begins, or how far it goes on each time.
 fn angle_of(target: &str, salt: &str, size: u64) -> u64 {
-    fnv1a(fnv1a(FNV_OFFSET, target), salt) % size
+    fnv1a(FnvHasher::default(), &[target, salt]) % size
 }
 
 /// The slot of each name.
 fn place<'a>(names: &[&'a str], target: &str, size: u64) -> BTreeMap<u64, &'a str> {
     let mut ring = BTreeMap::new();
     for name in names {
-        let mut hash = fnv1a(fnv1a(FNV_OFFSET, name), target);
+        let mut hash = fnv1a(FnvHasher::default(), &[name, target]);
         let mut rehashes = 0;
         while ring.contains_key(&(hash % size)) {
             rehashes += 1;
             // FNV-1a goes on where it stopped: appending to the text is hashing what is appended.
-            hash = if rehashes < REHASHES_MAX { fnv1a(hash, &format!("{hash:x}")) } else { hash.wrapping_add(1) };
+            hash = if rehashes < REHASHES_MAX {
+                fnv1a(FnvHasher::with_key(hash), &[&format!("{hash:x}")])
+            } else {
+                hash.wrapping_add(1)
+            };
         }
         ring.insert(hash % size, *name);
     }
     ring
 }
 
-fn fnv1a(state: u64, text: &str) -> u64 {
-    text.bytes().fold(state, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+fn fnv1a(mut hasher: FnvHasher, texts: &[&str]) -> u64 {
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }
 
 #[cfg(test)]

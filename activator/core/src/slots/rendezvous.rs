@@ -4,16 +4,18 @@
 //! one activator for one pod depends on nothing else, so two activators that know different lists still agree on which of
 //! the two of them comes first.
 
+use std::hash::Hasher;
+
+use fnv::FnvHasher;
+
 use super::Peer;
 use crate::destination::Destination;
 
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0100_0000_01b3;
-
 /// How much `peer` is the one for `pod`. The peer's name breaks ties.
 pub(super) fn score<'a>(peer: &'a Peer, pod: &Destination) -> (u64, &'a Peer) {
-    let bytes = peer.as_str().bytes().chain([b'/']).chain(pod.as_str().bytes());
-    let hash = bytes.fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    let mut hasher = FnvHasher::default();
+    [peer.as_str(), "/", pod.as_str()].iter().for_each(|text| hasher.write(text.as_bytes()));
+    let hash = hasher.finish();
     // FNV leaves names that differ in the last byte alone in one corner; the finalizer of SplitMix64 spreads them.
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -36,8 +36,10 @@ impl Body for FromClient {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if !std::mem::replace(&mut self.asked, true) {
-            self.unread.iter().for_each(|unread| unread.released());
+        if !std::mem::replace(&mut self.asked, true)
+            && let Some(unread) = &self.unread
+        {
+            unread.released();
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let Some(unread) = &self.unread else { return Poll::Ready(frame) };

@@ -5,7 +5,6 @@ use super::network::index_of;
 use super::world::{Activator, Event, Wire, World, name};
 use activator_core::slots::{Input, Output};
 use rand::RngExt;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time between two looks of an activator at its clock.
@@ -19,19 +18,7 @@ impl World {
             return;
         }
         let life = self.activators[index].life + 1;
-        let (peers, pool) = self.process(index, life);
-        self.activators[index] = Activator {
-            up: true,
-            life,
-            peers,
-            pool,
-            sessions: BTreeMap::new(),
-            members: BTreeSet::new(),
-            seen: (0, 0),
-            stalled_until: Duration::ZERO,
-            failed: BTreeSet::new(),
-            ticks: 0,
-        };
+        self.activators[index] = Activator { up: true, ..self.process(index, life) };
         self.say(|| format!("START {index}"));
         self.at(Duration::ZERO, Event::Tick(index, life));
         (0..self.activators.len()).for_each(|at| self.hurry(at));

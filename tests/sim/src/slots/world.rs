@@ -185,19 +185,7 @@ impl World {
     /// Activators and pods that are there from the beginning.
     pub(super) fn populate(&mut self, activators: usize, pods: u32) {
         for index in 0..activators {
-            let (peers, pool) = self.process(index, 0);
-            self.activators.push(Activator {
-                up: false,
-                life: 0,
-                peers,
-                pool,
-                sessions: BTreeMap::new(),
-                members: BTreeSet::new(),
-                seen: (0, 0),
-                stalled_until: Duration::ZERO,
-                failed: BTreeSet::new(),
-                ticks: 0,
-            });
+            self.activators.push(self.process(index, 0));
             self.at(Duration::ZERO, Event::Start(index));
             let phase = self.gap.mul_f64((index as f64 + self.rng.random_range(0.0..1.0)) / activators as f64);
             self.at(self.arrivals_begin + phase, Event::Arrive(index));
@@ -205,13 +193,26 @@ impl World {
         (0..pods).for_each(|_| self.add_pod());
     }
 
-    pub(super) fn process(&self, index: usize, life: u32) -> (Peers, Pool) {
+    /// A process that is not up yet and knows nothing.
+    pub(super) fn process(&self, index: usize, life: u32) -> Activator {
         let mut peers = Peers::new(self.instant());
         if self.without == Some(Without::Second) {
             peers = peers.with_dead_after(Duration::from_millis(1));
         }
         let limit = NonZeroU32::new(self.limit).unwrap_or(NonZeroU32::MIN);
-        (peers, Pool::new(name(index), limit, u64::from(life) << 32, self.instant()))
+        let pool = Pool::new(name(index), limit, u64::from(life) << 32, self.instant());
+        Activator {
+            up: false,
+            life,
+            peers,
+            pool,
+            sessions: BTreeMap::new(),
+            members: BTreeSet::new(),
+            seen: (0, 0),
+            stalled_until: Duration::ZERO,
+            failed: BTreeSet::new(),
+            ticks: 0,
+        }
     }
 
     pub(super) fn add_pod(&mut self) {
