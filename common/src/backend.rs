@@ -5,14 +5,13 @@
 //! port numbers are not in it: they are settled where no tenant can write ([`crate::hosts`], [`crate::ports`]).
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
-/// All that an activator knows of one revision, its addresses aside.
+/// All that an activator knows of one revision, its name and its addresses aside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// Name of the revision; the namespace is its object's.
-    pub revision: String,
     /// Name of the public Service: `NAME.NS[.svc[.DOMAIN]]` leads here.
-    pub service: String,
+    pub service: Arc<str>,
     /// What the pods speak.
     pub protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
@@ -105,10 +104,9 @@ impl HttpGet {
 impl Backend {
     /// One of plain pods that speak HTTP/1.1, with standalone's defaults: what a ZeroScaler that says nothing comes to where
     /// no container declares a probe.
-    pub fn plain(name: &str) -> Self {
+    pub fn plain(service: &str) -> Self {
         Self {
-            revision: name.to_owned(),
-            service: name.to_owned(),
+            service: service.into(),
             protocol: Protocol::default(),
             container_concurrency: 0,
             queue_proxy: false,

@@ -71,7 +71,7 @@ impl WorkloadPort {
 
     /// Whether it is one of this workload's.
     fn is_of(&self, spec: &Spec) -> bool {
-        *spec.uid == *self.entry.uid
+        spec.uid == self.entry.uid
     }
 }
 
@@ -158,7 +158,7 @@ impl Registry {
         let ports = self.parts.ports.as_ref()?;
         let state = self.state.lock();
         let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == port.entry.uid)?;
-        let (instance, uid, state) = (ports.instance.clone(), entry.uid.clone(), entry.state);
+        let (instance, uid, state) = (ports.instance.clone(), entry.uid.to_string(), entry.state);
         self.spec_of(port)?;
         Some(answer::Listening { instance, uid, state }.to_string())
     }
@@ -187,7 +187,7 @@ impl Registry {
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let is_known =
-            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| *spec.uid == *entry.uid);
+            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
         let told = |error: &io::Error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string());
         let (in_use, error) = match ports.sockets.one(number, |_, error| error.map(told)) {
             None => (false, Some("it is being closed".to_owned())),
@@ -196,7 +196,7 @@ impl Registry {
             Some(Some((in_use, error))) => (in_use, Some(error)),
         };
         let closing = entry.state != common::ports::State::Held;
-        BoundPort { number, uid: entry.uid.clone(), closing, in_use, error }
+        BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }
     }
 }
 

@@ -263,7 +263,7 @@ pub(crate) mod fixture {
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
-        Revision::new(&Spec::standalone("ns", backend), clock, &metrics, HeldBytes::new(None).share())
+        Revision::new(&Spec::standalone("ns", "app", backend), clock, &metrics, HeldBytes::new(None).share())
     }
 }
 
@@ -285,8 +285,9 @@ mod tests {
         };
         let ports = vec![port(50_051, PortProtocol::H2c), port(80, PortProtocol::Http1), port(81, PortProtocol::Auto)];
         let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
-        let live =
-            |queue_proxy| Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", backend(queue_proxy)) });
+        let live = |queue_proxy| {
+            Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", "app", backend(queue_proxy)) })
+        };
         let rows = [
             (None, Protocol::H2c),
             (Some(50_051), Protocol::H2c),

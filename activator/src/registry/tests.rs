@@ -37,7 +37,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
 }
 
 fn is(name: &str) -> Event {
-    Event::Revision(Arc::new(Spec::standalone("ns", Backend::plain(name))))
+    Event::Revision(Arc::new(Spec::standalone("ns", name, Backend::plain(name))))
 }
 
 fn leads(registry: &Registry, host: &str) -> Option<RevisionKey> {
@@ -225,13 +225,13 @@ async fn a_workload_that_sleeps_costs_little() {
             let spec = Spec {
                 uid: uid.as_str().into(),
                 ports: vec![port],
-                ..Spec::standalone("namespace", Backend::plain(&name))
+                ..Spec::standalone("namespace", &name, Backend::plain(&name))
             };
             let key = spec.key.clone();
             let addresses = vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()];
             registry
                 .take([Event::Revision(Arc::new(spec)), Event::Activators { key: key.clone(), addresses }].into_iter());
-            let entry = Entry { state: common::ports::State::Held, key, uid, port: id };
+            let entry = Entry { state: common::ports::State::Held, key, uid: uid.into(), port: id };
             blocks.entry(Block::of(n)).or_default().insert(n, entry);
         }
         registry.take(blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));

@@ -170,7 +170,7 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     let spec = Spec {
         contract: activator::Contract::Knative,
         outbound: Outbound::AsInbound,
-        ..Spec::standalone("ns", backend)
+        ..Spec::standalone("ns", "app", backend)
     };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     rig.pods(&[pod.address]).await;

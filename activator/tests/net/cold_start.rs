@@ -151,7 +151,7 @@ async fn a_signal_that_was_lost_is_owed() {
         activator::Configs::default(),
     );
     let activator = activator.await.expect("free ports");
-    let spec = activator::discovery::Spec::standalone("ns", rig::backend("app"));
+    let spec = activator::discovery::Spec::standalone("ns", "app", rig::backend("app"));
     for event in [activator::discovery::Event::Synced, activator::discovery::Event::Revision(std::sync::Arc::new(spec))]
     {
         events.send(event).await.expect("listens");

@@ -17,7 +17,7 @@ async fn holding(bytes: u64) -> Rig {
     })
     .await;
     rig.revision(|_| {}).await;
-    rig.tell(Event::Revision(std::sync::Arc::new(Spec::standalone("ns", rig::backend("other"))))).await;
+    rig.tell(Event::Revision(std::sync::Arc::new(Spec::standalone("ns", "other", rig::backend("other"))))).await;
     rig.settled().await;
     rig
 }

@@ -253,7 +253,7 @@ async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut 
     let mut backend = Backend { timeout_ms: 5_000, ..rig::backend(name) };
     change(&mut backend);
     let key = RevisionKey::new(namespace, name);
-    rig.tell(Event::Revision(Arc::new(activator::discovery::Spec::standalone(namespace, backend)))).await;
+    rig.tell(Event::Revision(Arc::new(activator::discovery::Spec::standalone(namespace, name, backend)))).await;
     let says = if namespace == "ns" { name.to_owned() } else { key.to_string() };
     let pod = Pod::start(move |_| {
         let says = says.clone();

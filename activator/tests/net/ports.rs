@@ -33,14 +33,14 @@ fn id(name: &str, port: u16) -> PortId {
 async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
     let port = |id: &PortId| Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
     let ports = ports.iter().map(port).collect();
-    let spec = Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", backend(name)) };
+    let spec = Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
 }
 
 /// The ledger: number, workload, its port, state.
 pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
     let entry = |(number, name, port, state): &(u16, &str, PortId, State)| {
-        let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}"));
+        let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}").into());
         (*number, Entry { state: *state, key, uid, port: port.clone() })
     };
     let entries: Ledger = lines.iter().map(entry).collect();
@@ -146,7 +146,7 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     let (web, database) = (id("web", 80), id("database", 5432));
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", backend("app")) };
+    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", database, State::Held)]).await;
     let (first, second) = (listen().await, listen().await);
@@ -228,7 +228,7 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let (auto, tcp) = (id("http", 80), id("tcp", 90));
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", backend("app")) };
+    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", auto, State::Held), (FIRST + 1, "app", tcp, State::Held)]).await;
     let address = SocketAddr::new(ip, FIRST);

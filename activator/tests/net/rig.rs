@@ -105,7 +105,7 @@ impl Rig {
     pub(crate) async fn revision(&self, change: impl FnOnce(&mut Backend)) {
         let mut backend = backend("app");
         change(&mut backend);
-        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", backend)))).await;
+        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await;
         self.settled().await;
     }
 
@@ -123,7 +123,7 @@ impl Rig {
     /// Waits until all events so far have been applied: a later one has been.
     pub(crate) async fn settled(&self) {
         let marker = backend("marker");
-        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", marker)))).await;
+        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", "marker", marker)))).await;
         until(|| self.activator.load(&key("marker")).is_some()).await;
         self.tell(Event::Deleted(key("marker"))).await;
         until(|| self.activator.load(&key("marker")).is_none()).await;

@@ -241,7 +241,8 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     backend.probe = Probe::QueueProxy;
     backend.protocol = Protocol::Http1;
     backend.queue_proxy = true;
-    let spec = Spec { contract: Contract::Knative, outbound: Outbound::AsInbound, ..Spec::standalone("ns", backend) };
+    let spec =
+        Spec { contract: Contract::Knative, outbound: Outbound::AsInbound, ..Spec::standalone("ns", "app", backend) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     let listing = Listing { ready: [pod.plain.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;

@@ -46,7 +46,7 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
 async fn a_probe_that_hangs_delays_nobody() {
     let rig = Rig::start().await;
     let known = async |name: &str, pods: &[std::net::SocketAddr]| {
-        let mut spec = Spec::standalone("ns", rig::backend(name));
+        let mut spec = Spec::standalone("ns", name, rig::backend(name));
         spec.backend.probe = Probe::Http(HttpGet::path("/ready"));
         spec.rules.answer_timeout = rig::PATIENCE;
         rig.tell(Event::Revision(Arc::new(spec))).await;

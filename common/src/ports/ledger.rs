@@ -22,6 +22,7 @@
 use crate::RevisionKey;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Numbers of one map.
 pub const BLOCK: u16 = 500;
@@ -52,7 +53,7 @@ pub struct Entry {
     /// The ZeroScaler.
     pub key: RevisionKey,
     /// Its uid: another object of the same name is somebody else.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Which of its ports.
     pub port: PortId,
 }
@@ -117,7 +118,7 @@ impl Entry {
         let mut words = line.split_ascii_whitespace();
         let state = State::parse(words.next()?)?;
         let (namespace, name) = words.next()?.split_once('/')?;
-        let (uid, port) = (words.next()?.to_owned(), words.next()?.parse().ok().filter(|port| *port > 0)?);
+        let (uid, port) = (words.next()?.into(), words.next()?.parse().ok().filter(|port| *port > 0)?);
         let port = PortId { name: words.next().unwrap_or_default().to_owned(), port };
         words.next().is_none().then(|| Self { state, key: RevisionKey::new(namespace, name), uid, port })
     }
@@ -181,7 +182,7 @@ mod tests {
 
     fn entry(state: State, name: &str) -> Entry {
         let port = PortId { name: name.to_owned(), port: 80 };
-        Entry { state, key: RevisionKey::new("default", "hello"), uid: "0b7d".to_owned(), port }
+        Entry { state, key: RevisionKey::new("default", "hello"), uid: "0b7d".into(), port }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
         let (mut unbound, mut actions) = (Vec::new(), Vec::new());
         self.barred.retain(|_, until| now < *until);
         for (number, bound) in &mut self.bound {
-            let (line, uid) = (ledger.get(number), (*bound).borrow().uid.as_str());
+            let (line, uid) = (ledger.get(number), (*bound).borrow().uid.clone());
             match line.map(|line| (line, line.borrow())) {
                 Some((line, entry)) if entry.uid == uid && entry.state.is_open() => {
                     bound.clone_from(line);
@@ -115,7 +115,7 @@ mod tests {
     fn ledger(lines: &[(u16, &str, State)]) -> Ledger {
         let port = PortId { name: "http".to_owned(), port: 80 };
         let entry = |uid: &str, state| {
-            let (key, uid) = (RevisionKey::new("default", uid), uid.to_owned());
+            let (key, uid) = (RevisionKey::new("default", uid), uid.into());
             Entry { state, key, uid, port: port.clone() }
         };
         lines.iter().map(|(number, uid, state)| (*number, entry(uid, *state))).collect()
@@ -137,7 +137,7 @@ mod tests {
         for (lines, expected) in rows {
             assert_eq!(listeners.follow(&ledger(lines), now), expected, "{lines:?}");
         }
-        assert_eq!(listeners.entry(1).map(|entry| (entry.uid.as_str(), entry.state)), Some(("c", State::Closing)));
+        assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("c", State::Closing)));
         assert_eq!((listeners.entries().count(), listeners.wake()), (2, None));
     }
 

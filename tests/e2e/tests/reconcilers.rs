@@ -173,7 +173,7 @@ async fn answer_questions(listener: TcpListener, client: Client) {
             let open = page.entries.into_iter().filter(|(_, entry)| entry.state != Line::Closed);
             ports.extend(open.map(|(number, Entry { uid, state, .. })| {
                 let closing = state == Line::Closing;
-                BoundPort { number, uid, closing, in_use: false, error: None }
+                BoundPort { number, uid: uid.to_string(), closing, in_use: false, error: None }
             }));
         }
         let answer = BoundPorts { instance: "i".into(), pod: "activator-0".into(), ports };

@@ -45,7 +45,7 @@ impl Rig {
         let mut backend = Backend::plain("app");
         change(&mut backend);
         rig.tell(Event::Synced).await?;
-        rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", backend)))).await?;
+        rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await?;
         rig.until("the revision is known", |_| true).await?;
         Ok(rig)
     }

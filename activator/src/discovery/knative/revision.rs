@@ -55,8 +55,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         uid: Arc::default(),
         ports: Vec::new(),
         backend: Backend {
-            service: name.clone(),
-            revision: name,
+            service: name.into(),
             host_network: false,
             protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
             container_concurrency: revision

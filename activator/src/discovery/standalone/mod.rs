@@ -75,18 +75,16 @@ impl FrontEnd for Standalone {
 
 impl Spec {
     /// A standalone revision, from what the status of its ZeroScaler says of it.
-    pub fn standalone(namespace: &str, backend: Backend) -> Self {
+    pub fn standalone(namespace: &str, name: &str, backend: Backend) -> Self {
         let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
         let proof = match backend.probe {
             Probe::Kubernetes => Proof::Ready,
             _ => Proof::Probe,
         };
-        let configuration: Arc<str> = backend.revision.as_str().into();
-        let service =
-            if backend.service == backend.revision { configuration.clone() } else { backend.service.as_str().into() };
+        let service = backend.service.clone();
         Self {
-            key: RevisionKey::new(namespace, backend.revision.as_str()),
-            configuration,
+            key: RevisionKey::new(namespace, name),
+            configuration: if *service == *name { service.clone() } else { name.into() },
             service,
             contract,
             outbound: Outbound::Declared,

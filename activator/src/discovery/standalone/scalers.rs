@@ -21,9 +21,9 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     if !host::is_label(&name) || !host::is_label(service) {
         return None;
     }
-    let backend = status.backend.as_ref()?.to_backend(&name, service);
+    let backend = status.backend.as_ref()?.to_backend(service);
     let ports = status.ports.iter().map(port).collect();
-    Some(Spec { uid: object.uid()?.into(), ports, ..Spec::standalone(&object.namespace()?, backend) })
+    Some(Spec { uid: object.uid()?.into(), ports, ..Spec::standalone(&object.namespace()?, &name, backend) })
 }
 
 /// The name that the first port has in slices; none: it has none.

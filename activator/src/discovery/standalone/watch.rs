@@ -187,8 +187,11 @@ impl StandaloneWatch {
         }
         let mut entries = page.entries;
         for entry in entries.values_mut() {
-            if let Some((known, _)) = self.scalers.get_key_value(&entry.key) {
-                entry.key = known.clone();
+            if let Some(spec) = self.scalers.get(&entry.key) {
+                entry.key = spec.key.clone();
+                if entry.uid == spec.uid {
+                    entry.uid = spec.uid.clone();
+                }
             }
         }
         self.send(Event::Numbers { block, entries }).await

@@ -27,6 +27,7 @@ use common::config::PortRange;
 use common::ports::ledger::{Block, Entry, Ledger, PortId, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A port that is to have a number.
@@ -46,7 +47,7 @@ pub struct Workload {
     /// Its name.
     pub key: RevisionKey,
     /// Its uid.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// Its ports.
     pub ports: Vec<Wanted>,
 }
@@ -144,7 +145,7 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
     let mut planner = Planner { view, given: BTreeSet::new(), at: view.start, plan: Plan::default() };
     let mut kept = BTreeSet::new();
     for workload in view.workloads {
-        let mut lines = lines.get(workload.uid.as_str()).cloned().unwrap_or_default();
+        let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
         let outcomes = workload.ports.iter().map(|wanted| {
             let mine = of_port(&mut lines, workload, &wanted.port);
             planner.port(workload, wanted, &mine, &mut kept)
@@ -152,11 +153,11 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
         let outcomes = outcomes.collect();
         planner.plan.ports.insert(workload.key.clone(), outcomes);
     }
-    let live: BTreeSet<&str> = view.workloads.iter().map(|workload| workload.uid.as_str()).collect();
+    let live: BTreeSet<&str> = view.workloads.iter().map(|workload| &*workload.uid).collect();
     for (number, entry) in
         view.ledger.iter().filter(|(number, entry)| (view.is_mine)(&entry.key) && !kept.contains(*number))
     {
-        let is_orphan = !live.contains(entry.uid.as_str());
+        let is_orphan = !live.contains(&*entry.uid);
         let patience = if is_orphan { ORPHANED_AFTER } else { Duration::ZERO };
         match retiring.step(*number, entry, patience, now) {
             Step::Wait(at) => planner.plan.again = [planner.plan.again, at].into_iter().flatten().min(),
@@ -167,7 +168,7 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
         }
     }
     retiring.retain(|number, uid| {
-        let is_mine = |entry: &Entry| entry.uid == uid && (view.is_mine)(&entry.key);
+        let is_mine = |entry: &Entry| *entry.uid == *uid && (view.is_mine)(&entry.key);
         view.ledger.get(&number).is_some_and(is_mine) && !kept.contains(&number)
     });
     planner.plan

@@ -8,6 +8,7 @@ use super::{Activator, Answer, Proofs, SETTLE, Serving};
 use common::ports::ledger::{Entry, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Numbers on their way back.
@@ -18,7 +19,7 @@ pub struct Retiring {
 
 #[derive(Clone, Debug)]
 struct Seen {
-    uid: String,
+    uid: Arc<str>,
     state: State,
     /// When this process saw the line in its state.
     since: Instant,
@@ -38,7 +39,9 @@ impl Seen {
     /// closed, that it does not listen there. (One that is not ready may be about to.)
     fn is_said(&self, answer: &Answer, serving: Serving) -> bool {
         match (answer, self.state) {
-            (Answer::Ours(listening), State::Closing) => listening.uid == self.uid && listening.state == State::Closing,
+            (Answer::Ours(listening), State::Closing) => {
+                *listening.uid == *self.uid && listening.state == State::Closing
+            }
             (Answer::Refused, State::Closed) => serving == Serving::Ready,
             _ => false,
         }

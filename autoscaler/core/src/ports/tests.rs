@@ -25,7 +25,7 @@ fn wanted(name: &str, number: u16) -> Wanted {
 }
 
 fn workload(name: &str, ports: Vec<Wanted>) -> Workload {
-    Workload { key: RevisionKey::new("default", name), uid: name.to_owned(), ports }
+    Workload { key: RevisionKey::new("default", name), uid: name.into(), ports }
 }
 
 /// A line as the ledger has it; the uid is the name.
@@ -560,7 +560,7 @@ proptest! {
             match event {
                 Happens::Born(index) => {
                     births += 1;
-                    let uid = format!("{index}-{births}");
+                    let uid = format!("{index}-{births}").into();
                     let key = RevisionKey::new("default", format!("w{index}"));
                     live.entry(index).or_insert((births, Workload { key, uid, ports: vec![wanted("http", 80)] }));
                 }
@@ -649,7 +649,7 @@ proptest! {
         let held: BTreeSet<u16> = planned.ports.values().filter_map(|ports| ports[0].number).collect();
         let free = (range.0..=range.1).filter(|number| !ledger.contains_key(number) && !sees.unreadable.contains(number));
         prop_assert!(held.len() == sees.workloads.len() || free.count() == 0, "{ledger:?}");
-        let named: BTreeSet<&str> = sees.workloads.iter().map(|workload| workload.uid.as_str()).collect();
-        prop_assert!(ledger.values().all(|entry| named.contains(entry.uid.as_str())), "what is nobody's came back");
+        let named: BTreeSet<&str> = sees.workloads.iter().map(|workload| &*workload.uid).collect();
+        prop_assert!(ledger.values().all(|entry| named.contains(&*entry.uid)), "what is nobody's came back");
     }
 }

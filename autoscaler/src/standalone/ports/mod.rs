@@ -154,7 +154,7 @@ impl Numbers {
 
     /// What a ZeroScaler is to have from now on.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
-        let workload = Workload { key: key.clone(), uid: uid.to_owned(), ports };
+        let workload = Workload { key: key.clone(), uid: uid.into(), ports };
         let changed = {
             let wants = &mut self.shared.state.lock().wants;
             let changed = wants.get(key) != Some(&workload);
@@ -170,7 +170,7 @@ impl Numbers {
 
     /// What an object has; none: nobody has planned for it yet.
     pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<Given> {
-        self.shared.state.lock().given.get(key).filter(|given| given.uid == uid).cloned()
+        self.shared.state.lock().given.get(key).filter(|given| *given.uid == *uid).cloned()
     }
 
     /// A slice has changed, or is gone.

@@ -36,7 +36,7 @@ pub(super) struct State {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given {
     /// The object's.
-    pub(crate) uid: String,
+    pub(crate) uid: Arc<str>,
     /// By the Service's port.
     pub(crate) ports: BTreeMap<u16, Outcome>,
 }
@@ -190,7 +190,7 @@ impl State {
         let before = self.proofs.instance(address).map(str::to_owned);
         for (number, answer) in answers {
             let line = self.maps.lines.get(&number);
-            let uid = line.map(|line| line.uid.as_str()).unwrap_or_default();
+            let uid = line.map(|line| &*line.uid).unwrap_or_default();
             let (is_ours, is_foreign) = (matches!(answer, Answer::Ours(_)), answer == Answer::Foreign);
             let known = self.proofs.verdict(address, number, uid, sent);
             self.proofs.record(address, number, answer, sent);

@@ -112,8 +112,6 @@ pub(crate) fn activator_port(protocol: Protocol) -> u16 {
 /// Everything else that a backend follows from.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// Name of the revision.
-    pub(crate) revision: &'a str,
     /// Name of the public Service.
     pub(crate) service: &'a str,
     /// What the pods speak.
@@ -135,8 +133,7 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
     let settings = inputs.settings;
     let queue_proxy = has_queue_proxy(inputs.target);
     Backend {
-        revision: inputs.revision.to_owned(),
-        service: inputs.service.to_owned(),
+        service: inputs.service.into(),
         protocol: inputs.protocol,
         container_concurrency: u32::try_from(inputs.container_concurrency).unwrap_or(0),
         queue_proxy,

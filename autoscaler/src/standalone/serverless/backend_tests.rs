@@ -114,7 +114,6 @@ fn a_backend_says_all_that_an_activator_needs() {
     let settings = Settings { timeout, idle_timeout, max_held: 50, ..Settings::default() };
     let port = port(&target, &settings, Protocol::H2c).expect("a port");
     let inputs = Inputs {
-        revision: "hello",
         service: "web",
         protocol: Protocol::H2c,
         container_concurrency: 3,
@@ -124,7 +123,6 @@ fn a_backend_says_all_that_an_activator_needs() {
         wake_refused: Some("exceeded quota".into()),
     };
     let expected = Backend {
-        revision: "hello".into(),
         service: "web".into(),
         protocol: Protocol::H2c,
         container_concurrency: 3,

@@ -191,7 +191,6 @@ impl Pass<'_> {
         let served = services::served_ports(&self.accepted.original, service, &port, &target, protocol);
         let backend = backend::backend(
             backend::Inputs {
-                revision: self.key.name(),
                 service: &name,
                 protocol,
                 container_concurrency: self.accepted.object.spec.container_concurrency,

@@ -98,11 +98,10 @@ pub struct ProbeHeader {
 }
 
 impl BackendStatus {
-    /// As activators hold it, for the object of this name whose Service is `service`.
-    pub fn to_backend(&self, name: &str, service: &str) -> Backend {
+    /// As activators hold it, for an object whose Service is `service`.
+    pub fn to_backend(&self, service: &str) -> Backend {
         Backend {
-            revision: name.to_owned(),
-            service: service.to_owned(),
+            service: service.into(),
             protocol: self.protocol,
             container_concurrency: self.concurrency,
             queue_proxy: self.queue_proxy,
@@ -209,7 +208,7 @@ mod tests {
             };
             let json = serde_json::to_string(&BackendStatus::from(&backend)).expect("serializable");
             let status: BackendStatus = serde_json::from_str(&json).expect("readable");
-            assert_eq!(status.to_backend("hello", "hello"), backend, "{json}");
+            assert_eq!(status.to_backend("hello"), backend, "{json}");
         }
     }
 
@@ -239,10 +238,10 @@ mod tests {
         let json =
             r#"{"protocol":"http1","timeoutMs":1,"maxHeld":1,"probe":{"type":"Telepathy","wave":2},"aura":true}"#;
         let status: BackendStatus = serde_json::from_str(json).expect("readable");
-        let read = status.to_backend("a", "a");
+        let read = status.to_backend("a");
         let expected = Backend { probe: Probe::Kubernetes, timeout_ms: 1, max_held: 1, ..Backend::plain("a") };
         assert_eq!(read, expected);
         let sparse: BackendStatus = serde_json::from_str(r#"{"timeoutMs":1,"maxHeld":1}"#).expect("readable");
-        assert_eq!(sparse.to_backend("a", "a"), expected);
+        assert_eq!(sparse.to_backend("a"), expected);
     }
 }

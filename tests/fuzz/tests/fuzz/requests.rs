@@ -185,10 +185,11 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         let hosts = hosts.iter().filter_map(|host| Some((HostPattern::parse(host)?, "app".to_owned())));
         for event in [
             Event::Hosts { namespace: "ns".into(), hosts: hosts.collect() },
-            Event::Revision(Arc::new(Spec::standalone("ns", backend))),
+            Event::Revision(Arc::new(Spec::standalone("ns", "app", backend))),
             Event::Pods { key: key.clone(), listing },
             Event::Revision(Arc::new(Spec::standalone(
                 "ns",
+                "asleep",
                 Backend { timeout_ms: 5_000, ..Backend::plain("asleep") },
             ))),
             Event::Synced,

@@ -7,6 +7,7 @@ use common::config::PortRange;
 use common::ports::ledger::PortId;
 use rand::RngExt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Numbers that there are, more or less; a few more than are asked for.
@@ -26,7 +27,7 @@ pub(super) enum Fault {
     /// Its finalizer is taken away, and it is gone at once.
     Force(usize),
     /// Slices of an object that is gone are collected.
-    Collect(usize, String),
+    Collect(usize, Arc<str>),
     /// Its Service's ports change.
     EditPorts(usize),
     /// Somebody writes into a status, or puts a former one back.
@@ -230,12 +231,12 @@ impl World {
         }
         let former = self.backups.iter().rev().find(|(of, _)| *of == workload);
         let status = former.filter(|_| restored).map(|(_, status)| status.clone()).unwrap_or_default();
-        let uid = format!("{workload}-{}", self.births);
+        let uid = format!("{workload}-{}", self.births).into();
         self.put(Id::Workload(workload), Object::Workload(Scaler { uid, ports, status, deleting: false }));
     }
 
     /// Slices whose owner is gone are collected, also those that somebody writes who has not heard of it.
-    pub(super) fn collect_soon(&mut self, workload: usize, uid: String) {
+    pub(super) fn collect_soon(&mut self, workload: usize, uid: Arc<str>) {
         let delay = Duration::from_millis(self.rng.random_range(500..30_000));
         self.at(delay, Event::Fault(Fault::Collect(workload, uid)));
     }

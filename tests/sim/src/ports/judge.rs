@@ -64,7 +64,7 @@ impl World {
             return None;
         }
         match proxy.serves(listed.number) {
-            Some(entry) if entry.uid == uid => None,
+            Some(entry) if *entry.uid == *uid => None,
             Some(entry) => Some(format!("it is {}'s there", entry.uid)),
             None => Some("nobody listens there".to_owned()),
         }

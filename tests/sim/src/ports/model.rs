@@ -6,6 +6,7 @@ use common::config::PortRange;
 use common::ports::ledger::{Block, Ledger, PortId};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +32,7 @@ pub(super) enum Object {
 /// A ZeroScaler and the ports of its Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scaler {
-    pub(super) uid: String,
+    pub(super) uid: Arc<str>,
     pub(super) ports: Vec<PortId>,
     /// By port name.
     pub(super) status: BTreeMap<String, u16>,
@@ -43,7 +44,7 @@ pub(super) struct Scaler {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slices {
     /// Their owner's.
-    pub(super) uid: String,
+    pub(super) uid: Arc<str>,
     pub(super) ports: BTreeMap<String, Vec<Listed>>,
 }
 

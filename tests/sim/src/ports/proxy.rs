@@ -153,7 +153,7 @@ impl World {
             Some(_) if proxy.paused => Answer::Silent,
             Some(entry) => {
                 let instance = format!("{index}-{}", proxy.life);
-                Answer::Ours(Listening { instance, uid: entry.uid.clone(), state: entry.state })
+                Answer::Ours(Listening { instance, uid: entry.uid.to_string(), state: entry.state })
             }
             None => Answer::Refused,
         }
