@@ -87,7 +87,7 @@ async fn born_asleep_it_leads_to_the_activators() {
     ];
     pass(&mut f, script).await.expect("a pass");
     let backend = f.backend();
-    assert_eq!((backend.service.as_str(), backend.probe), ("hello", Probe::Tcp { port: None }));
+    assert_eq!((&*backend.service, backend.probe), ("hello", Probe::Tcp { port: None }));
 }
 
 /// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
