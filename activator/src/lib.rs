@@ -6,18 +6,19 @@
 //! ```text
 //! discovery ──events──> registry ──> revision ──> backends ──probes──> pods
 //!                          │            │ throttler, stats                ▲
-//! client ──> server ──> layers: probe, lookup, log, report, timeouts, hold ──> forward
+//! client ──> server ──> layers: probe, lookup, log, answers, report, timeouts, hold ──> forward
 //!                                         │
 //!                                         └──> stats ──> autoscaler
 //! ```
 //!
 //! Folders use those above them: [`discovery`] (what the cluster tells, and what each kind of install decides),
-//! `metrics`, `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
+//! `metrics`, `answers` (what is answered without a pod, as a rule), `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
 //! connection's), `ports` (workloads' own), `config` (what the process is told), `run`. What is below them all, sockets
 //! and HTTP, is [`activator_net`].
 
 #[cfg(test)]
 mod allocated;
+mod answers;
 mod config;
 mod departure;
 pub mod discovery;

@@ -3,6 +3,7 @@
 //! HTTP passes the chain of layers, as on the shared ports but for the lookup; all else is held and connected
 //! ([`crate::layers::connect`]).
 
+use crate::layers::answers::Answering;
 use crate::layers::connect::{Connections, PortConnector};
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
@@ -18,7 +19,7 @@ use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
 
 /// All layers.
-pub(crate) type Layers = Probe<Lookup<RequestLog<Report<Timeouts<Hold>>>>>;
+pub(crate) type Layers = Probe<Lookup<RequestLog<Answering<Report<Timeouts<Hold>>>>>>;
 
 /// Serves what comes to `listeners`, until the server drains. Each stands for a [`WorkloadPort`].
 pub(crate) fn listen(

@@ -14,6 +14,7 @@ use crate::config::options::Options;
 use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
+use crate::layers::answers::Answering;
 use crate::layers::connect::Connections;
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
@@ -195,8 +196,9 @@ async fn begin(
     let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), options.on_cold_start.clone());
     let connections =
         Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());
-    let report = Report::new(Timeouts::new(hold), sink);
-    let logged = RequestLog::new(report, configs.observability, sink::stdout()?);
+    let report = Report::new(Timeouts::new(hold), sink.clone());
+    let answering = Answering::new(report, sink.clone(), metrics.answered(), readiness.clone());
+    let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
     let chain = Probe::new(lookup, readiness.clone(), registry.clone());

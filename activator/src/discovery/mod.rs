@@ -16,7 +16,7 @@ use common::RevisionKey;
 use common::backend::Backend;
 use common::host::HostPattern;
 use common::ports::{Block, Ledger, PortId};
-use common_api::zeroscaler::PortProtocol;
+use common_api::zeroscaler::{Answers, PortProtocol};
 use http::HeaderValue;
 use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,6 +135,8 @@ pub struct Spec {
     pub uid: Arc<str>,
     /// Its Service's ports, if more is known of them than the addresses of its pods say.
     pub ports: Vec<Port>,
+    /// What is answered without a pod, if anything.
+    pub answers: Option<Arc<Answers>>,
 }
 
 /// One port of a revision's Service.

@@ -21,6 +21,8 @@ pub(crate) struct Call {
     pub(crate) revision: Arc<Revision>,
     /// Its spans, if traces are asked for.
     pub(crate) trace: Option<Arc<Trace>>,
+    /// Whether it is load.
+    pub(crate) counts: bool,
 }
 
 /// Calls for tests of the layers.
@@ -38,6 +40,7 @@ pub(crate) mod fixture {
             again: false,
             revision: revision.clone(),
             trace: None,
+            counts: true,
         }
     }
 }

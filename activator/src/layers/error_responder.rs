@@ -23,9 +23,9 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 
 /// Marks an answer of ours.
-const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
+pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
 /// Says why, in a word.
-const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
+pub(crate) const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
 
 /// What gRPC escapes in a message: all but printable ASCII, and the percent sign itself.
 const GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');

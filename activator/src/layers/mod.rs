@@ -5,6 +5,7 @@
 //! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
 //! | [`lookup`] | finds the revision | 404, 503 |
 //! | [`request_log`] | writes a line when it is over, if that is asked for | |
+//! | [`answers`] | what needs no pod: a page while it wakes, placeholders, static answers | yes |
 //! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
 //! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
@@ -14,6 +15,7 @@
 //! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
 //! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
 
+pub(crate) mod answers;
 pub(crate) mod call;
 mod charge;
 mod compact;

@@ -50,12 +50,8 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let entered = call.revision.stats.enter();
-        if entered.first {
-            self.sink.first_request(&call.revision);
-        }
         let counted = Counted {
-            _in_flight: entered.in_flight,
+            _in_flight: call.counts.then(|| enter(&self.sink, &call.revision)),
             revision: call.revision.clone(),
             kind: ExchangeKind::new(call.request.method(), call.request.version(), call.peer.tls),
             upload: call.request.body().upload(),
@@ -68,9 +64,18 @@ where
     }
 }
 
+/// Counts one more for a revision, which is woken by the first.
+pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>) -> InFlight {
+    let entered = revision.stats.enter();
+    if entered.first {
+        sink.first_request(revision);
+    }
+    entered.in_flight
+}
+
 /// A counted request.
 pub(crate) struct Counted {
-    _in_flight: InFlight,
+    _in_flight: Option<InFlight>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
     upload: Option<Arc<Upload>>,

@@ -18,6 +18,7 @@
 //! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
 //! | `zeroscale_client_connections`, `zeroscale_client_connections_ended_total` | [`clients`] |
 //! | `zeroscale_refused_total` | counter of answers of our own, and of connections that were reset unrelayed, by `reason` (a word of ours) |
+//! | `zeroscale_answered_total` | counter of answers that needed no pod, by `kind`: page, page-events, page-events-full, placeholder, static |
 //! | `zeroscale_tcp_connections_ended_total` | counter of connections that were passed on as bytes, by revision and `reason` |
 //!
 //! # Who knows which phase of a cold start
@@ -97,6 +98,7 @@ pub(crate) struct Metrics {
     cold_start: Histograms,
     connections_ended: telemetry::Family<Labels, Counter>,
     refused: Refused,
+    answered: Answered,
     /// Whether the stat link is up.
     pub(crate) link_reachable: Gauge,
     /// Lost connections of the stat link.
@@ -153,6 +155,17 @@ impl Refused {
     /// One more.
     pub(crate) fn count(&self, reason: &'static str) {
         self.0.get_or_create_owned(&vec![("reason", reason.to_owned())]).inc();
+    }
+}
+
+/// Answers that needed no pod, by kind. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Answered(Family<Labels, Counter>);
+
+impl Answered {
+    /// One more.
+    pub(crate) fn count(&self, kind: &'static str) {
+        self.0.get_or_create_owned(&vec![("kind", kind.to_owned())]).inc();
     }
 }
 
@@ -218,6 +231,11 @@ impl Metrics {
                 "Requests that we answered ourselves, and connections that we reset instead of passing them on",
                 Family::default(),
             )),
+            answered: Answered(registry.register(
+                "zeroscale_answered",
+                "Requests that were answered without a pod, as their workload asks for it",
+                Family::default(),
+            )),
             link_reachable: registry
                 .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
                 .get_or_create_owned(&peer),
@@ -253,6 +271,11 @@ impl Metrics {
     /// Answers of our own.
     pub(crate) fn refused(&self) -> Refused {
         self.refused.clone()
+    }
+
+    /// Answers that needed no pod.
+    pub(crate) fn answered(&self) -> Answered {
+        self.answered.clone()
     }
 
     /// The handles of exchanges that no revision answers for.

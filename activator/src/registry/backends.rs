@@ -188,6 +188,9 @@ impl Task {
         self.serving = serving;
         tracing::debug!(revision = %revision.key, ?destinations, "destinations");
         revision.throttler.update(destinations);
+        if serving {
+            revision.wakes.end(Instant::now());
+        }
     }
 }
 

@@ -46,6 +46,11 @@ impl Readiness {
         self.draining.store(true, Ordering::Release);
     }
 
+    /// Whether it has come.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
     /// Whether the revisions are known.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)

@@ -3,6 +3,8 @@
 //! It lives while there is something to do ([`super::workload`]), and to the last request for it. Edits change it in
 //! place, so requests that wait go on waiting.
 
+use crate::answers::Answers;
+use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::registry::inbox::Handle;
@@ -41,6 +43,10 @@ pub(crate) struct Revision {
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
     timeline: Mutex<Timeline>,
     backends: Handle,
+    /// What is answered without a pod, if anything.
+    answers: ArcSwapOption<Answers>,
+    /// What that needs to know of its wakes. They outlive it.
+    pub(crate) wakes: Arc<Wakes>,
 }
 
 /// What an edit changes and a request reads.
@@ -57,6 +63,8 @@ pub(crate) struct Live {
     pub(crate) configuration: Arc<str>,
     /// `serving.knative.dev/service`, or what stands for it.
     pub(crate) service: Arc<str>,
+    /// Whether its pods crash-loop.
+    pub(crate) is_failing: bool,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Its Service's ports.
@@ -89,7 +97,13 @@ pub(crate) struct Timeline {
 
 impl Revision {
     /// A revision without pods.
-    pub(crate) fn new(spec: &Spec, clock: Arc<dyn Clock>, metrics: &Metrics, memory: Share) -> Arc<Self> {
+    pub(crate) fn new(
+        spec: &Spec,
+        clock: Arc<dyn Clock>,
+        metrics: &Metrics,
+        memory: Share,
+        wakes: Arc<Wakes>,
+    ) -> Arc<Self> {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {
             key: spec.key.clone(),
@@ -102,6 +116,8 @@ impl Revision {
             pod_ports: ArcSwapOption::empty(),
             timeline: Mutex::default(),
             backends: Handle::default(),
+            answers: ArcSwapOption::empty(),
+            wakes,
         });
         revision.apply(spec);
         revision
@@ -110,6 +126,9 @@ impl Revision {
     /// Takes over an edit. Nothing that waits or runs is disturbed, except that a failing revision's waiters are told.
     pub(crate) fn apply(&self, spec: &Spec) {
         self.live.store(Arc::new(Live::of(spec)));
+        if spec.answers.is_some() || self.answers.load().is_some() {
+            self.answers.store(spec.answers.as_deref().map(|said| Arc::new(Answers::new(said))));
+        }
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);
         // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit
@@ -118,6 +137,7 @@ impl Revision {
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         self.throttler.refuse_waiting(failing);
         self.backends.set_spec(spec);
+        self.wakes.tell();
     }
 
     /// Takes over a listing of pods.
@@ -157,6 +177,11 @@ impl Revision {
             tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
         }
         self.backends.failed(destination.clone());
+    }
+
+    /// What is answered without a pod; none: nothing is.
+    pub(crate) fn answers(&self) -> Option<Arc<Answers>> {
+        self.answers.load().as_ref().cloned()
     }
 
     /// What a request needs to be sent.
@@ -225,6 +250,7 @@ impl Live {
             passthrough: spec.passthrough.clone(),
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
+            is_failing: spec.backend.failing.is_some(),
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             ports: spec.ports.as_slice().into(),
             bounds: Bounds {
@@ -263,7 +289,8 @@ pub(crate) mod fixture {
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
-        Revision::new(&Spec::standalone("ns", "app", backend), clock, &metrics, HeldBytes::new(None).share())
+        let spec = Spec::standalone("ns", "app", backend);
+        Revision::new(&spec, clock, &metrics, HeldBytes::new(None).share(), Arc::default())
     }
 }
 

@@ -12,6 +12,7 @@
 
 use super::revision::Revision;
 use super::{Parts, backends};
+use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Spec};
 use activator_core::{Activators, Destination};
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ struct State {
     cluster_ip: Option<Box<Destination>>,
     activators: Activators,
     work: Work,
+    /// Its wakes, once it had one.
+    wakes: Option<Arc<Wakes>>,
 }
 
 /// What works for it.
@@ -159,7 +162,12 @@ impl State {
             return Some(revision.clone());
         }
         let spec = self.spec.as_deref()?;
-        let revision = Revision::new(spec, parts.clock.clone(), &parts.metrics, parts.held.share());
+        // Kept for those alone that show them.
+        let wakes = match spec.answers {
+            Some(_) => self.wakes.get_or_insert_default().clone(),
+            None => Arc::default(),
+        };
+        let revision = Revision::new(spec, parts.clock.clone(), &parts.metrics, parts.held.share(), wakes);
         revision.set_activators(self.activators);
         if let Some(destination) = self.cluster_ip.as_deref() {
             revision.set_cluster_ip(Some(destination.clone()));

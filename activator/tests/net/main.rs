@@ -1,6 +1,7 @@
 //! The activator on real sockets: one program, so that it is linked once. See [`rig`] for what is around it.
 
 mod another_pod;
+mod answers;
 mod bounds;
 mod clients;
 mod cold_start;

@@ -13,6 +13,7 @@
 //! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
 //! of ours.
 
+use super::answers::Texts;
 use super::claims::{Claims, Named};
 use super::finalizer::{adopted_target, has_finalizer};
 use super::horizontals::Horizontals;
@@ -54,6 +55,7 @@ pub(crate) struct Cluster {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
     policies: Arc<Policies>,
+    pub(crate) texts: Arc<Texts>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
     routes: Arc<Routes>,
@@ -107,6 +109,7 @@ impl Cluster {
             hosts,
             horizontals: Arc::default(),
             policies: Arc::default(),
+            texts: Arc::default(),
             numbers,
             scalers,
             routes,
@@ -164,6 +167,8 @@ impl Watches for Cluster {
         self.horizontals.follow(client, shutdown, stores.concern());
         let scalers = self.scalers.clone();
         self.policies.follow(client, shutdown, move |namespace| scalers.look_in(namespace));
+        let (scalers, all) = (self.scalers.clone(), self.scalers.clone());
+        self.texts.follow(client, shutdown, move |namespace| scalers.look_in(namespace), move || all.look());
         self.services.spawn(Api::all(client.clone()), shutdown);
         self.slices.spawn(Api::all(client.clone()), shutdown);
         self.hosts.follow(client, shutdown);

@@ -8,6 +8,7 @@
 
 mod admission;
 mod adoption;
+pub(crate) mod answers;
 mod claims;
 pub(crate) mod cluster;
 pub(crate) mod finalizer;

@@ -38,7 +38,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator",
-        "main lib > run > allocator config departure ports > layers > registry > metrics > discovery > refusal",
+        "main lib > run > allocator config departure ports > layers > registry > answers metrics > discovery > refusal",
     ),
     (
         "autoscaler",

@@ -54,6 +54,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         service: label(names::SERVICE),
         uid: Arc::default(),
         ports: Vec::new(),
+        answers: None,
         backend: Backend {
             service: name.into(),
             host_network: false,

@@ -92,6 +92,7 @@ impl Spec {
             passthrough: None,
             uid: Arc::default(),
             ports: Vec::new(),
+            answers: None,
             backend,
         }
     }

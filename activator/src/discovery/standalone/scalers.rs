@@ -11,6 +11,7 @@ use common::ports::PortId;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::PortStatus;
 use kube::ResourceExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The revision of an object; none while its owner has not said how to reach it. A name or a Service that is no single
@@ -23,7 +24,8 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     }
     let backend = status.backend.as_ref()?.to_backend(service);
     let ports = status.ports.iter().map(port).collect();
-    Some(Spec { uid: object.uid()?.into(), ports, ..Spec::standalone(&object.namespace()?, &name, backend) })
+    let answers = status.answers.clone().map(Arc::new);
+    Some(Spec { uid: object.uid()?.into(), ports, answers, ..Spec::standalone(&object.namespace()?, &name, backend) })
 }
 
 /// The name that the first port has in slices; none: it has none.

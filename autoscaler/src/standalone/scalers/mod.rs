@@ -98,6 +98,13 @@ impl Scalers {
         }
     }
 
+    /// Looks at all statuses again.
+    pub(super) fn look(&self) {
+        for key in self.objects.keys() {
+            self.publications.add(key, Priority::Slow);
+        }
+    }
+
     /// Whether there is one of this name.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.objects.holds(key)

@@ -26,7 +26,9 @@ use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
-use common_api::zeroscaler::conditions::{ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY};
+use common_api::zeroscaler::conditions::{
+    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY,
+};
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
@@ -158,6 +160,7 @@ impl Publisher {
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
+            answers: self.cluster.texts.resolve(key.namespace(), &served.spec.wake),
             unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
@@ -222,12 +225,12 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
-    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED]
+    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED]
         .iter()
         .all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
         == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted);
-    if !told || !same || written.backend != wanted.backend {
+    if !told || !same || written.backend != wanted.backend || written.answers != wanted.answers {
         return Duration::ZERO; // Somebody may wait for it.
     }
     let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);

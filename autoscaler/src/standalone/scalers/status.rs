@@ -7,6 +7,7 @@
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
 //! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
+//! | AnswersResolved | each text that is answered without a pod was found | some was not, or is too large | not yet |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
@@ -14,6 +15,7 @@
 
 use super::allocation::Allocation;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
+use crate::standalone::answers::Resolved;
 use crate::standalone::reasons::NOT_ADOPTED;
 use common::backend::Backend;
 use common::names;
@@ -24,7 +26,9 @@ use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY, TIMED_OUT};
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
-use common_api::zeroscaler::{Adopted, BackendStatus, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::zeroscaler::{
+    Adopted, Answers, BackendStatus, InForce, PodCounts, PortStatus, State, ZeroScalerStatus,
+};
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 
 /// Reason of conditions of which the status is all there is to say.
@@ -37,6 +41,7 @@ const ADOPTED: &str = "Adopted";
 const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
+const RESOLVED: &str = "Resolved";
 
 /// All that a status follows from.
 #[derive(Clone, Debug)]
@@ -59,6 +64,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) is_led: bool,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
+    /// What is answered without a pod; none: that is not known yet.
+    pub(crate) answers: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
     /// What was found.
@@ -72,7 +79,7 @@ pub(crate) struct Inputs<'a> {
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, said, pods, bounds, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
-    let Inputs { adopted, in_force, now, .. } = inputs;
+    let Inputs { answers, adopted, in_force, now, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -96,6 +103,16 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         written::METRICS_MEASURED,
         Some(()).filter(|()| !object.spec.metrics.is_empty()).map(|()| notice(unmeasured, MEASURED)),
     );
+    let wrong = answers.as_ref().and_then(|resolved| resolved.wrong.as_ref());
+    let found = match (&answers, wrong) {
+        (None, _) => says(ConditionStatus::Unknown, PENDING, "no ConfigMap is known yet"),
+        (_, Some((reason, message))) => says(ConditionStatus::False, reason, message),
+        _ => says(ConditionStatus::True, RESOLVED, ""),
+    };
+    let asks = object.spec.wake.answers().is_some();
+    set(written::ANSWERS_RESOLVED, Some(found).filter(|_| asks));
+    let answers =
+        answers.map_or(before.answers, |resolved| Some(resolved.answers).filter(|all| *all != Answers::default()));
     let woke = state == State::Awake && before.state != State::Awake;
     ZeroScalerStatus {
         observed_generation: said.observed_generation.or(before.observed_generation),
@@ -109,6 +126,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         hosts,
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend),
+        answers,
         adopted,
         in_force: in_force.or(before.in_force),
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },

@@ -56,6 +56,7 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         allocation: Some(Allocation::Whole),
         is_led: true,
         backend: None,
+        answers: None,
         unreachable: None,
         adopted: None,
         in_force: None,

@@ -3,6 +3,7 @@
 //! [`FIELDS`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
 //! They have no backslashes and no single quotes, so that they can stand in CEL as they are.
 
+use super::answers::{BODY_BYTES_MAX, STATIC_BODY_BYTES_MAX};
 use common::golang::{GoDuration, parse_duration};
 use regex::Regex;
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub enum Check {
     AboveOne,
     /// One of these texts.
     OneOf(&'static [&'static str]),
+    /// A text of at most so many characters.
+    Length(i64),
 }
 
 /// What a text must look like.
@@ -99,6 +102,27 @@ pattern!(
     253,
     "^([*][.])?[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?([.][a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$",
     "a host in lower case is expected, or *. and a domain, without scheme and port"
+);
+pattern!(
+    PATH,
+    256,
+    "^/[!-\"$-)+-~]*[*]?$",
+    "a path is expected, such as /robots.txt, or one with * as its last character, such as /assets/*"
+);
+pattern!(METHOD, 32, "^[A-Z][A-Z-]*$", "a method is expected, in capital letters, such as GET");
+pattern!(
+    MEDIA_TYPE,
+    128,
+    "^[a-z0-9.+-]+/[a-z0-9.+-]+$",
+    "a media type is expected, in small letters, such as text/html"
+);
+pattern!(HEADER_NAME, 128, "^[A-Za-z0-9!#$%&*+.^_`|~-]+$", "the name of a header is expected, such as Content-Type");
+pattern!(HEADER_VALUE, 1024, "^([!-~]([ -~]*[!-~])?)?$", "the value of a header is expected: printable ASCII");
+pattern!(
+    CONFIG_MAP_KEY,
+    253,
+    "^[-._a-zA-Z0-9]+$",
+    "the key of a ConfigMap is expected: letters, digits, -, _ and ., at most 253"
 );
 pattern!(ADDRESS, 253, "(^|[.])[0-9]+$", "");
 pattern!(DURATION, 32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
@@ -192,13 +216,62 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.responseStart", Check::Span(&LIMIT)),
     ("spec.wake.idle", Check::Span(&LIMIT)),
     ("spec.wake.probe", Check::Text(&PROBE)),
+    ("spec.wake.page.match.paths[]", Check::Text(&PATH)),
+    ("spec.wake.page.match.methods[]", Check::Text(&METHOD)),
+    ("spec.wake.page.match.accept[]", Check::Text(&MEDIA_TYPE)),
+    ("spec.wake.page.match.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.page.match.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.page.html.configMap", Check::Text(&OBJECT_NAME)),
+    ("spec.wake.page.html.key", Check::Text(&CONFIG_MAP_KEY)),
+    ("spec.wake.placeholder.match.paths[]", Check::Text(&PATH)),
+    ("spec.wake.placeholder.match.methods[]", Check::Text(&METHOD)),
+    ("spec.wake.placeholder.match.accept[]", Check::Text(&MEDIA_TYPE)),
+    ("spec.wake.placeholder.match.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.placeholder.match.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.placeholder.response.status", STATUS),
+    ("spec.wake.placeholder.response.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.placeholder.response.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.placeholder.response.body", BODY),
+    ("spec.wake.placeholder.response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
+    ("spec.wake.placeholder.response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
+    ("spec.wake.static[].match.paths[]", Check::Text(&PATH)),
+    ("spec.wake.static[].match.methods[]", Check::Text(&METHOD)),
+    ("spec.wake.static[].match.accept[]", Check::Text(&MEDIA_TYPE)),
+    ("spec.wake.static[].match.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.static[].match.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.static[].response.status", STATUS),
+    ("spec.wake.static[].response.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.static[].response.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.static[].response.body", STATIC_BODY),
+    ("spec.wake.static[].response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
+    ("spec.wake.static[].response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
+    ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
 ];
+
+const STATUS: Check = Check::Within(200.0, 599.0);
+const BODY: Check = Check::Length(BODY_BYTES_MAX as i64);
+const STATIC_BODY: Check = Check::Length(STATIC_BODY_BYTES_MAX as i64);
 
 /// How a list is merged by server-side apply, and most items.
 pub const LISTS: &[(&str, List, i64)] = &[
     ("spec.metrics", List::Atomic, 32),
     ("spec.ports", List::Map("name"), 64),
     ("spec.hosts", List::Set, 64),
+    ("spec.wake.page.match.paths", List::Set, 32),
+    ("spec.wake.page.match.methods", List::Set, 16),
+    ("spec.wake.page.match.accept", List::Set, 16),
+    ("spec.wake.page.match.headers", List::Map("name"), 16),
+    ("spec.wake.placeholder.match.paths", List::Set, 32),
+    ("spec.wake.placeholder.match.methods", List::Set, 16),
+    ("spec.wake.placeholder.match.accept", List::Set, 16),
+    ("spec.wake.placeholder.match.headers", List::Map("name"), 16),
+    ("spec.wake.placeholder.response.headers", List::Atomic, 32),
+    ("spec.wake.static", List::Atomic, 16),
+    ("spec.wake.static[].match.paths", List::Set, 32),
+    ("spec.wake.static[].match.methods", List::Set, 16),
+    ("spec.wake.static[].match.accept", List::Set, 16),
+    ("spec.wake.static[].match.headers", List::Map("name"), 16),
+    ("spec.wake.static[].response.headers", List::Atomic, 32),
     ("status.conditions", List::Map("type"), 16),
     ("status.hosts", List::Set, 64),
     ("status.ports", List::Map("name"), 64),
@@ -244,7 +317,7 @@ impl Check {
                 cel(format!("{form} && {within} && duration(self) <= duration('{most}')"), rule)
             }
             Self::AboveOne => cel("self > 1.0".to_owned(), ABOVE_ONE),
-            Self::Within(..) | Self::OneOf(_) => Vec::new(),
+            Self::Within(..) | Self::OneOf(_) | Self::Length(_) => Vec::new(),
         }
     }
 
@@ -258,6 +331,7 @@ impl Check {
             Self::Within(least, _) => format!("a number of at least {least} is expected"),
             Self::AboveOne => ABOVE_ONE.to_owned(),
             Self::OneOf(allowed) => format!("one of {} is expected", allowed.join(", ")),
+            Self::Length(most) => format!("at most {most} characters are expected"),
         }
     }
 
@@ -277,6 +351,9 @@ impl Check {
             Self::Within(least, most) => number.is_some_and(|number| !(*least..=*most).contains(&number)),
             Self::AboveOne => number.is_some_and(|number| number <= 1.0),
             Self::OneOf(allowed) => text.is_some_and(|text| !allowed.contains(&text)),
+            Self::Length(most) => {
+                text.is_some_and(|text| i64::try_from(text.chars().count()).map_or(true, |n| n > *most))
+            }
         };
         broken.then(|| self.rule())
     }

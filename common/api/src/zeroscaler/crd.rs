@@ -112,6 +112,7 @@ fn hold(field: &mut JSONSchemaProps, check: Check) {
             field.maximum = Some(most).filter(|most| *most < f64::from(i32::MAX));
         }
         Check::OneOf(allowed) => field.enum_ = Some(allowed.iter().map(|value| JSON(json!(value))).collect()),
+        Check::Length(most) => field.max_length = Some(most),
         Check::AboveOne => {}
     }
     for Cel { rule, message } in check.cel() {

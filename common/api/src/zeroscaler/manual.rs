@@ -39,8 +39,8 @@ const METRICS: &str = "`metrics` and `behavior` are those of a
 each metric with its `type` and the field of that name.
 ";
 
-/// Fields whose own fields are another API's, and explained there.
-const ELSEWHERE: [&str; 3] = ["spec.metrics", "spec.behavior", "status.conditions"];
+/// Fields whose own fields are explained elsewhere: those of another API, and those that stand in the spec as well.
+const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.answers", "status.conditions"];
 
 /// The page.
 pub fn page() -> String {

@@ -8,6 +8,7 @@
 //! Texts, as durations and hosts are, stay texts here and are read by whoever uses them: an object that an API server
 //! has let through must never keep a whole list from being read.
 
+pub mod answers;
 pub mod backend;
 pub mod checks;
 pub mod columns;
@@ -22,6 +23,9 @@ pub mod status;
 pub mod validation;
 pub mod wake;
 
+pub use answers::{
+    AnswerMode, Answers, FixedResponse, HeaderMatch, Page, Placeholder, RequestMatch, StaticAnswer, TextSource,
+};
 pub use backend::{BackendStatus, ProbeHeader, ProbeKind, ProbeStatus};
 pub use conditions::ConditionStatus;
 pub use duration::DurationText;

@@ -4,7 +4,7 @@
 //! object only that it is one.
 
 use super::checks::SERVICE_NAME;
-use super::{DurationText, PortProtocol, ZeroScalerSpec};
+use super::{DurationText, FixedResponse, PortProtocol, ZeroScalerSpec};
 use common::golang::GoDuration;
 use k8s_openapi::api::autoscaling::v2::MetricSpec;
 
@@ -142,7 +142,47 @@ pub const RULES: &[Rule] = &[
             })
         },
     },
+    Rule {
+        at: "spec.wake.placeholder.response",
+        field: ".bodyFrom",
+        cel: "!has(self.body) || !has(self.bodyFrom)",
+        says: "a response has `body` or `bodyFrom`, not both",
+        message: "'bodyFrom ' + self.bodyFrom.configMap + ' and body are two bodies: say one'",
+        broken: |spec| {
+            let response = spec.wake.placeholder.as_ref().map(|placeholder| &placeholder.response);
+            response.and_then(two_bodies).into_iter().map(|message| (None, message)).collect()
+        },
+    },
+    Rule {
+        at: "spec.wake.static[]",
+        field: ".response.bodyFrom",
+        cel: "!has(self.response.body) || !has(self.response.bodyFrom)",
+        says: "so it is with those of `static`",
+        message: "'bodyFrom ' + self.response.bodyFrom.configMap + ' and body are two bodies: say one'",
+        broken: |spec| items(&spec.wake.fixed, |fixed| two_bodies(&fixed.response)),
+    },
+    Rule {
+        at: "spec.wake.static[]",
+        field: ".match",
+        cel: "has(self.match) && ((has(self.match.paths) && size(self.match.paths) > 0) || \
+              (has(self.match.headers) && size(self.match.headers) > 0))",
+        says: "an entry of `static` names paths or headers: one for everything would never let the workload wake",
+        message: "'paths or headers are expected: a static answer to everything lets nobody wake the workload'",
+        broken: |spec| {
+            items(&spec.wake.fixed, |fixed| {
+                let names = !fixed.matching.paths.is_empty() || !fixed.matching.headers.is_empty();
+                let wrong =
+                    "paths or headers are expected: a static answer to everything lets nobody wake the workload";
+                (!names).then(|| wrong.to_owned())
+            })
+        },
+    },
 ];
+
+fn two_bodies(response: &FixedResponse) -> Option<String> {
+    let from = response.body_from.as_ref().filter(|_| !response.body.is_empty())?;
+    Some(format!("bodyFrom {} and body are two bodies: say one", from.config_map))
+}
 
 fn has_its_field(metric: &MetricSpec) -> bool {
     let is = |kind: &str| metric.type_ == kind;

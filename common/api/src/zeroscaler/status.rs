@@ -1,5 +1,6 @@
 //! What the owner answers.
 
+use super::Answers;
 use super::BackendStatus;
 use super::PortProtocol;
 use super::ZeroScaler;
@@ -19,7 +20,8 @@ pub struct ZeroScalerStatus {
     pub observed_generation: Option<i64>,
     /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
-    /// PortsAllocated: each port has a number of its own on the activators.
+    /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: each text that is answered
+    /// without a pod was found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.
@@ -49,6 +51,9 @@ pub struct ZeroScalerStatus {
     /// How activators reach the workload, as it was last configured without a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendStatus>,
+    /// What activators answer without a pod, in the form of `spec.wake`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
     /// What was found, and is given back when this object goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,

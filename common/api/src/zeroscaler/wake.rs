@@ -1,6 +1,7 @@
 //! What happens to a request while its workload wakes.
 
 use super::DurationText;
+use super::answers::{Answers, Page, Placeholder, StaticAnswer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -29,6 +30,16 @@ pub struct Wake {
     /// it, a TCP connect where there is none, else Kubernetes' word), tcp (a connection is accepted), http:/path (GET is
     /// answered with a status from 200 to 399), or kubernetes (Kubernetes' word alone).
     pub probe: String,
+    /// What browsers are shown at once while the workload wakes: a page that replaces itself by the workload's answer.
+    /// Without it they wait as everybody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page: Option<Page>,
+    /// What is answered at once, with a status of your choice, instead of holding a request while the workload wakes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placeholder: Option<Placeholder>,
+    /// What is answered without waking: health checks, robots.txt.
+    #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
+    pub fixed: Vec<StaticAnswer>,
 }
 
 impl Default for Wake {
@@ -39,6 +50,9 @@ impl Default for Wake {
             response_start: DurationText::new(NO_LIMIT),
             idle: DurationText::new(NO_LIMIT),
             probe: PROBE_AUTO.to_owned(),
+            page: None,
+            placeholder: None,
+            fixed: Vec::new(),
         }
     }
 }
@@ -62,6 +76,13 @@ impl Wake {
     /// Longest silence within a response; none: no limit.
     pub fn idle(&self) -> Option<Duration> {
         self.idle.get().filter(|limit| !limit.is_zero())
+    }
+
+    /// What is answered without a pod, texts of ConfigMaps aside; none: nothing is.
+    pub fn answers(&self) -> Option<Answers> {
+        let (page, placeholder) = (self.page.clone(), self.placeholder.clone());
+        let answers = Answers { page, page_html: None, placeholder, fixed: self.fixed.clone() };
+        Some(answers).filter(|answers| *answers != Answers::default())
     }
 
     /// How a pod is proven ready.

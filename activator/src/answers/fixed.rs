@@ -1,0 +1,95 @@
+//! Responses that stand written.
+
+use bytes::Bytes;
+use common_api::zeroscaler::FixedResponse;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+/// Headers that frame a message, or speak of the connection.
+const FRAMING: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+/// The same, of which the crate has no constants.
+const FRAMING_TOO: [&str; 2] = ["keep-alive", "proxy-connection"];
+
+/// Seconds after which a client that was put off may come back.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// A response that stands written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fixed {
+    /// Status.
+    pub(crate) status: StatusCode,
+    /// Headers.
+    pub(crate) headers: HeaderMap,
+    /// Body.
+    pub(crate) body: Bytes,
+}
+
+impl Fixed {
+    /// One whose status is 200 unless it says otherwise.
+    pub(crate) fn new(said: &FixedResponse) -> Self {
+        Self::or(said, StatusCode::OK)
+    }
+
+    /// One whose status is 503 unless it says otherwise; with that it has `Retry-After`.
+    pub(crate) fn placeholder(said: &FixedResponse) -> Self {
+        let mut fixed = Self::or(said, StatusCode::SERVICE_UNAVAILABLE);
+        if fixed.status == StatusCode::SERVICE_UNAVAILABLE && !fixed.headers.contains_key(RETRY_AFTER) {
+            fixed.headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        fixed
+    }
+
+    fn or(said: &FixedResponse, status: StatusCode) -> Self {
+        let read = |status: i32| StatusCode::from_u16(u16::try_from(status).ok()?).ok();
+        let status = said.status.and_then(read).filter(|status| status.as_u16() >= 200).unwrap_or(status);
+        let mut headers = HeaderMap::new();
+        for header in &said.headers {
+            let parsed = HeaderName::try_from(&header.name).ok().zip(HeaderValue::try_from(&header.value).ok());
+            let Some((name, value)) = parsed else { continue };
+            if !FRAMING.contains(&name) && !FRAMING_TOO.contains(&name.as_str()) {
+                headers.append(name, value);
+            }
+        }
+        if !said.body.is_empty() && !headers.contains_key(CONTENT_TYPE) {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        }
+        Self { status, headers, body: Bytes::from(said.body.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixed(yaml: &str) -> FixedResponse {
+        serde_yaml_ng::from_str(yaml).expect(yaml)
+    }
+
+    #[test]
+    fn a_response_is_as_it_is_written_but_for_what_frames_it() {
+        let said = fixed(
+            "{status: 202, body: x, headers: [{name: A, value: '1'}, {name: a, value: '2'}, {name: Content-Length, \
+             value: '9'}, {name: Keep-Alive, value: x}, {name: 'B C', value: x}, {name: D, value: \"x\\r\\ny\"}]}",
+        );
+        let response = Fixed::new(&said);
+        let fields: Vec<_> = response.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let kind: (&str, &[u8]) = ("content-type", b"text/plain; charset=utf-8");
+        assert_eq!(fields, [("a", &b"1"[..]), ("a", b"2"), kind]);
+        assert_eq!((response.status.as_u16(), &response.body[..]), (202, &b"x"[..]));
+    }
+
+    #[test]
+    fn a_status_that_is_not_said_or_cannot_be_is_the_default() {
+        for (yaml, fixed_status, placeholder) in
+            [("{}", 200, 503), ("{status: 418}", 418, 418), ("{status: 101}", 200, 503), ("{status: -1}", 200, 503)]
+        {
+            let said = fixed(yaml);
+            assert_eq!(Fixed::new(&said).status.as_u16(), fixed_status, "{yaml}");
+            let put_off = Fixed::placeholder(&said);
+            assert_eq!(put_off.status.as_u16(), placeholder, "{yaml}");
+            assert_eq!(put_off.headers.contains_key(RETRY_AFTER), placeholder == 503, "{yaml}");
+        }
+    }
+}

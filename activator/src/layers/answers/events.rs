@@ -1,0 +1,185 @@
+//! The stream of events that tells a page when its workload is ready.
+//!
+//! ```text
+//! waking ──a pod is ready──> ready, end
+//!    │ ─────pods fail──────> failed, end
+//!    └─ LONGEST has passed, or this activator is leaving ──> end: the browser asks again by itself
+//! ```
+
+use crate::answers::wakes::Wakes;
+use crate::registry::readiness::Readiness;
+use crate::registry::revision::Revision;
+use activator_core::accounting::InFlight;
+use activator_core::hold::Charge;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{BoxStream, unfold};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, timeout};
+
+/// Streams of all workloads: with their connections a few dozen MiB.
+pub(crate) const OF_ALL: usize = 2048;
+/// Longest life of one.
+pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+/// Longest silence of one, which whoever stands between may take for its end.
+const BEAT: Duration = Duration::from_secs(10);
+/// How often it is looked whether this activator leaves, and what no change tells.
+const LOOK: Duration = Duration::from_secs(1);
+/// What one keeps in memory.
+const BYTES: u64 = 4 * 1024;
+
+/// nginx would wait for more of it.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// How many streams there may be in all.
+pub(super) struct Streams(Arc<Semaphore>);
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(OF_ALL)))
+    }
+}
+
+/// A body of ours.
+pub(crate) enum Own {
+    /// Bytes, if they have not been sent.
+    Whole(Option<Bytes>),
+    /// A stream of events, until it has ended.
+    Events(Option<BoxStream<'static, Bytes>>),
+}
+
+impl Own {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
+            Self::Events(stream) => {
+                let next = match stream {
+                    Some(stream) => ready!(stream.poll_next_unpin(cx)),
+                    None => None,
+                };
+                if next.is_none() {
+                    *stream = None;
+                }
+                Poll::Ready(next)
+            }
+        }
+    }
+
+    pub(super) fn is_end(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Events(stream) => stream.is_none(),
+        }
+    }
+
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Events(_) => None,
+        }
+    }
+}
+
+/// What the head of a stream says.
+pub(super) fn headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
+    headers
+}
+
+/// One stream.
+pub(super) struct Events {
+    revision: Arc<Revision>,
+    changes: watch::Receiver<()>,
+    readiness: Arc<Readiness>,
+    until: Instant,
+    beat: Instant,
+    is_begun: bool,
+    is_over: bool,
+    _counted: Option<InFlight>,
+    _places: [OwnedSemaphorePermit; 2],
+    _charge: Charge,
+}
+
+impl Events {
+    /// One for a workload; none: there are too many.
+    pub(super) fn open(
+        streams: &Streams,
+        revision: &Arc<Revision>,
+        counted: Option<InFlight>,
+        readiness: Arc<Readiness>,
+    ) -> Option<Self> {
+        let place = |of: &Arc<Semaphore>| of.clone().try_acquire_owned().ok();
+        let places = [place(&revision.wakes.streams)?, place(&streams.0)?];
+        let charge = revision.memory.hold(BYTES).ok()?;
+        let now = Instant::now();
+        Some(Self {
+            changes: revision.wakes.changes(),
+            revision: revision.clone(),
+            readiness,
+            until: now + LONGEST,
+            beat: now + BEAT,
+            is_begun: false,
+            is_over: false,
+            _counted: counted,
+            _places: places,
+            _charge: charge,
+        })
+    }
+
+    pub(super) fn body(self) -> Own {
+        let stream = unfold(self, |mut events| async move { events.next().await.map(|bytes| (bytes, events)) });
+        Own::Events(Some(stream.boxed()))
+    }
+
+    /// What comes next; none: it is over.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.is_over {
+                return None;
+            }
+            if !self.revision.is_cold() {
+                return Some(self.end(b"event: ready\ndata:\n\n"));
+            }
+            if self.revision.live().is_failing {
+                return Some(self.end(b"event: failed\ndata:\n\n"));
+            }
+            let now = Instant::now();
+            if now >= self.until || self.readiness.is_draining() {
+                return None;
+            }
+            self.revision.wakes.wait(now);
+            if !self.is_begun {
+                self.is_begun = true;
+                return Some(self.first(now));
+            }
+            if now >= self.beat {
+                self.beat = now + BEAT;
+                return Some(Bytes::from_static(b":\n\n"));
+            }
+            // Of what is told while nobody listens the last is kept: nothing is missed between the look and this.
+            let _ = timeout(LOOK, self.changes.changed()).await;
+        }
+    }
+
+    fn end(&mut self, last: &'static [u8]) -> Bytes {
+        self.is_over = true;
+        Bytes::from_static(last)
+    }
+
+    /// How long it has been waking, and how long that usually takes, in seconds.
+    fn first(&self, now: Instant) -> Bytes {
+        let wakes: &Wakes = &self.revision.wakes;
+        let elapsed = now.saturating_duration_since(wakes.wait(now)).as_secs_f64();
+        let typical =
+            wakes.typical().map_or_else(|| "null".to_owned(), |typical| format!("{:.3}", typical.as_secs_f64()));
+        format!("retry: 2000\nevent: waking\ndata: {{\"elapsed\":{elapsed:.3},\"typical\":{typical}}}\n\n").into()
+    }
+}

@@ -1,0 +1,213 @@
+//! Answers without a pod: a page, its stream of events, placeholders, static answers.
+//!
+//! What gets which is a rule ([`crate::answers`]). Here is what it costs:
+//!
+//! - What wakes (a page, its stream, a placeholder) counts as a request does, for as long as it is answered. So the first
+//!   page wakes as the first held request does, an open stream keeps a wake going and ends with it, and nothing keeps a
+//!   workload awake that is.
+//! - Static answers, and a stream that is asked for while pods are ready, count as nothing.
+//! - All are counted by kind in `zeroscale_answered_total`, and carry their kind in `x-zeroscale-reason`.
+//!
+//! Of a workload that answers nothing without a pod this layer looks at one pointer.
+//!
+//! # Bounds
+//!
+//! [`STREAMS_MAX`](crate::answers::wakes) streams for each workload and [`events::OF_ALL`] in all, each within its workload's share of memory and
+//! for [`events::LONGEST`]. Beyond, a stream is refused with 503, and the page asks again after its time.
+
+mod body;
+mod events;
+
+use crate::answers::page::{Page, Wake};
+use crate::answers::{Answer, Request};
+use crate::layers::call::Call;
+use crate::layers::error_responder::{ORIGIN, REASON, plain};
+use crate::layers::report::enter;
+use crate::metrics::Answered;
+use crate::refusal::Refusal;
+use crate::registry::readiness::Readiness;
+use crate::registry::revision::Revision;
+use crate::registry::stats::StatSink;
+use activator_net::BodyError;
+use body::AnswerBody;
+use bytes::Bytes;
+use common::time::Timestamp;
+use common_runtime::clock::Clock;
+use events::{Events, Streams};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body;
+use k8s_openapi::jiff;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+use tower::Service;
+
+/// Answers what needs no pod.
+#[derive(Clone)]
+pub(crate) struct Answering<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sink: StatSink,
+    answered: Answered,
+    streams: Streams,
+    readiness: Arc<Readiness>,
+    clock: Clock,
+}
+
+impl<S> Answering<S> {
+    /// Around `inner`.
+    pub(crate) fn new(inner: S, sink: StatSink, answered: Answered, readiness: Arc<Readiness>) -> Self {
+        let (streams, clock) = (Streams::default(), Clock::system());
+        Self { inner, shared: Arc::new(Shared { sink, answered, streams, readiness, clock }) }
+    }
+}
+
+impl<S, B> Service<Call> for Answering<S>
+where
+    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    B: Body<Data = Bytes, Error: Into<BodyError>>,
+{
+    type Response = Response<AnswerBody<B>>;
+    type Error = Refusal;
+    type Future = Exchange<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut call: Call) -> Self::Future {
+        match self.shared.answer(&mut call) {
+            None => Exchange::Forwarded { exchange: self.inner.call(call) },
+            Some(response) => {
+                if let Some(trace) = &call.trace {
+                    trace.end(Some(response.status()));
+                }
+                Exchange::Answered { response: Some(response) }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The answer, if a request gets one of ours. What is forwarded has noted whether it counts.
+    fn answer(&self, call: &mut Call) -> Option<Response<events::Own>> {
+        let revision = call.revision.clone();
+        let answers = revision.answers()?;
+        let (request, is_cold) = (&call.request, revision.is_cold());
+        let request = Request { method: request.method(), path: request.uri().path(), headers: request.headers() };
+        let now = Instant::now();
+        match answers.to(request, is_cold) {
+            Answer::Forward => {
+                if is_cold {
+                    revision.wakes.wait(now); // It is held: so wakes are measured as well.
+                }
+                None
+            }
+            Answer::ForwardUncounted => {
+                call.counts = false;
+                None
+            }
+            Answer::Static(fixed) => {
+                Some(self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone()))
+            }
+            Answer::Placeholder(fixed) => {
+                let _counted = enter(&self.sink, &revision);
+                revision.wakes.wait(now);
+                Some(self.whole("placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
+            }
+            Answer::Page(page) => {
+                let _counted = enter(&self.sink, &revision);
+                Some(self.page(page, &revision, now))
+            }
+            Answer::Events => Some(self.events(&revision, is_cold)),
+        }
+    }
+
+    fn page(&self, page: &Page, revision: &Revision, now: Instant) -> Response<events::Own> {
+        let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
+        let since = rfc3339(self.clock.now() - elapsed);
+        let typical = revision.wakes.typical();
+        let wake = Wake { workload: revision.key.name(), since: &since, elapsed, typical };
+        self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
+    }
+
+    fn events(&self, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
+        let counted = is_cold.then(|| enter(&self.sink, revision));
+        let Some(events) = Events::open(&self.streams, revision, counted, self.readiness.clone()) else {
+            let text = "too many pages wait for this workload: ask again later\n";
+            let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
+            let mut headers = response.headers;
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            return self.whole("page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
+        };
+        let headers = events::headers();
+        self.marked("page-events", StatusCode::OK, headers, events.body())
+    }
+
+    fn whole(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<events::Own> {
+        self.marked(kind, status, headers, events::Own::Whole(Some(body)))
+    }
+
+    fn marked(
+        &self,
+        kind: &'static str,
+        status: StatusCode,
+        headers: HeaderMap,
+        body: events::Own,
+    ) -> Response<events::Own> {
+        self.answered.count(kind);
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response.headers_mut().insert(ORIGIN, HeaderValue::from_static("activator"));
+        response.headers_mut().insert(REASON, HeaderValue::from_static(kind));
+        response
+    }
+}
+
+/// To the second.
+fn rfc3339(at: Timestamp) -> String {
+    jiff::Timestamp::from_second(at.as_secs()).map_or_else(|_| String::new(), |at| at.to_string())
+}
+
+pin_project! {
+    /// The exchange below, or an answer of ours.
+    #[project = ExchangeProjection]
+    pub(crate) enum Exchange<F> {
+        /// Ours.
+        Answered {
+            response: Option<Response<events::Own>>,
+        },
+        /// Below.
+        Forwarded {
+            #[pin]
+            exchange: F,
+        },
+    }
+}
+
+impl<F, B> Future for Exchange<F>
+where
+    F: Future<Output = Result<Response<B>, Refusal>>,
+{
+    type Output = Result<Response<AnswerBody<B>>, Refusal>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            ExchangeProjection::Answered { response } => match response.take() {
+                Some(response) => Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own }))),
+                None => Poll::Pending, // Polled again after its end, which nobody may do.
+            },
+            ExchangeProjection::Forwarded { exchange } => {
+                exchange.poll(cx).map_ok(|response| response.map(|body| AnswerBody::Pod { body }))
+            }
+        }
+    }
+}

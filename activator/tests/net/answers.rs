@@ -1,0 +1,188 @@
+//! What is answered without a pod: a page for browsers and its stream of events, placeholders, static answers.
+
+use crate::rig::{Answer, Pod, Rig, backend, http1_client, key, patient, read_until, until, write};
+use activator::discovery::{Event, Spec};
+use bytes::Bytes;
+use common::backend::Backend;
+use common_api::zeroscaler::Wake;
+use http::Request;
+use http_body_util::Empty;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+/// Streams of one workload that one activator serves.
+const STREAMS_MAX: usize = 256;
+
+/// `ns/app`, with `wake` as a user writes it.
+async fn workload(rig: &Rig, wake: &str, change: impl FnOnce(&mut Backend)) {
+    let wake: Wake = serde_yaml_ng::from_str(wake).expect(wake);
+    let mut backend = backend("app");
+    change(&mut backend);
+    let answers = wake.answers().map(Arc::new);
+    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
+    rig.settled().await;
+}
+
+fn browser(path: &str) -> http::request::Builder {
+    Request::get(path).header("host", "app.ns").header("accept", BROWSER)
+}
+
+/// A page's stream of events.
+async fn events(rig: &Rig) -> TcpStream {
+    let mut stream = rig.raw().await;
+    write(&mut stream, "GET /a/.zeroscale/wake HTTP/1.1\r\nhost: app.ns\r\naccept: text/event-stream\r\n\r\n").await;
+    stream
+}
+
+/// Whether the autoscaler has heard of load since it was asked last, up to the second attestation from now on.
+async fn is_load(rig: &mut Rig) -> bool {
+    let (mut attested, mut load) = (0, false);
+    while let Ok(heard) = rig.stats.try_recv() {
+        load |= heard.stat.is_some_and(|stat| stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0);
+    }
+    while attested < 2 {
+        match patient(rig.stats.recv()).await.expect("the link stays up").stat {
+            None => attested += 1,
+            Some(stat) => load |= stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0,
+        }
+    }
+    load
+}
+
+/// Goal: a visitor sees a page at once, which wakes the workload, and then the workload; whoever is a program waits for the
+/// workload itself.
+#[tokio::test]
+async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
+    let mut rig = Rig::start().await;
+    workload(&rig, "page: {}", |_| {}).await;
+    let page = rig.send(browser("/a?b")).await;
+    assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page"));
+    assert_eq!((page.header("cache-control"), page.header("retry-after")), ("no-store", "5"));
+    assert!(page.header("content-type").starts_with("text/html") && page.body.contains("app is waking up"), "{page:?}");
+    let told = patient(async {
+        loop {
+            let heard = rig.stats.recv().await.expect("the link stays up");
+            if heard.stat.is_some() {
+                return heard.name;
+            }
+        }
+    });
+    assert_eq!(told.await, "app", "the page wakes");
+
+    let mut stream = events(&rig).await;
+    let begun = read_until(&mut stream, "event: waking\ndata: ").await;
+    assert!(begun.contains("text/event-stream") && begun.contains("no-store"), "{begun}");
+    assert!(is_load(&mut rig).await, "whoever looks at the page keeps the wake going");
+    let program =
+        async { rig.send(Request::get("/").header("host", "app.ns").header("accept", "application/json")).await };
+    let wake = async {
+        rig.until(|load| load.queued == 1).await;
+        let pod = Pod::saying("awake").await;
+        rig.pods(&[pod.address]).await;
+        pod
+    };
+    let (answer, pod) = tokio::join!(program, wake);
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "awake"));
+    read_until(&mut stream, "event: ready\ndata:\n\n").await;
+    assert_eq!(rig.send(browser("/a?b")).await.body, "awake");
+
+    // A browser that asks on keeps nothing awake.
+    let mut more = events(&rig).await;
+    read_until(&mut more, "event: ready\n").await;
+    until(|| rig.activator.held() == (0, 0)).await;
+    while is_load(&mut rig).await {} // What was before.
+    let mut more = events(&rig).await;
+    read_until(&mut more, "event: ready\n").await;
+    assert!(!is_load(&mut rig).await, "no load");
+
+    // The next page knows how long it takes.
+    rig.pods(&[]).await;
+    rig.until(|load| load.capacity == activator_core::breaker::Capacity::CLOSED).await;
+    let page = rig.send(browser("/")).await;
+    assert!(page.body.contains("It usually takes about <span data-typical=\""), "{}", page.body);
+    assert!(!page.body.contains("data-typical=\"\">"), "{}", page.body);
+    pod.kill().await;
+}
+
+/// Goal: a page tells its visitor when pods fail, and is bounded: streams beyond are refused with a word, what goes gives
+/// its place back, and the page itself is always there.
+#[tokio::test]
+async fn streams_are_bounded_and_end() {
+    let rig = Rig::start().await;
+    workload(&rig, "page: {}", |_| {}).await;
+    let mut open = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        open.push(events(&rig).await);
+    }
+    for stream in &mut open {
+        read_until(stream, "event: waking").await;
+    }
+    let refused = Request::get("/.zeroscale/wake").header("host", "app.ns");
+    let answer = rig.send(refused).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (503, "page-events-full"), "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "5");
+    assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
+    let held = rig.activator.held();
+    assert_eq!(held.0, STREAMS_MAX as u64);
+    let mut last = open.pop().expect("one");
+    drop(open);
+    until(|| rig.activator.held().0 == 1).await;
+    read_until(&mut events(&rig).await, "event: waking").await;
+
+    workload(&rig, "page: {}", |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
+    read_until(&mut last, "event: failed\ndata:\n\n").await;
+    until(|| rig.activator.held() == (0, 0)).await;
+}
+
+/// Goal: what is static wakes nobody and is no load, asleep or awake, unless its owner wants that.
+#[tokio::test]
+async fn what_is_static_wakes_nobody() {
+    let mut rig = Rig::start().await;
+    let wake = "static: [{match: {paths: [/healthz]}, response: {body: fine, headers: [{name: X-A, value: b}]}}, \
+                {match: {paths: [/robots.txt]}, response: {body: 'Disallow: /'}, answer: Always}, \
+                {match: {paths: [/live]}, response: {status: 204}, keepsAwake: true}]";
+    workload(&rig, wake, |_| {}).await;
+    let answer = rig.get("app.ns", "/healthz").await;
+    assert_eq!((answer.status.as_u16(), answer.body.as_str(), answer.header("x-a")), (200, "fine", "b"));
+    let head = rig.send(Request::head("/healthz").header("host", "app.ns")).await;
+    assert_eq!((head.status.as_u16(), head.header("content-length"), head.body.as_str()), (200, "4", ""));
+    assert_eq!(rig.get("app.ns", "/live").await.status.as_u16(), 204);
+    assert!(!is_load(&mut rig).await, "asleep");
+
+    let pod = Pod::saying("the pod").await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    assert_eq!(rig.get("app.ns", "/healthz").await.body, "the pod");
+    assert_eq!(rig.get("app.ns", "/robots.txt").await.body, "Disallow: /");
+    assert_eq!(pod.requests(), 1);
+    assert!(!is_load(&mut rig).await, "awake, forwarded");
+    assert_eq!(rig.get("app.ns", "/live").await.body, "the pod");
+    assert!(is_load(&mut rig).await, "told to");
+}
+
+/// Goal: a placeholder is answered at once, with the body of a POST unread, and the workload wakes.
+#[tokio::test]
+async fn a_placeholder_is_answered_at_once_and_wakes() {
+    let mut rig = Rig::start().await;
+    let wake = "placeholder: {match: {paths: [/jobs/*]}, response: {status: 202, body: '{}', \
+                headers: [{name: Content-Type, value: application/json}]}}";
+    workload(&rig, wake, |_| {}).await;
+    let mut raw = rig.raw().await;
+    write(&mut raw, "POST /jobs/1 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
+    let answer = read_until(&mut raw, "{}").await;
+    assert!(answer.starts_with("HTTP/1.1 202 ") && answer.contains("application/json"), "{answer}");
+    assert!(is_load(&mut rig).await, "it wakes");
+    let held = tokio::spawn(http1_get(rig.address, "/other"));
+    rig.until(|load| load.queued == 1).await;
+    let pod = Pod::saying("awake").await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(held.await.expect("no panic").body, "awake");
+    assert_eq!(rig.get("app.ns", "/jobs/1").await.body, "awake");
+    rig.tell(Event::Deleted(key("app"))).await;
+}
+
+async fn http1_get(address: std::net::SocketAddr, path: &str) -> Answer {
+    let request = Request::get(path).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+    Answer::read(patient(http1_client(address).await.send_request(request)).await.expect("an answer")).await
+}
