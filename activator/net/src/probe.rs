@@ -14,7 +14,6 @@
 use crate::body::RequestBody;
 use crate::forward::PASSTHROUGH_LB;
 use crate::http1::connection::Http1;
-use crate::http2::connection::Http2;
 use crate::pod::stream::PodStream;
 use crate::pod::tls::PodIo;
 use crate::pool::Pool;
@@ -97,7 +96,7 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
             }
             Protocol::H2c => {
                 if let Ok(Ok(connection)) =
-                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), Http2::new(stream)).await
+                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), pool.new_http2_over(stream)).await
                 {
                     pool.put_http2(connection);
                 }
@@ -176,7 +175,7 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
         Err(missed) => return missed,
     };
     let answer = async {
-        let connection = Http2::new(stream).await.ok()?;
+        let connection = pool.new_http2_over(stream).await.ok()?;
         let uri = format!("http://{address}/grpc.health.v1.Health/Check");
         let request = Request::post(uri)
             .version(http::Version::HTTP_2)

@@ -115,7 +115,9 @@ mod tests {
     use crate::allocated::allocated;
     use bytes::Bytes;
     use http::header::{COOKIE, HeaderName, HeaderValue};
-    use http_body_util::{Empty, Full};
+    use http_body::Frame;
+    use http_body_util::{Empty, Full, StreamBody};
+    use std::convert::Infallible;
 
     /// As the parser of HTTP/2 makes them: each name and value in a block of its own, unless it comes from a table.
     fn value(length: usize) -> HeaderValue {
@@ -175,12 +177,15 @@ mod tests {
             request
         }
         let sized = |size: usize| Full::new(Bytes::from(vec![0; size]));
+        let of_no_length = || StreamBody::new(futures::stream::empty::<Result<Frame<Bytes>, Infallible>>());
         let rows = [
             (charge(&request(Version::HTTP_11, Empty::<Bytes>::new()), false), FRESH + 1),
             (charge(&request(Version::HTTP_10, sized(9)), true), AGAIN + 1),
             (charge(&request(Version::HTTP_2, Empty::<Bytes>::new()), true), STREAM + 1),
             (charge(&request(Version::HTTP_2, sized(100)), false), STREAM + 101),
             (charge(&request(Version::HTTP_2, sized(1 << 20)), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
+            (charge(&request(Version::HTTP_2, of_no_length()), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
+            (charge(&request(Version::HTTP_11, of_no_length()), false), FRESH + 1),
         ];
         for (n, (charged, expected)) in rows.into_iter().enumerate() {
             assert_eq!(charged, expected, "row {n}");

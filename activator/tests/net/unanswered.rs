@@ -2,6 +2,7 @@
 //! runs is counted, and no pod is taken out for it.
 
 use crate::frames::{GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame};
+use crate::log;
 use crate::rig::{self, Rig, listen};
 use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
@@ -153,6 +154,53 @@ async fn a_post_whose_program_closes_runs_once() {
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{way:?}: {}", answer.body);
         assert_eq!(pods.iter().map(|pod| pod.runs.load(Ordering::SeqCst)).sum::<usize>(), 1, "{way:?}");
         assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}: a pod is out");
+    }
+}
+
+/// Goal: a body that comes in chunks, without a length, is a body, also where it turns out to be empty: its request runs
+/// once, whatever its method, and whatever it says of itself.
+/// Method: the same request without a body runs twice.
+#[tokio::test]
+async fn a_request_with_chunks_runs_once() {
+    const KEY: &str = "idempotency-key: once";
+    const CHUNKED: &str = "transfer-encoding: chunked";
+    let rows = [
+        ("POST", [KEY, "content-length: 0"], "", 2),
+        ("POST", [KEY, CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
+        ("POST", [KEY, CHUNKED], "0\r\n\r\n", 1),
+        ("POST", ["accept: */*", CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
+        ("GET", ["accept: */*", CHUNKED], "0\r\n\r\n", 1),
+        ("GET", ["accept: */*", "accept: text/html"], "", 2),
+    ];
+    for (method, [one, other], body, expected) in rows {
+        let (rig, pods) = two(Way::Finish).await;
+        meet(&rig).await;
+        let mut client = rig.raw().await;
+        let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\n{one}\r\n{other}\r\n\r\n{body}");
+        rig::write(&mut client, &request).await;
+        let answer = rig::read_until(&mut client, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{request}: {answer}");
+        let runs: usize = pods.iter().map(|pod| pod.runs.load(Ordering::SeqCst)).sum();
+        assert_eq!(runs, expected, "{request}");
+        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+        assert_eq!(rig.activator.held(), (0, 0), "{request}");
+    }
+}
+
+/// Goal: however often a pod leaves requests without an answer, the log says it once in its first minute; and so it does of
+/// another pod.
+#[tokio::test]
+async fn a_pod_that_does_not_answer_is_told_of_once() {
+    log::capture();
+    let (rig, pods) = two(Way::HalfAHead).await;
+    let ran = |pod: &Closing| pod.runs.load(Ordering::SeqCst);
+    while pods.iter().any(|pod| ran(pod) < 3) {
+        assert_eq!(rig.send(rig::post("/close")).await.status, StatusCode::BAD_GATEWAY);
+    }
+    for pod in &pods {
+        let told = log::lines(&format!("pod={}", pod.address));
+        assert_eq!(told.len(), 1, "{} failures: {told:#?}", ran(pod));
+        assert!(told[0].contains("WARN") && told[0].contains("no answer from pod"), "{told:?}");
     }
 }
 

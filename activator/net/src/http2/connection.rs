@@ -9,6 +9,13 @@
 //! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver
 //! notes the limit, and whether the connection takes more, so that who looks for a connection need not ask it.
 //!
+//! # Windows
+//!
+//! What a pod may send before it is read is bounded on each stream and on the connection. If the streams' windows came to
+//! more than the connection's, answers that some clients do not read would use that up, and every other stream of the
+//! connection would stand still. So no more streams are opened than have room in it, and there are two ways to divide it
+//! ([`Windows`]).
+//!
 //! No PINGs: whether the pod is there, TCP tells ([`crate::liveness`]), and gRPC servers close connections on which pings
 //! come more often than every few minutes, long answers and all.
 
@@ -27,13 +34,11 @@ use http_body::Body;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// What we can receive on one stream before it is passed on.
-const STREAM_WINDOW: u32 = 256 * 1024;
-/// And on all of them.
+/// What we can receive on all streams of a connection before it is passed on.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// Largest head of an answer, decoded; `h2` resets the stream of a larger one, and ends the connection at four times
@@ -45,6 +50,35 @@ const STREAMS_ASSUMED: usize = 100;
 
 /// Bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
+
+/// How a connection's window is divided among its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Windows {
+    /// Few streams with large windows: large answers pass fast, also from pods that are not near.
+    Wide,
+    /// Many streams with small ones.
+    Narrow,
+}
+
+impl Windows {
+    /// Most streams at once.
+    const fn streams(self) -> u32 {
+        match self {
+            Self::Wide => 32,
+            Self::Narrow => 128,
+        }
+    }
+
+    /// What we can receive on one of them before it is passed on.
+    const fn of_a_stream(self) -> u32 {
+        CONNECTION_WINDOW / self.streams()
+    }
+
+    /// Most streams at once, of which the pod has a say.
+    fn limit(self, sender: &SendRequest<Bytes>) -> usize {
+        sender.current_max_send_streams().min(self.streams() as usize)
+    }
+}
 
 /// A handle on the connection. When there is none left, and no place on it, the connection is closed.
 #[derive(Clone)]
@@ -60,8 +94,27 @@ struct Shared {
     answered: AtomicBool,
     closed: AtomicBool,
     in_flight: AtomicUsize,
-    /// Most streams that the pod takes at once.
+    /// Most streams at once: that the pod takes, and that have room.
     limit: AtomicUsize,
+    windows: Windows,
+}
+
+/// Whether a connection is there yet, without keeping it.
+pub(crate) struct Alive {
+    shared: Weak<Shared>,
+    worker: Option<usize>,
+}
+
+impl Alive {
+    /// Whether somebody has it still.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.shared.strong_count() > 0
+    }
+
+    /// Whether it is driven where the caller runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.worker == worker::current()
+    }
 }
 
 /// A request's place on a connection, given back on drop.
@@ -77,9 +130,9 @@ impl Drop for Stream {
 
 impl Http2 {
     /// Sends preface and settings over a connected stream.
-    pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
+    pub(crate) async fn new(stream: impl Into<PodIo>, windows: Windows) -> Result<Self, h2::Error> {
         let (sender, connection) = Builder::new()
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(windows.of_a_stream())
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
             .initial_max_send_streams(STREAMS_ASSUMED)
@@ -91,7 +144,8 @@ impl Http2 {
             answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
-            limit: AtomicUsize::new(sender.current_max_send_streams()),
+            limit: AtomicUsize::new(windows.limit(&sender)),
+            windows,
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
@@ -106,6 +160,16 @@ impl Http2 {
     /// Whether `stream` is a place on it.
     pub(crate) fn is_of(&self, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.shared, &stream.shared)
+    }
+
+    /// How its window is divided.
+    pub(crate) fn windows(&self) -> Windows {
+        self.shared.windows
+    }
+
+    /// Whether it is there yet, later.
+    pub(crate) fn alive(&self) -> Alive {
+        Alive { shared: Arc::downgrade(&self.shared), worker: self.worker }
     }
 
     /// Whether no further request can be sent.
@@ -193,7 +257,7 @@ impl Shared {
         if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
             self.closed.store(true, Ordering::Release);
         }
-        self.limit.store(sender.current_max_send_streams(), Ordering::Release);
+        self.limit.store(self.windows.limit(&sender), Ordering::Release);
     }
 }
 

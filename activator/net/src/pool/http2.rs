@@ -3,8 +3,12 @@
 //! The first connection of the caller's worker whose pod permits one more stream takes the request; where none does,
 //! another is dialled. There are at most [`HTTP2_MAX`]: beyond that, requests wait for a stream. Those that stand idle
 //! beside another are closed by the sweep.
+//!
+//! The first of each worker has few streams with large windows, and is preferred as long as it has room; the others have
+//! many with small ones ([`Windows`]). So what lies here of answers that nobody reads is 4 MiB for each worker and pod,
+//! and 32 KiB for each stream beyond those.
 
-use crate::http2::connection::{Http2, Stream};
+use crate::http2::connection::{Alive, Http2, Stream, Windows};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +18,9 @@ const HTTP2_MAX: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Http2Pool {
-    connections: Mutex<Vec<Http2>>,
+    pub(super) connections: Mutex<Vec<Http2>>,
+    /// Those of large windows; also those that take no more requests.
+    wide: Mutex<Vec<Alive>>,
     /// Connections so far.
     made: AtomicUsize,
     /// Held by whoever dials another.
@@ -22,8 +28,18 @@ pub(super) struct Http2Pool {
 }
 
 impl Http2Pool {
+    /// How the window of the caller's next connection is divided.
+    pub(super) fn next_windows(&self) -> Windows {
+        let mut wide = self.wide.lock();
+        wide.retain(Alive::is_alive);
+        if wide.iter().any(Alive::is_here) { Windows::Narrow } else { Windows::Wide }
+    }
+
     pub(super) fn put(&self, connection: Http2) {
         self.made.fetch_add(1, Ordering::Relaxed);
+        if connection.windows() == Windows::Wide {
+            self.wide.lock().push(connection.alive());
+        }
         let mut connections = self.connections.lock();
         if connections.len() < HTTP2_MAX {
             connections.push(connection);

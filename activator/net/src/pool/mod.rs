@@ -23,7 +23,7 @@ use crate::http1::connection::{Http1, ReturnIdle};
 use crate::http2::connection::{Http2, Stream};
 use crate::liveness::{self, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
-use crate::pod::tls::PodTls;
+use crate::pod::tls::{PodIo, PodTls};
 use crate::relay::end::TcpEnd;
 use activator_core::backends::{Outcome, answer_min};
 use common_runtime::tls::Roots;
@@ -219,10 +219,18 @@ impl Pool {
     }
 
     async fn dial_http2(&self) -> io::Result<Stream> {
-        let connection = Http2::new(self.dialler.dial().await?).await.map_err(io::Error::other)?;
+        let connection = self.new_http2_over(self.dialler.dial().await?).await.map_err(io::Error::other)?;
         let place = connection.reserve();
         self.put_http2(connection);
         Ok(place)
+    }
+
+    /// An HTTP/2 connection over a stream that is connected.
+    ///
+    /// # Errors
+    /// The pod has closed it.
+    pub(crate) async fn new_http2_over(&self, stream: impl Into<PodIo>) -> Result<Http2, h2::Error> {
+        Http2::new(stream, self.http2.next_windows()).await
     }
 
     /// Takes in an HTTP/2 connection.

@@ -3,6 +3,7 @@
 use super::http1::{IDLE_KEPT, IDLE_MAX};
 use super::sweep::SWEEP_INTERVAL;
 use super::*;
+use crate::http2::connection::Windows;
 use crate::worker::WorkerRuntimes;
 use socket2::{SockFilter, SockRef};
 use std::collections::BTreeSet;
@@ -178,4 +179,22 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
         assert_eq!(pool.is_told_again(start + Duration::from_millis(at)), told, "at {at} ms");
     }
     assert!(other.is_told_again(start));
+}
+
+/// Goal: one connection of a worker has large windows, until nobody has it any more, also if no more requests take it.
+#[tokio::test]
+async fn one_http2_connection_of_a_worker_has_large_windows() {
+    let listener = listen().await;
+    let pools = Pools::start((2, 10), None, CancellationToken::new());
+    let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+    let mut streams = Vec::new();
+    let windows = || pool.http2.connections.lock().iter().map(Http2::windows).collect::<Vec<_>>();
+    while windows().len() < 3 {
+        streams.push(pool.http2().await.expect("accepted"));
+    }
+    assert_eq!(windows(), [Windows::Wide, Windows::Narrow, Windows::Narrow]);
+    pool.leave_http2(&streams[0]);
+    assert_eq!(pool.http2.next_windows(), Windows::Narrow, "its streams run on");
+    streams.clear();
+    assert_eq!(pool.http2.next_windows(), Windows::Wide);
 }
