@@ -1,7 +1,9 @@
-//! An activator in this process. The cluster is a stream of events; the autoscaler is a listener that says nothing.
+//! An activator in this process, with the bounds of the manifests' memory limit. The cluster is a stream of events; the
+//! autoscaler is a listener that says nothing.
 
+use crate::flood::LIMIT;
 use activator::discovery::{Event, Listing, Spec};
-use activator::{Activator, Options};
+use activator::{Activator, ClientOptions, Options};
 use activator_core::breaker::{Capacity, Load};
 use anyhow::Context;
 use common::RevisionKey;
@@ -37,6 +39,7 @@ impl Rig {
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
         (options.http1, options.h2c) = (free, free);
         options.stat_url = format!("ws://{}", autoscaler.local_addr()?);
+        (options.memory_limit, options.clients) = (Some(LIMIT), ClientOptions::new(Some(LIMIT)));
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(1);
         let (events, receiver) = mpsc::channel(64);
