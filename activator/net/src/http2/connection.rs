@@ -65,7 +65,7 @@ impl Windows {
     const fn streams(self) -> u32 {
         match self {
             Self::Wide => 32,
-            Self::Narrow => 128,
+            Self::Narrow => 200,
         }
     }
 

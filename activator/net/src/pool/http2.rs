@@ -6,7 +6,7 @@
 //!
 //! The first of each worker has few streams with large windows, and is preferred as long as it has room; the others have
 //! many with small ones ([`Windows`]). So what lies here of answers that nobody reads is 4 MiB for each worker and pod,
-//! and 32 KiB for each stream beyond those.
+//! and 20 KiB for each stream beyond those.
 
 use crate::http2::connection::{Alive, Http2, Stream, Windows};
 use parking_lot::Mutex;
