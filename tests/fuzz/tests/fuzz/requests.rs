@@ -183,7 +183,9 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         // The last three are nobody's to have.
         let hosts = ["www.example.com", "*.b.example.com", "nobody", "*.svc", "other.prod.svc"];
         let hosts = hosts.iter().filter_map(|host| Some((HostPattern::parse(host)?, "app".to_owned())));
+        let asleep = RevisionKey::new("ns", "asleep");
         for event in [
+            Event::Synced,
             Event::Hosts { namespace: "ns".into(), hosts: hosts.collect() },
             Event::Revision(Arc::new(Spec::standalone("ns", "app", backend))),
             Event::Pods { key: key.clone(), listing },
@@ -192,10 +194,16 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
                 "asleep",
                 Backend { timeout_ms: 5_000, ..Backend::plain("asleep") },
             ))),
-            Event::Synced,
         ] {
             events.send(event).await.expect("the activator listens");
         }
+        // What it does not know yet it refuses. Once the last of this is known, all of it is.
+        let known = async {
+            while activator.load(&asleep).is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), known).await.expect("it reads what it is told");
         (activator, events)
     });
     let address = activator.http1;
