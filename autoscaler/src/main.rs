@@ -126,7 +126,7 @@ async fn process() -> anyhow::Result<()> {
                 (false, true) => Scope::Namespace(namespace),
                 (false, false) => Scope::Named(namespace, names),
             };
-            return release(&api_server::client(config)?, &scope, |step| println!("{step}")).await;
+            return release(&api_server::client(config, "release")?, &scope, |step| println!("{step}")).await;
         }
         None => {}
     }
@@ -137,7 +137,7 @@ async fn process() -> anyhow::Result<()> {
     options.process.logs = Some(logs);
     options.api_rate = api_rate::with(options.api_rate, kube_api_qps, kube_api_burst);
     let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
-    let client = api_server::client(config)?;
+    let client = api_server::client(config, "autoscaler")?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await

@@ -62,7 +62,7 @@ async fn process() -> anyhow::Result<()> {
         config.cluster_url = server;
     }
     tracing::info!(?mode, namespace = options.system_namespace, identity = options.identity, "starting");
-    run(options, api_server::client(config)?, shutdown).await
+    run(options, api_server::client(config, "autoscaler-hpa")?, shutdown).await
 }
 
 /// In standalone the `autoscaler` itself evaluates class HPA, so there is nothing to delegate.

@@ -6,13 +6,15 @@ use super::request_info::RequestInfo;
 use crate::failure_log::FailureLog;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::{Request, Response, StatusCode};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
 use kube::core::Status;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::env::consts::{ARCH, OS};
 use std::error::Error;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,14 +33,22 @@ const FAULTS_MAX: usize = 256;
 /// Longest refusal that is read.
 const REFUSAL_MAX: usize = 64 * 1024;
 
-/// A client of the API server that `config` names, which logs what is wrong with it. See [the module](super).
+/// A client of the API server that `config` names, which logs what is wrong with it. See [the module](super). The API
+/// server is told that `zeroscale-COMPONENT` asks, which its audit log and the `managedFields` of objects show.
 ///
 /// # Errors
 /// The configuration cannot be used.
-pub fn client(config: Config) -> kube::Result<Client> {
+pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
+    config.headers.push((USER_AGENT, user_agent(component)));
     let faults = Arc::new(Faults::of(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
     let layer = tower::layer::layer_fn(move |inner| FaultReporter { inner, faults: faults.clone() });
     Ok(carrier(config)?.with_layer(&layer).build())
+}
+
+/// As Kubernetes' own clients: the name before the slash is that of a field's manager.
+fn user_agent(component: &str) -> HeaderValue {
+    let text = format!("zeroscale-{component}/{} ({}/{})", env!("CARGO_PKG_VERSION"), OS, ARCH);
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("zeroscale"))
 }
 
 /// What is known to be wrong.

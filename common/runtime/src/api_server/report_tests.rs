@@ -3,6 +3,8 @@
 use super::*;
 use serde_json::json;
 use std::io;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower::util::BoxService;
 
@@ -82,4 +84,23 @@ async fn an_error_of_the_way_is_passed_on() {
     let (mut service, _) = layer(|_| Err(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused))));
     let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("refused");
     assert!(error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused));
+}
+
+/// Goal: the API server is told who asks, in the form from which it takes the name of a field's manager.
+#[tokio::test]
+async fn the_api_server_is_told_which_component_asks() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+    let client = client(Config::new(uri), "autoscaler").expect("usable");
+    let asking = tokio::spawn(async move { client.apiserver_version().await });
+    let (mut stream, _) = listener.accept().await.expect("a connection");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("a request"));
+    }
+    let head = String::from_utf8(head).expect("text");
+    let agent = head.lines().find_map(|line| line.strip_prefix("user-agent: ")).expect("it says who asks");
+    let version = agent.strip_prefix("zeroscale-autoscaler/").expect("a name before the slash");
+    assert!(version.starts_with(env!("CARGO_PKG_VERSION")), "{agent}");
+    asking.abort();
 }

@@ -52,7 +52,7 @@ impl NodeArgs {
             }
             None => Config::infer().await.context("no kubeconfig was given and none was found")?,
         };
-        let client = common_runtime::api_server::client(config)?;
+        let client = common_runtime::api_server::client(config, "node")?;
         let is_own = work_dir.is_none();
         let work_dir = work_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
         let options = NodeOptions {

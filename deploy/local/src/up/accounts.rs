@@ -57,7 +57,7 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
 /// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's. Its token for
 /// the stat link is in `folder` afterwards.
 pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str) -> anyhow::Result<Client> {
-    let administrator = common_runtime::api_server::client(kube.clone())?;
+    let administrator = common_runtime::api_server::client(kube.clone(), "local")?;
     let pods: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
     let object: Pod = serde_json::from_value(json!({
         "metadata": {"name": pod, "namespace": NAMESPACE, "labels": {"app": account}},
@@ -76,7 +76,7 @@ pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str)
     own.auth_info.client_key_data = None;
     own.auth_info.client_certificate = None;
     own.auth_info.client_key = None;
-    Ok(common_runtime::api_server::client(own)?)
+    Ok(common_runtime::api_server::client(own, account)?)
 }
 
 /// Writes what only we may read.

@@ -135,7 +135,7 @@ impl Cluster {
                 (Some(server.server), server.config, server.kubeconfig)
             }
         };
-        let client = common_runtime::api_server::client(kube.clone())?;
+        let client = common_runtime::api_server::client(kube.clone(), "local")?;
         if server.is_some() {
             tasks.spawn(log_failure("the controllers", controllers::run(client.clone(), shutdown.clone())));
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());

@@ -78,7 +78,7 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
     let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
     print_line(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
-    let client = common_runtime::api_server::client(embedded.config)?;
+    let client = common_runtime::api_server::client(embedded.config, "local")?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
     tokio::try_join!(crate::controllers::run(client, shutdown), horizontal)?;
     embedded.server.shutdown().await;
