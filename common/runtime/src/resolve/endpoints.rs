@@ -8,7 +8,8 @@
 //! cluster's Service proxies, which learn of a change a moment later. In a cluster use DNS.
 //!
 //! Nothing is kept: each question costs two requests to the API server. Names are asked for when a connection is made
-//! and when the path of a revision is probed, a few times for each change of scale.
+//! and when the path of a revision is probed, a few times for each change of scale. Both are lists, since to list and to
+//! watch Services and EndpointSlices is a right that either plane has anyway, and to get one is not.
 //!
 //! Not here: UDP, ExternalName, and endpoints that are terminating.
 
@@ -37,8 +38,9 @@ impl Endpoints {
 
     async fn look_up(&self, name: &str, namespace: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-        let service = services.get_opt(name).await.map_err(io::Error::other)?;
-        let Some(port_name) = service.as_ref().and_then(|service| name_of_port(service, port)) else {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let services = services.list(&named).await.map_err(io::Error::other)?;
+        let Some(port_name) = services.items.first().and_then(|service| name_of_port(service, port)) else {
             let message = format!("there is no Service {namespace}/{name} with a TCP port {port}");
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         };
@@ -86,7 +88,33 @@ fn ready<'a>(slice: &'a EndpointSlice, port_name: &str) -> impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
     use serde_json::json;
+    use std::convert::Infallible;
+
+    /// Goal: the rights that either plane has are enough. Method: an API server that knows lists alone.
+    #[tokio::test]
+    async fn a_service_is_found_by_lists() {
+        let server = tower::service_fn(async |request: Request<Body>| {
+            let asked = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+            let of = "/namespaces/system";
+            let items = if asked.contains(&format!("{of}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
+                json!([{"spec": {"ports": [{"port": 8080}]}}])
+            } else if asked
+                .contains(&format!("{of}/endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler"))
+            {
+                json!([{"addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.0.0.1"]}]}])
+            } else {
+                panic!("{asked}")
+            };
+            let list = json!({"metadata": {}, "items": items}).to_string();
+            Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes())))
+        });
+        let resolver = Endpoints::new(Client::new(server, "default"), "cluster.local");
+        let found = resolver.resolve("autoscaler.system.svc", 8080).await;
+        assert_eq!(found.expect("found"), ["10.0.0.1:8080".parse().expect("an address")]);
+    }
 
     #[test]
     fn ports_are_matched_by_name_and_only_ready_endpoints_are_given() {
