@@ -6,6 +6,7 @@
 
 use super::{Sources, State, Subject};
 use autoscaler_core::engine::blend::Measured;
+use autoscaler_core::engine::plan::PERIOD;
 use common::RevisionKey as Key;
 use common_controller::Priority;
 use common_runtime::failure_log::FailureLog;
@@ -39,7 +40,7 @@ impl Look {
     }
 
     pub(super) async fn run(self) {
-        let mut ticks = interval(self.subject.plan.period);
+        let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = FailureLog::of(format!("a metric of {}", self.key));
         loop {

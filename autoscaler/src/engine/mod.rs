@@ -19,7 +19,7 @@ mod tests;
 
 use crate::scale::Requests;
 use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
-use autoscaler_core::engine::plan::{PERIOD_DEFAULT, Plan};
+use autoscaler_core::engine::plan::{PERIOD, Plan};
 use common::RevisionKey as Key;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
@@ -71,7 +71,7 @@ struct Looking {
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// Metrics, and how often.
+    /// Metrics and behavior.
     pub(crate) plan: Arc<Plan>,
     /// The target's pods, as a selector.
     pub(crate) selector: String,
@@ -81,7 +81,7 @@ impl Engine {
     /// Asks the API server's metrics APIs.
     pub(crate) fn new(client: Client, clock: Clock, requests: Requests) -> Self {
         let mapper = Arc::new(Mapper::new(client.clone()));
-        let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD_DEFAULT));
+        let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD));
         Self { sources: Sources { client, metrics, clock, requests }, revisions: DashMap::new() }
     }
 

@@ -7,24 +7,22 @@ use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa::fixture::Mock;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
                     resourceVersionMatch=NotOlderThan";
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
-/// `period` in seconds.
-fn subject(period: u64) -> Subject {
+/// Asks for this much of a processor on average.
+fn subject(cpu: &str) -> Subject {
     let cpu = json!([{"type": "Resource",
-        "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "100m"}}}]);
+        "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": cpu}}}]);
     let behavior = json!({"scaleUp": {}, "scaleDown": {"stabilizationWindowSeconds": 0}});
     let written = Written {
         metrics: Some(serde_json::from_value(cpu).expect("metrics")),
         behavior: Some(serde_json::from_value(behavior).expect("a behavior")),
     };
     let plan = plan(written, FieldErrors::new()).expect("valid").expect("a plan");
-    let plan = Plan { period: Duration::from_secs(period), ..plan };
     Subject { plan: Arc::new(plan), selector: "app=hello".into() }
 }
 
@@ -65,7 +63,7 @@ impl Fixture {
     fn new() -> Self {
         let (mock, feed) = (Mock::default(), Requests::new());
         let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
-        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject(1).plan.behavior.clone() }
+        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject("100m").plan.behavior.clone() }
     }
 
     fn answer(&self, current: i32, load: i32) -> Answer {
@@ -87,7 +85,7 @@ impl Fixture {
 async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
-    fixture.engine.follow(&fixture.key, subject(3), 2);
+    fixture.engine.follow(&fixture.key, subject("100m"), 2);
     assert_eq!(fixture.answer(2, 1).desired, Some(2), "not looked yet");
     let start = tokio::time::Instant::now();
     assert_eq!(*fixture.feed.next().await.key(), fixture.key);
@@ -96,7 +94,7 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     assert_eq!(fixture.engine.failure(&fixture.key), None);
 
     fixture.feed.next().await;
-    assert_eq!(start.elapsed().as_secs(), 3, "a period later");
+    assert_eq!(start.elapsed(), PERIOD, "a period later");
     let answer = fixture.answer(5, 0);
     assert_eq!((answer.desired, answer.failing, answer.held), (Some(5), 1, true));
     let (reason, why) = fixture.engine.failure(&fixture.key).expect("a failure");
@@ -108,19 +106,19 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
 async fn nothing_is_looked_at_without_replicas() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    fixture.engine.follow(&fixture.key, subject(1), 1);
+    fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));
-    fixture.engine.follow(&fixture.key, subject(1), 0);
+    fixture.engine.follow(&fixture.key, subject("100m"), 0);
     fixture.mock.asked();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(2 * PERIOD).await;
     assert_eq!(fixture.mock.asked(), [""; 0]);
     assert_eq!(fixture.answer(0, 3).desired, Some(3));
-    fixture.engine.follow(&fixture.key, subject(1), 3);
+    fixture.engine.follow(&fixture.key, subject("100m"), 3);
     assert_eq!(fixture.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
     fixture.engine.forget(&fixture.key);
     fixture.mock.asked();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(2 * PERIOD).await;
     assert_eq!(fixture.mock.asked(), [""; 0], "forgotten");
 }
 
@@ -129,13 +127,13 @@ async fn nothing_is_looked_at_without_replicas() {
 async fn only_another_subject_begins_again() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
-    fixture.engine.follow(&fixture.key, subject(60), 1);
+    fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
     fixture.mock.asked();
-    fixture.engine.follow(&fixture.key, subject(60), 1);
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    fixture.engine.follow(&fixture.key, subject("100m"), 1);
+    tokio::time::sleep(PERIOD / 2).await;
     assert_eq!(fixture.mock.asked(), [""; 0]);
-    fixture.engine.follow(&fixture.key, subject(30), 1);
+    fixture.engine.follow(&fixture.key, subject("50m"), 1);
     assert_eq!(fixture.answer(1, 0).desired, Some(1), "not looked yet");
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));

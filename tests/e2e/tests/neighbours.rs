@@ -1,4 +1,4 @@
-//! ZeroScalers beside others: tools that apply manifests again, targets of other kinds, and Knative.
+//! ZeroScalers beside others: tools that apply manifests again, and targets of other kinds.
 
 use anyhow::Context;
 use common_api::ZeroScaler;
@@ -11,13 +11,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use local::api::{Access, Audit};
 use local::up::UpOptions;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -263,41 +261,6 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         api.delete(name, &DeleteParams::default()).await?;
     }
     definitions.delete("rollouts.argoproj.io", &DeleteParams::default()).await?;
-    env.end().await;
-    Ok(())
-}
-
-/// What our accounts asked of Knative's groups: verb and resource.
-#[derive(Clone, Default)]
-struct Asked(Arc<Mutex<BTreeSet<(String, String)>>>);
-
-impl Asked {
-    fn audit(&self) -> Audit {
-        let asked = self.0.clone();
-        Audit::new(move |user, Access { verb, group, resource, .. }, _| {
-            let is_ours = [":autoscaler", ":activator"].iter().any(|account| user.ends_with(account));
-            if is_ours && group.ends_with("knative.dev") {
-                asked.lock().expect("a set").insert((verb.clone(), format!("{resource}.{group}")));
-            }
-        })
-    }
-}
-
-/// Goal: in the life of a ZeroScaler nothing of Knative's groups is asked for.
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_knatives_is_touched() -> anyhow::Result<()> {
-    let asked = Asked::default();
-    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(asked.audit()), ..UpOptions::default() }).await?;
-    env.create::<Deployment>(Workload::new("plain").deployment(&program()?)).await?;
-    env.create::<Service>(service("plain")).await?;
-    env.create::<ZeroScaler>(scaler("plain", json!({}))).await?;
-    until_ready(&env, "plain").await?;
-    assert_eq!(env.load(Entry::Activator, "plain").get("/").await?.status, 200);
-    env.until_asleep("plain").await?;
-    env.api::<ZeroScaler>().delete("plain", &DeleteParams::default()).await?;
-    until_gone(&env, "plain").await?;
-    let asked = asked.0.lock().expect("a set").clone();
-    assert!(asked.is_empty(), "{asked:?}");
     env.end().await;
     Ok(())
 }

@@ -10,18 +10,16 @@ use hpa_core::spec::{Behavior, MetricSpec};
 use hpa_core::validate::{self, Rule, Violation};
 use std::time::Duration;
 
-/// Time between two looks; upstream's.
-pub const PERIOD_DEFAULT: Duration = Duration::from_secs(15);
+/// Time between two looks at the metrics; upstream's.
+pub const PERIOD: Duration = Duration::from_secs(15);
 
-/// What to measure, how often, and how to behave.
+/// What to measure, and how to behave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// What is measured; empty if only a behavior was asked for.
     pub metrics: Vec<MetricSpec>,
     /// What was asked for, defaults filled in.
     pub behavior: Option<Behavior>,
-    /// Time between two looks at the metrics.
-    pub period: Duration,
 }
 
 /// What was written.
@@ -48,7 +46,7 @@ pub fn plan(written: Written, mut errors: FieldErrors) -> Result<Option<Plan>, F
     }
     errors.into_result()?;
     let asked = metrics.is_some() || behavior.is_some();
-    Ok(asked.then(|| Plan { metrics: metrics.unwrap_or_default(), behavior, period: PERIOD_DEFAULT }))
+    Ok(asked.then(|| Plan { metrics: metrics.unwrap_or_default(), behavior }))
 }
 
 fn refuse(violations: Vec<Violation>, errors: &mut FieldErrors) {

@@ -168,7 +168,7 @@ async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
 }
 
 /// Goal: Knative Serving's definitions and objects may be in the same cluster: nobody of ours reads or writes them, or has
-/// a right to, and a workload beside them sleeps and wakes.
+/// a right to, and a workload beside them sleeps, wakes and is given back.
 #[tokio::test(flavor = "multi_thread")]
 async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
     for kustomization in ["base", "openshift", "custom-metrics"] {
@@ -198,6 +198,8 @@ async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
     ensure!(load.get("/").await?.status == 200);
     env.until_asleep("ours").await?;
     ensure!(load.get("/").await?.status == 200, "woken");
+    env.api::<ZeroScaler>().delete("ours", &DeleteParams::default()).await?;
+    env.until_gone("ours").await?;
     ensure!(env.replicas("theirs").await? == 2);
     let (autoscalers, services) = (env.api::<PodAutoscaler>(), env.api::<ServerlessService>());
     let now = [autoscalers.get("theirs").await?.metadata, services.get("theirs").await?.metadata];
