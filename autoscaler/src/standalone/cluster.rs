@@ -6,7 +6,9 @@
 //! | PodAutoscaler | itself, unless only its status changed | – |
 //! | ServerlessService | itself | – |
 //! | Service | those whose public Service it is, and its owner | those whose public Service it is |
-//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | – |
+//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
+//!
+//! A public Service is that of the version in force and that of the newest, where these differ.
 //!
 //! What concerns hosts goes other ways ([`super::hosts`]).
 //!
@@ -16,13 +18,14 @@
 use super::answers::Texts;
 use super::claims::{Claims, Named};
 use super::finalizer::{adopted_target, has_finalizer};
+use super::handover::Handovers;
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
-use super::serverless::adopt::OWNER_KINDS;
-use super::serverless::slices::SERVICE_NAME;
+use super::serverless::adopt::{OWNER_KINDS, needs_adoption, unfit};
+use super::serverless::slices::{self, SERVICE_NAME};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
 use crate::reconcile::stores::target_key::TargetKey;
@@ -58,6 +61,7 @@ pub(crate) struct Cluster {
     pub(crate) texts: Arc<Texts>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
+    pub(crate) handovers: Arc<Handovers>,
     routes: Arc<Routes>,
 }
 
@@ -70,6 +74,7 @@ struct Routes {
     /// ServerlessServices to reconcile.
     serverless: WorkQueue<Key>,
     claims: Arc<Claims>,
+    handovers: Arc<Handovers>,
     /// Slices by the Service they are about.
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
     /// All ServerlessServices, for events that concern each of them.
@@ -87,7 +92,7 @@ impl Cluster {
         numbers: Arc<Numbers>,
         scalers: Arc<Scalers>,
     ) -> Self {
-        let claims = Arc::<Claims>::default();
+        let (claims, handovers) = (Arc::<Claims>::default(), Arc::<Handovers>::default());
         let hosts = Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone());
         let routes = Arc::new(Routes {
             scalers: scalers.clone(),
@@ -95,6 +100,7 @@ impl Cluster {
             autoscalers,
             serverless: numbers.paths(),
             claims,
+            handovers: handovers.clone(),
             slices: RwLock::default(),
             known: RwLock::default(),
             awake: RwLock::default(),
@@ -112,6 +118,7 @@ impl Cluster {
             texts: Arc::default(),
             numbers,
             scalers,
+            handovers,
             routes,
         }
     }
@@ -148,6 +155,16 @@ impl Cluster {
         spec: k8s_openapi::api::networking::v1::NetworkPolicySpec,
     ) {
         self.policies.apply(namespace, name, Some(spec));
+    }
+
+    /// How much longer our slices of a Service stay that `from` has given back; none: they may go.
+    pub(crate) fn stays_for(&self, service: &Key, from: &Key) -> Option<Duration> {
+        let selects = self.services.get(service).is_some_and(|found| unfit(&found).is_none() && needs_adoption(&found));
+        let private = Key::new(from.namespace(), names::private_service(from.name()));
+        let ours = if selects { slices::ready(&self.slices_of(&private)) } else { 0 };
+        let mut theirs = self.slices_of(service);
+        theirs.retain(|slice| !slices::is_ours(slice));
+        self.handovers.left(service, from, ours, slices::ready(&theirs))
     }
 
     /// Slices of `activator-service`.
@@ -236,8 +253,15 @@ impl Routes {
         }
     }
 
+    /// Those whose public Service has this name, by the newest version or by the one that is in force.
+    fn of_service(&self, service: &Key) -> Vec<Key> {
+        let mut keys = self.claims.of_service(service);
+        keys.extend(self.scalers.kept_with(service));
+        keys
+    }
+
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
-        for autoscaler in self.claims.of_service(key) {
+        for autoscaler in self.of_service(key) {
             self.autoscalers.add(autoscaler.clone(), Priority::Normal);
             self.serverless.add(autoscaler, Priority::Normal);
         }
@@ -274,8 +298,12 @@ impl Routes {
                     self.serverless.add(serverless.clone(), priority);
                 }
             }
-            for autoscaler in self.claims.of_service(service) {
+            for autoscaler in self.of_service(service) {
                 self.serverless.add(autoscaler, Priority::Normal);
+            }
+            if let Some(waiting) = self.handovers.waiting(service) {
+                self.autoscalers.add(waiting.clone(), Priority::Normal);
+                self.serverless.add(waiting, Priority::Normal);
             }
         }
         let label = new.or(old).and_then(|slice| slice.labels().get(names::WORKLOAD).cloned());

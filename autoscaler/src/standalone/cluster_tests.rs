@@ -104,6 +104,29 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "a host passes on");
 }
 
+/// Goal: while a former version is in force, what happens to its Service concerns it, whatever the newest one names.
+#[tokio::test]
+async fn the_service_that_is_served_concerns_its_zeroscaler() {
+    let f = Fixture::new();
+    let created = "2026-01-02T00:00:00Z";
+    f.scaler("a", created, json!({"service": {"name": "served"}}));
+    let former = f.cluster.scalers.get(&Key::new("ns", "a")).expect("there");
+    f.scaler("a", created, json!({"service": {"name": "nobodys"}}));
+    f.cluster.scalers.keep(&Key::new("ns", "a"), Some(former));
+    f.drain().await;
+    for name in ["served", "nobodys"] {
+        let service = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).expect("ok");
+        f.cluster.services.apply(&Key::new("ns", name), "1", Some(service));
+        assert_eq!(f.drain().await, (keys(&["a"]), keys(&["a"])), "{name}");
+        f.slice(name, json!({"kubernetes.io/service-name": name}));
+        assert_eq!(f.drain().await, (vec![], keys(&["a"])), "{name}");
+    }
+    f.cluster.scalers.keep(&Key::new("ns", "a"), None);
+    let service = serde_json::from_value(json!({"metadata": {"name": "served", "namespace": "ns"}})).expect("ok");
+    f.cluster.services.apply(&Key::new("ns", "served"), "2", Some(service));
+    assert_eq!(f.drain().await, (vec![], vec![]), "not in force any more");
+}
+
 #[tokio::test]
 async fn activators_concern_every_serverless_service() {
     let f = Fixture::new();

@@ -12,6 +12,7 @@ pub(crate) mod answers;
 mod claims;
 pub(crate) mod cluster;
 pub(crate) mod finalizer;
+pub(crate) mod handover;
 pub(crate) mod horizontals;
 mod hosts;
 mod hpa;

@@ -4,7 +4,8 @@
 //! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
 //!    [`READY_WAIT_MAX`], since pods that never become ready must not keep an object from being deleted.
 //! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
-//!    reconciler, waited for here, bounded by [`RETURN_WAIT_MAX`].
+//!    reconciler, waited for here, bounded by [`RETURN_WAIT_MAX`]. Our slices stay until Kubernetes' own are there
+//!    ([`super::handover`]).
 //! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
 //! 5. The finalizer that kept the ZeroScaler is removed.
 //!
@@ -102,7 +103,12 @@ impl Retirement {
                 next.spec = objects::serverless_spec(&in_force, Mode::Serve, serverless.spec.num_activators);
                 self.records.serverless.replace(key, next, "error updating SKS").await?;
             }
-            if !self.is_returned(key, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
+            let service = self.service_of(key, serverless);
+            if !self.is_returned(&service, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
+                return Ok(());
+            }
+            if let Some(left) = self.cluster.stays_for(&service, key) {
+                self.queue.add_after(key.clone(), left);
                 return Ok(());
             }
         }
@@ -155,6 +161,7 @@ impl Retirement {
     /// Forgets one.
     pub(super) fn forget(&self, key: &Key) {
         self.began.remove(key);
+        self.cluster.handovers.forget(key);
     }
 
     /// Whether the wait is over; if not, the key comes back when it is.
@@ -198,14 +205,17 @@ impl Retirement {
         Ok(true)
     }
 
-    /// Step 3: the pods have the traffic, and nobody's Service is borrowed.
-    fn is_returned(&self, key: &Key, object: &PodAutoscaler, serverless: &ServerlessService) -> bool {
-        let written = serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default();
-        let service = match written {
+    /// The Service that clients call.
+    fn service_of(&self, key: &Key, serverless: &ServerlessService) -> Key {
+        match serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default() {
             "" => self.cluster.public_service(key),
             name => Key::new(key.namespace(), name),
-        };
-        let service = self.cluster.services.get(&service);
+        }
+    }
+
+    /// Step 3: the pods have the traffic, and nobody's Service is borrowed.
+    fn is_returned(&self, service: &Key, object: &PodAutoscaler, serverless: &ServerlessService) -> bool {
+        let service = self.cluster.services.get(service);
         let borrowed =
             service.is_some_and(|service| service.annotations().get(ADOPTED_BY) == object.metadata.uid.as_ref());
         let to_pods = serverless.status.as_ref().is_some_and(|status| {

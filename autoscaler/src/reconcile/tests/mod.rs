@@ -3,6 +3,7 @@
 mod collection;
 mod drift;
 mod fixture;
+mod handover;
 mod hosts;
 mod kpa_knative;
 mod kpa_rows;

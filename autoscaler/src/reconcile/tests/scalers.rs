@@ -4,8 +4,8 @@ use super::fixture::{Fixture, ago, condition, expect};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
-const SERVICES: &str = "/api/v1/namespaces/ns/services";
+pub(super) const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
+pub(super) const SERVICES: &str = "/api/v1/namespaces/ns/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const MAPS: &str = "POST /api/v1/namespaces/system/configmaps";
 const A: &str = "10.0.0.1";
@@ -28,7 +28,7 @@ fn scaler(spec: Value) -> Value {
 }
 
 /// The same, taken up, with the status of one that is asleep.
-fn asleep(spec: Value) -> Value {
+pub(super) fn asleep(spec: Value) -> Value {
     let mut value = scaler(spec);
     value["metadata"]["finalizers"] = json!(["zeroscale.dev/restore"]);
     value["metadata"]["annotations"] = json!({"zeroscale.dev/adopted-replicas": "2"});
@@ -44,7 +44,7 @@ fn asleep(spec: Value) -> Value {
 }
 
 /// A Service that somebody made, and the slices that Kubernetes wrote for it.
-fn service() -> Value {
+pub(super) fn service() -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
         "spec": {"selector": {"app": "hello"}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}], "clusterIP": "10.0.0.1"},
@@ -52,7 +52,7 @@ fn service() -> Value {
 }
 
 /// The same, taken over.
-fn adopted() -> Value {
+pub(super) fn adopted() -> Value {
     let mut value = service();
     value["spec"].as_object_mut().expect("a spec").remove("selector");
     value["metadata"]["annotations"] =
@@ -72,7 +72,7 @@ fn at(slice: &Value, version: &str) -> Value {
     slice
 }
 
-fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
+pub(super) fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
     asked.iter().map(|(_, line, _)| line.as_str()).collect()
 }
 
@@ -313,7 +313,7 @@ async fn a_new_process_gives_back_what_a_former_one_took() {
 }
 
 /// What is written until nothing is left to do, nor to wait for.
-async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
+pub(super) async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
     let mut asked = f.settle().await;
     tokio::time::advance(Duration::from_secs(2)).await;
     asked.extend(f.settle().await);

@@ -205,6 +205,15 @@ impl Scalers {
         self.kept.get(key).map(|kept| kept.version.clone())
     }
 
+    /// Those of which a former version is in force, with this Service.
+    pub(super) fn kept_with(&self, service: &Key) -> Vec<Key> {
+        let names = |key: &Key, version: &ZeroScaler| {
+            key.namespace() == service.namespace() && version.spec.service_name() == service.name()
+        };
+        let kept = self.kept.iter().filter(|kept| names(kept.key(), &kept.version));
+        kept.map(|kept| kept.key().clone()).collect()
+    }
+
     /// Notes how activators reach the pods of one.
     pub(crate) fn reached(&self, key: &Key, backend: Backend) {
         if self.has(key) && self.backends.get(key).is_none_or(|have| *have != backend) {

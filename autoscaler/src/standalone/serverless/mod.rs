@@ -19,8 +19,9 @@
 //! # Giving back
 //!
 //! While the ZeroScaler is being deleted, or its former target is given back, and the mode is Serve, the Service gets its
-//! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist; they go with the
-//! ServerlessService.
+//! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist ([`super::handover`]); they go with
+//! the ServerlessService. So do those of a former public Service, of another name. Where there is nothing to lead to any
+//! more, or the Service that is asked for is somebody else's, whatever was borrowed goes back.
 //!
 //! # Not here
 //!
@@ -61,7 +62,9 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use services::Common;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Reconciles ServerlessServices.
@@ -77,6 +80,8 @@ pub(crate) struct Controller {
     refusals: Arc<Refusals>,
     /// Since when workloads that are served wait for one more activator.
     waiting: DashMap<Key, Instant>,
+    /// Former public Services of each that still have slices of ours.
+    former: DashMap<Key, BTreeSet<Key>>,
 }
 
 impl Controller {
@@ -97,6 +102,7 @@ impl Controller {
             leaving: parts.leaving.clone(),
             refusals: parts.refusals.clone(),
             waiting: DashMap::new(),
+            former: DashMap::new(),
         }
     }
 
@@ -107,6 +113,8 @@ impl Controller {
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let (Some(object), Some(autoscaler)) = (self.stores.serverless.get(key), self.stores.autoscalers.get(key))
         else {
+            self.waiting.remove(key);
+            self.former.remove(key);
             return Ok(());
         };
         let owner = controller(&object.metadata);
@@ -160,9 +168,17 @@ impl Public {
 
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
+        if !self.lead().await? && self.is_retiring() {
+            self.give_back_only().await?;
+        }
+        Ok(())
+    }
+
+    /// False if there is nothing to lead to, or nothing that may be led.
+    async fn lead(&mut self) -> Result<bool, Error> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
-            Err(TargetError::Missing(_)) if self.is_retiring() => return self.give_back_only().await,
+            Err(TargetError::Missing(_)) if self.is_retiring() => return Ok(false),
             Err(error) => return Err(error.of_scaler().into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
@@ -172,10 +188,10 @@ impl Pass<'_> {
         let existing = self.controller.cluster.services.get(&public_key);
         let settings = settings_beside(&self.accepted.original, existing.as_deref());
         let Ok(port) = backend::port(&target, &settings, protocol) else {
-            return Ok(()); // The PodAutoscaler's status says so.
+            return Ok(false); // The PodAutoscaler's status says so.
         };
         if existing.is_none() && !self.accepted.original.spec.service.create {
-            return Ok(()); // As above.
+            return Ok(false); // As above.
         }
         let standing = self.standing(existing.as_deref());
         let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted);
@@ -184,7 +200,7 @@ impl Pass<'_> {
             .filter(|_| borrowed)
             .is_some_and(|have| services::check_adoptable(have, &port, &target).is_err())
         {
-            return Ok(()); // As above.
+            return Ok(false); // As above.
         }
         let want = services::public(&common, &name, &port);
         let service = existing.as_deref().filter(|_| borrowed).unwrap_or(&want);
@@ -214,12 +230,13 @@ impl Pass<'_> {
         let private = self.private(&private).await?;
         let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
         let Some(public) = self.public(standing, existing, want).await? else {
-            return Ok(());
+            return Ok(false);
         };
         self.give_up_former(&name).await?;
         self.status.service_name = name;
         let (public, common, target, ports) = (&public, &common, &*target, &served.ports[..]);
-        self.endpoints_by_port(&by_port::ByPort { public, ports, common, target, led }).await
+        self.endpoints_by_port(&by_port::ByPort { public, ports, common, target, led }).await?;
+        Ok(true)
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
@@ -368,44 +385,61 @@ impl Pass<'_> {
 
     /// The public Service had another name before: that one is deleted, or given back.
     async fn give_up_former(&mut self, name: &str) -> Result<(), Error> {
-        let former = self.status.service_name.clone();
-        if former.is_empty() || former == name {
-            return Ok(());
+        let key_of = |name: &str| Key::new(self.key.namespace(), name);
+        let (known, mut left) = (&self.controller.former, BTreeSet::new());
+        let mut all = known.get(self.key).map(|known| known.clone()).unwrap_or_default();
+        if !self.status.service_name.is_empty() {
+            all.insert(key_of(&self.status.service_name));
         }
-        let (controller, former) = (self.controller, Key::new(self.key.namespace(), former));
-        let Some(service) = controller.cluster.services.get(&former) else { return Ok(()) };
+        all.remove(&key_of(name));
+        for former in all {
+            if let Some(stays) = self.give_up(&former).await? {
+                left.insert(former);
+                self.controller.cluster.queue().add_after(self.key.clone(), stays);
+            }
+        }
+        match left.is_empty() {
+            true => drop(known.remove(self.key)),
+            false => drop(known.insert(self.key.clone(), left)),
+        }
+        Ok(())
+    }
+
+    /// How much longer slices of ours stay.
+    async fn give_up(&self, former: &Key) -> Result<Option<Duration>, Error> {
+        let controller = self.controller;
+        let Some(service) = controller.cluster.services.get(former) else { return Ok(None) };
         if self.owns(&service) {
             controller
                 .writes
-                .delete(self.key, &controller.cluster.services, &former, "failed to delete former public K8s Service")
+                .delete(self.key, &controller.cluster.services, former, "failed to delete former public K8s Service")
                 .await?;
         } else if self.has_borrowed(&service) {
             self.give_back(&service).await?;
         }
-        for slice in controller.cluster.slices_of(&former).iter().filter(|slice| slices::is_ours(slice)) {
+        if let Some(left) = controller.cluster.stays_for(former, self.key) {
+            return Ok(Some(left));
+        }
+        for slice in controller.cluster.slices_of(former).iter().filter(|slice| slices::is_ours(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
             controller
                 .writes
                 .delete(self.key, &controller.cluster.slices, &slice, "failed to delete former EndpointSlice")
                 .await?;
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Where the target is gone or the ZeroScaler makes no sense: there is nothing to lead to, but a borrowed
-    /// Service is still to be given back.
+    /// Where the target is gone, the Service that is asked for is not ours, or the ZeroScaler makes no sense: there is
+    /// nothing to lead to, but what is borrowed is still to be given back.
     async fn give_back_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());
         }
-        let known = Some(self.status.service_name.clone()).filter(|name| !name.is_empty());
-        let service = match known {
-            Some(name) => Key::new(self.key.namespace(), name),
-            None => self.controller.cluster.public_service(self.key),
-        };
-        let service = self.controller.cluster.services.get(&service);
-        if let Some(service) = service.filter(|service| self.has_borrowed(service)) {
-            self.give_back(&service).await?;
+        for service in self.controller.cluster.services.within(self.key.namespace()) {
+            if self.has_borrowed(&service) {
+                self.give_back(&service).await?;
+            }
         }
         self.status.mark_activators_in_path(false, self.now);
         Ok(())

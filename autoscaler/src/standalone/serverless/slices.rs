@@ -32,7 +32,8 @@ pub(super) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
-pub(super) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
+/// Ready addresses.
+pub(crate) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
     slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e)).count()
 }
 

@@ -1,0 +1,118 @@
+//! Services that are given back: who leads their clients until Kubernetes does, and that none is forgotten.
+
+use super::fixture::{Asked, Fixture, ago};
+use super::scalers::{SERVICES, ZS, adopted, asleep, lines, service, settled};
+use crate::standalone::handover::WAIT_MAX;
+use serde_json::{Value, json};
+
+const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
+
+/// A slice about a Service that leads to so many ready pods.
+fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
+    let endpoints: Vec<_> =
+        (0..pods).map(|n| json!({"addresses": [format!("10.0.1.{n}")], "conditions": {"ready": true}})).collect();
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "labels": {
+            "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": manager,
+        }},
+        "addressType": "IPv4", "ports": [{"name": "web", "port": 8080}], "endpoints": endpoints,
+    })
+}
+
+const THEIRS: &str = "endpointslice-controller.k8s.io";
+
+/// One that serves two pods, and is deleted once these are ready.
+fn leaving() -> Fixture {
+    let f = Fixture::scalers();
+    f.put_slice(slice("private", "hello-private", THEIRS, 2));
+    let mut object = asleep(json!({}));
+    object["metadata"]["deletionTimestamp"] = json!(ago(1));
+    f.put_scaler(object);
+    f.put_service(adopted());
+    f.put_target(2);
+    f.ready(2);
+    f
+}
+
+fn gave_back(asked: &[Asked]) -> bool {
+    let put = format!("PUT {SERVICES}/hello");
+    asked.iter().any(|(_, line, body)| *line == put && body["spec"]["selector"]["app"] == "hello")
+}
+
+fn let_go(asked: &[Asked]) -> bool {
+    let patch = format!("PATCH {ZS}");
+    asked.iter().any(|(_, line, body)| *line == patch && body["metadata"]["finalizers"] == json!([]))
+}
+
+/// Goal: a Service is handed over before our slices go with their owner: Kubernetes' own lead to as many ready pods by then.
+#[tokio::test(start_paused = true)]
+async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
+    let mut f = leaving();
+    let asked = f.settle().await;
+    assert!(gave_back(&asked) && !let_go(&asked), "{:?}", lines(&asked));
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    while queue.try_next().is_some() {}
+    f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
+    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes' own is looked at");
+    assert!(!let_go(&f.settle().await), "half of them");
+    f.put_slice(slice("hello-abd", "hello", THEIRS, 1));
+    assert!(let_go(&f.settle().await));
+}
+
+/// Goal: slices that never come do not keep the object for ever.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_kubernetes_slices_is_bounded() {
+    let mut f = leaving();
+    assert!(!let_go(&f.settle().await));
+    tokio::time::advance(WAIT_MAX).await;
+    assert!(let_go(&f.settle().await));
+}
+
+/// Goal: the same of a Service that is given back because another one is asked for.
+#[tokio::test(start_paused = true)]
+async fn a_former_service_is_handed_over_too() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(asleep(json!({})));
+    f.put_service(adopted());
+    f.put_slice(slice("private", "hello-private", THEIRS, 1));
+    f.put_slice(slice("hello-zeroscale-ipv4-0", "hello", common::names::MANAGED_BY, 1));
+    f.put_target(1);
+    f.ready(1);
+    settled(&mut f).await;
+    let mut other = service();
+    other["metadata"]["name"] = json!("other");
+    f.put_service(other);
+    let mut renamed = asleep(json!({"service": {"name": "other"}}));
+    (renamed["metadata"]["generation"], renamed["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+    f.put_scaler(renamed);
+    let asked = settled(&mut f).await;
+    assert!(gave_back(&asked) && !lines(&asked).contains(&FORMER), "{:?}", lines(&asked));
+    assert!(lines(&asked).contains(&format!("PUT {SERVICES}/other").as_str()), "the other is not waited for");
+    f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
+    let asked = settled(&mut f).await;
+    assert!(lines(&asked).contains(&FORMER), "{:?}", lines(&asked));
+}
+
+/// Goal: what was borrowed goes back though the newest version names a Service that cannot be had, and nobody knows what
+/// was in force; whether the object stays or goes.
+#[tokio::test(start_paused = true)]
+async fn what_is_borrowed_goes_back_though_another_service_is_named() {
+    let mut headless = service();
+    (headless["metadata"]["name"], headless["spec"]["clusterIP"]) = (json!("bare"), json!("None"));
+    for (name, is_deleted) in [("bare", false), ("bare", true), ("nobodys", true)] {
+        let mut f = Fixture::scalers();
+        let mut object = asleep(json!({"service": {"name": name}}));
+        if is_deleted {
+            object["metadata"]["deletionTimestamp"] = json!(ago(1));
+        }
+        f.put_service(adopted());
+        f.put_service(headless.clone());
+        f.put_target(2);
+        f.ready(2);
+        f.put_scaler(object);
+        let mut asked = settled(&mut f).await;
+        asked.extend(settled(&mut f).await);
+        assert!(gave_back(&asked), "{name}, {is_deleted}: {:?}", lines(&asked));
+        assert!(let_go(&asked), "{name}, {is_deleted}: {:?}", lines(&asked));
+    }
+}
