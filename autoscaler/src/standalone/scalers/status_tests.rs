@@ -130,3 +130,27 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(kstatus(&going), "Terminating");
 }
+
+/// Goal: where what is wrong with a number keeps clients from every activator, Ready says what; where one of them serves
+/// nevertheless, it is content.
+#[test]
+fn a_number_in_use_is_why_nobody_serves() {
+    let said = PodAutoscalerStatus { service_name: "hello".into(), ..Default::default() };
+    let taken = |is_lacking| Allocation::Wrong {
+        reason: "NumberInUse",
+        message: "port 80: 21100 is another process's".into(),
+        is_lacking,
+    };
+    let rows = [
+        (taken(false), false, ConditionStatus::False, "NumberInUse"),
+        (taken(true), true, ConditionStatus::False, "NumberInUse"),
+        (taken(false), true, ConditionStatus::True, SERVED),
+        (Allocation::Pending, false, ConditionStatus::Unknown, PENDING),
+        (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
+    ];
+    for (allocation, is_led, status, reason) in rows {
+        let told = ready(&said, Some(&allocation), is_led, None);
+        assert_eq!((told.status, told.reason), (status, reason), "{allocation:?}, {is_led}");
+        assert_eq!(reason == "NumberInUse", told.message.contains("21100"), "{}", told.message);
+    }
+}
