@@ -5,8 +5,10 @@
 //! when the API server has pods to start. So what is new waits until the way is over, [`MERGED_WITHIN`] at most, and the
 //! change of replicas is said with it.
 //!
-//! Whatever ends a way is written at once, and so is what somebody may wait for ([`patience`]). That a revision has
-//! become inactive is such an end: its grace period counts from that write.
+//! What ends a wake waits for the other wakes that are under way, likewise: fifty services that are called at once have
+//! the API server, and Knative's controller, to themselves. Whatever else ends a way is written at once, and so is what
+//! somebody may wait for ([`patience`]). That a revision has become inactive is such an end: its grace period counts from
+//! that write.
 //!
 //! Nothing is lost: a pass makes the status from what is known and from the one that was written last, so whoever comes
 //! later, this process or the next leader, writes it. Until then a pass finds the revision inactive that is waking,
@@ -17,12 +19,16 @@ use common::RevisionKey as Key;
 use common_api::condition::Condition;
 use common_api::condition::READY;
 use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
-use common_controller::{Severity, Statuses, WorkQueue, WriteError, key_of};
+use common_controller::{Priority, Severity, Statuses, WorkQueue, WriteError, key_of};
 use dashmap::DashMap;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,6 +41,27 @@ pub(crate) struct MergedStatuses {
     objects: Arc<dyn Subjects>,
     passes: WorkQueue<Key>,
     unsaid: DashMap<Key, Unsaid>,
+    wakes: Mutex<Wakes>,
+}
+
+/// Wakes under way.
+#[derive(Default)]
+struct Wakes {
+    /// Since when each is.
+    begun: HashMap<Key, Instant>,
+    /// Who has something to say when none is any more.
+    waiting: HashSet<Key>,
+}
+
+/// For how long what is new may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Not at all.
+    None,
+    /// While others wake.
+    OthersWake,
+    /// Until its own way is over.
+    OnItsWay,
 }
 
 /// What one has to say and has not said yet.
@@ -48,16 +75,46 @@ struct Unsaid {
 impl MergedStatuses {
     /// Writes to `objects`, and has another pass made over what has waited long enough.
     pub(crate) fn new(objects: Arc<dyn Subjects>, passes: WorkQueue<Key>) -> Self {
-        Self { objects, passes, unsaid: DashMap::new() }
+        Self { objects, passes, unsaid: DashMap::new(), wakes: Mutex::default() }
     }
 
     /// How much longer a status waits that says something new and has `patience`.
-    fn left(&self, key: &Key, patience: Duration) -> Duration {
-        if patience.is_zero() {
+    fn left(&self, key: &Key, patience: Patience) -> Duration {
+        if patience == Patience::None {
             return Duration::ZERO;
         }
-        let mut unsaid = self.unsaid.entry(key.clone()).or_default();
-        patience.saturating_sub(unsaid.since.get_or_insert_with(Instant::now).elapsed())
+        let since = *self.unsaid.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
+        let left = MERGED_WITHIN.saturating_sub(since.elapsed());
+        match patience {
+            Patience::OthersWake => left.min(self.wakes.lock().left(key)),
+            _ => left,
+        }
+    }
+
+    /// A revision is not being woken any more. With the last one goes whatever waited for it.
+    fn is_up(&self, key: &Key) {
+        for waiting in self.wakes.lock().end(key) {
+            self.passes.add(waiting, Priority::Normal);
+        }
+    }
+}
+
+impl Wakes {
+    /// For how long there may be some; `key` waits for their end.
+    fn left(&mut self, key: &Key) -> Duration {
+        self.begun.retain(|_, begun| begun.elapsed() < MERGED_WITHIN);
+        let last = self.begun.values().max().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
+        if last.is_some() {
+            self.waiting.insert(key.clone());
+        }
+        last.unwrap_or_default()
+    }
+
+    /// Who waits no longer, now that this one is over.
+    fn end(&mut self, key: &Key) -> HashSet<Key> {
+        self.waiting.remove(key);
+        let is_last = self.begun.remove(key).is_some() && self.begun.is_empty();
+        if is_last { mem::take(&mut self.waiting) } else { HashSet::new() }
     }
 }
 
@@ -68,6 +125,9 @@ impl Statuses<PodAutoscaler> for MergedStatuses {
         status: PodAutoscalerStatus,
     ) -> BoxFuture<'a, Result<(), WriteError>> {
         let key = key_of(&**read);
+        if status.condition(ACTIVE).is_some_and(Condition::is_true) {
+            self.is_up(&key);
+        }
         let left = self.left(&key, patience(read.status.as_ref(), &status));
         if !left.is_zero() {
             self.passes.add_after(key, left);
@@ -96,6 +156,11 @@ impl Subjects for MergedStatuses {
 
     /// Is said with the status.
     fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        match (scaled.from, scaled.to) {
+            (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
+            (_, 0) => self.is_up(&key_of(object)),
+            _ => {}
+        }
         let mut unsaid = self.unsaid.entry(key_of(object)).or_default();
         let from = unsaid.scaled.as_ref().map_or(scaled.from, |earlier| earlier.from);
         unsaid.scaled = Some(Scaled { from, ..scaled });
@@ -112,17 +177,18 @@ impl Subjects for MergedStatuses {
 
     fn forget(&self, revision: &Key) {
         self.unsaid.remove(revision);
+        self.is_up(revision);
     }
 }
 
 /// How long `wanted` may wait, where `written` was written last.
-fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> Duration {
-    let Some(written) = written else { return Duration::ZERO };
+fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> Patience {
+    let Some(written) = written else { return Patience::None };
     let fixed = |status: &PodAutoscalerStatus| {
         (status.observed_generation, status.service_name.clone(), status.metrics_service_name.clone())
     };
     if written == wanted || fixed(written) != fixed(wanted) {
-        return Duration::ZERO; // Nothing new, or something that Knative's controller goes on with.
+        return Patience::None; // Nothing new, or something that Knative's controller goes on with.
     }
     let ready = wanted.condition(READY);
     let is_on_its_way = ready.is_none_or(Condition::is_unknown);
@@ -131,5 +197,148 @@ fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus)
         said.collect::<Vec<_>>()
     };
     let pods_are = says(written) == says(wanted) && wanted.actual_scale != wanted.desired_scale;
-    if is_on_its_way || pods_are { MERGED_WITHIN } else { Duration::ZERO }
+    let is_active = |status: &PodAutoscalerStatus| status.condition(ACTIVE).is_some_and(Condition::is_true);
+    match () {
+        () if is_on_its_way || pods_are => Patience::OnItsWay,
+        () if is_active(wanted) && !is_active(written) => Patience::OthersWake,
+        () => Patience::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What was written, by name, and whether it was active.
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(String, bool)>>);
+
+    impl Statuses<PodAutoscaler> for Told {
+        fn write<'a>(
+            &'a self,
+            read: &'a Arc<PodAutoscaler>,
+            status: PodAutoscalerStatus,
+        ) -> BoxFuture<'a, Result<(), WriteError>> {
+            let is_active = status.condition(ACTIVE).is_some_and(Condition::is_true);
+            self.0.lock().push((key_of(&**read).name().to_owned(), is_active));
+            ready(Ok(())).boxed()
+        }
+
+        fn complain(&self, _: &PodAutoscaler, _: &str, _: String) {}
+    }
+
+    impl Subjects for Told {
+        fn say(&self, _: &PodAutoscaler, _: Severity, _: &str, _: String) {}
+
+        fn merge<'a>(
+            &'a self,
+            object: &'a Arc<PodAutoscaler>,
+            _: Value,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, WriteError>> {
+            ready(Ok(object.clone())).boxed()
+        }
+    }
+
+    fn status(active: &str, actual: i32, desired: i32) -> PodAutoscalerStatus {
+        let conditions = ["Active", "Ready"].map(|kind| json!({"type": kind, "status": active}));
+        let status = json!({"conditions": conditions, "actualScale": actual, "desiredScale": desired});
+        serde_json::from_value(status).expect("a status")
+    }
+
+    /// A revision that sleeps.
+    fn asleep(name: &str) -> Arc<PodAutoscaler> {
+        let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"scaleTargetRef": {}, "protocolType": "http1"}});
+        let object: PodAutoscaler = serde_json::from_value(object).expect("a PodAutoscaler");
+        Arc::new(PodAutoscaler { status: Some(status("False", 0, 0)), ..object })
+    }
+
+    fn scaled(from: i32, to: i32) -> Scaled {
+        Scaled { kind: "Deployment".into(), name: "d".into(), from, to, why: "the load asks for it".into() }
+    }
+
+    struct Fixture {
+        told: Arc<Told>,
+        merged: MergedStatuses,
+        passes: WorkQueue<Key>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (told, passes) = (Arc::<Told>::default(), WorkQueue::new());
+            Self { merged: MergedStatuses::new(told.clone(), passes.clone()), told, passes }
+        }
+
+        async fn up(&self, object: &Arc<PodAutoscaler>) {
+            self.merged.write(object, status("True", 1, 1)).await.expect("written, or not yet");
+        }
+
+        fn told(&self) -> Vec<(String, bool)> {
+            mem::take(&mut *self.told.0.lock())
+        }
+
+        /// Who comes back next, and after how long.
+        async fn next(&self) -> (String, u128) {
+            let begun = Instant::now();
+            let next = self.passes.next().await;
+            (next.key().name().to_owned(), begun.elapsed().as_millis())
+        }
+    }
+
+    fn active(name: &str) -> Vec<(String, bool)> {
+        vec![(name.to_owned(), true)]
+    }
+
+    /// Goal: who is up is not written while others wake, and is as soon as they are up.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_up_is_told_when_the_others_are() {
+        let f = Fixture::new();
+        let [a, b, c] = ["a", "b", "c"].map(asleep);
+        for object in [&a, &b, &c] {
+            f.merged.scaled(object, scaled(0, 1));
+        }
+        tokio::time::advance(Duration::from_millis(500)).await;
+        f.up(&a).await;
+        f.up(&b).await;
+        assert_eq!((f.told(), f.passes.depth()), (vec![], 0));
+        f.up(&c).await;
+        assert_eq!(f.told(), active("c"), "the last one waits for nobody");
+        let mut back = [f.next().await, f.next().await];
+        back.sort_unstable();
+        assert_eq!(back, [("a".to_owned(), 0), ("b".to_owned(), 0)]);
+        f.up(&a).await;
+        f.up(&b).await;
+        assert_eq!(f.told(), [active("a"), active("b")].concat());
+    }
+
+    /// Goal: a wake that takes long, or was given up, keeps nobody for more than two seconds.
+    #[tokio::test(start_paused = true)]
+    async fn others_are_waited_for_two_seconds_at_most() {
+        for given_up in [false, true] {
+            let f = Fixture::new();
+            let [a, slow] = ["a", "slow"].map(asleep);
+            f.merged.scaled(&slow, scaled(0, 1));
+            tokio::time::advance(Duration::from_millis(500)).await;
+            f.merged.scaled(&a, scaled(0, 1));
+            f.up(&a).await;
+            if given_up {
+                f.merged.scaled(&slow, scaled(1, 0));
+            }
+            assert_eq!(f.next().await, ("a".to_owned(), if given_up { 0 } else { 1_500 }));
+            f.up(&a).await;
+            assert_eq!(f.told(), active("a"));
+        }
+    }
+
+    /// Goal: that nobody calls any more waits for no wake: its grace period counts from that write.
+    #[tokio::test(start_paused = true)]
+    async fn who_falls_asleep_waits_for_nobody() {
+        let f = Fixture::new();
+        f.merged.scaled(&asleep("waking"), scaled(0, 1));
+        let awake =
+            Arc::new(PodAutoscaler { status: Some(status("True", 1, 1)), ..PodAutoscaler::clone(&asleep("a")) });
+        f.merged.write(&awake, status("False", 1, 0)).await.expect("written");
+        assert_eq!(f.told(), [("a".to_owned(), false)]);
+    }
 }
