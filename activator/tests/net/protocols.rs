@@ -42,17 +42,27 @@ impl Pair {
 
     /// Sends a request to `ns/app` over a connection of its own.
     pub(crate) async fn send(self, rig: &Rig, request: http::request::Builder, body: Upload) -> Response<Incoming> {
+        patient(self.send_slowly(rig, request, body)).await
+    }
+
+    /// The same for one that may take long.
+    pub(crate) async fn send_slowly(
+        self,
+        rig: &Rig,
+        request: http::request::Builder,
+        body: Upload,
+    ) -> Response<Incoming> {
         let mut request = request.body(body).expect("a request");
         let target = format!("{} {}", request.method(), request.uri());
         let answer = match self.client {
             Protocol::Http1 => {
                 request.headers_mut().insert("host", "app.ns".parse().expect("a value"));
-                patient(rig.client().await.send_request(request)).await
+                rig.client().await.send_request(request).await
             }
             Protocol::H2c => {
                 let absolute = format!("http://app.ns{}", request.uri());
                 *request.uri_mut() = absolute.parse().expect("a target");
-                patient(rig::http2_client(rig.address).await.send_request(request)).await
+                rig::http2_client(rig.address).await.send_request(request).await
             }
         };
         answer.unwrap_or_else(|error| panic!("{self:?}, {target}: {error:?}"))
