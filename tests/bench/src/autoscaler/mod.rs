@@ -7,6 +7,7 @@ mod decision;
 mod fleet_rows;
 mod idle;
 mod ingest;
+mod numbers;
 mod wake;
 
 use crate::report::Measurement;
@@ -18,6 +19,7 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     fleet_rows::SCRAPED,
     fleet_rows::ASLEEP,
     fleet_rows::STANDALONE,
+    numbers::MEASUREMENT,
     wake::MEASUREMENT,
     idle::MEASUREMENT,
 ];

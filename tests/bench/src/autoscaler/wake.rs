@@ -24,11 +24,11 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 pub(super) const SLEEPERS: usize = 120;
 
 /// Longest wait for a patch.
-const SOON: Duration = Duration::from_secs(5);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// Between two wakes, so that what the first has left to write does not meet the second; a prime, so that no beat is
 /// met.
-const PAUSE: Duration = Duration::from_millis(97);
+pub(super) const PAUSE: Duration = Duration::from_millis(97);
 
 const fn row(name: &'static str, what: &'static str) -> Row {
     Row { name, what, unit: "ms", good: Good::Small, judged: P99, must: 5.0, aim: 2.0 }
@@ -108,7 +108,11 @@ async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
 }
 
 /// Starts an activator beside the autoscaler, and waits until it serves.
-async fn activator(settings: &Settings, fleet: &Fleet, stats: SocketAddr) -> anyhow::Result<(Process, SocketAddr)> {
+pub(super) async fn activator(
+    settings: &Settings,
+    fleet: &Fleet,
+    stats: SocketAddr,
+) -> anyhow::Result<(Process, SocketAddr)> {
     let ip = settings.second_ip().to_string();
     let env = [
         ("KUBECONFIG", fleet.kubeconfig()),

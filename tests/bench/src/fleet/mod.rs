@@ -12,11 +12,16 @@ use crate::role::api::monotonic_nanos;
 use crate::role::queue_proxies;
 use crate::settings::Settings;
 use anyhow::{Context, ensure};
+use common::RevisionKey;
 use common::names;
+use common::ports::{Block, ledger};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::Client;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +38,9 @@ const PODS_OF_ONE: u32 = 2_500;
 
 /// No write for so long: everything has been reconciled.
 const QUIET: Duration = Duration::from_secs(3);
+
+/// Between two looks at the ledger of numbers, which is some megabytes.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Longest wait for that.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
@@ -126,16 +134,64 @@ impl Fleet {
     /// Waits until the autoscaler has written at least `least` times and then nothing for a while.
     pub(crate) async fn until_reconciled(&mut self, least: usize) -> anyhow::Result<()> {
         let begin = self.writes().await?;
+        self.until_quiet_beyond(begin + least as u64).await?;
+        Ok(())
+    }
+
+    /// Waits until nothing has been written for a while: when the last write was, and how many there were in all.
+    pub(crate) async fn until_quiet(&mut self) -> anyhow::Result<(Instant, u64)> {
+        self.until_quiet_beyond(0).await
+    }
+
+    async fn until_quiet_beyond(&mut self, least: u64) -> anyhow::Result<(Instant, u64)> {
         let deadline = Instant::now() + RECONCILED_WITHIN;
-        let (mut last, mut since) = (begin, Instant::now());
-        while last < begin + least as u64 || since.elapsed() < QUIET {
-            ensure!(Instant::now() < deadline, "{} writes of at least {least} in {RECONCILED_WITHIN:?}", last - begin);
+        let (mut last, mut since) = (self.writes().await?, Instant::now());
+        while last < least || since.elapsed() < QUIET {
+            ensure!(Instant::now() < deadline, "{last} writes of at least {least} in {RECONCILED_WITHIN:?}");
             let now = self.writes().await?;
             if now != last {
                 (last, since) = (now, Instant::now());
             }
         }
+        Ok((since, last))
+    }
+
+    /// Activators are ready at these addresses, as Kubernetes says it.
+    pub(crate) async fn activators(&self, addresses: &[IpAddr]) -> anyhow::Result<()> {
+        let ready = json!({"ready": true, "serving": true, "terminating": false});
+        let endpoints: Vec<_> =
+            addresses.iter().map(|address| json!({"addresses": [address], "conditions": ready})).collect();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {
+                "name": "activator-service-bench",
+                "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE},
+            },
+            "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}],
+            "endpoints": endpoints,
+        });
+        e2e::bare::create(&self.client, Some(e2e::bare::SYSTEM), slice).await?;
         Ok(())
+    }
+
+    /// Waits until the ledger has a number for each of so many workloads.
+    pub(crate) async fn until_numbered(&self, workloads: usize) -> anyhow::Result<HashMap<RevisionKey, u16>> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
+        let wanted = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
+        let deadline = Instant::now() + RECONCILED_WITHIN;
+        loop {
+            let mut numbers = HashMap::new();
+            for map in maps.list(&wanted).await? {
+                let Some(block) = Block::of_map(&map.name_any()) else { continue };
+                let page = ledger::read(block, map.data.as_ref());
+                numbers.extend(page.entries.into_iter().map(|(number, entry)| (entry.key, number)));
+            }
+            if numbers.len() >= workloads {
+                return Ok(numbers);
+            }
+            ensure!(Instant::now() < deadline, "{} of {workloads} have a number", numbers.len());
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Waits until all pods are asked once a second.
@@ -186,7 +242,8 @@ impl Fleet {
         self.kubeconfig.display().to_string()
     }
 
-    async fn writes(&mut self) -> anyhow::Result<u64> {
+    /// Writes so far, renewals of leases aside.
+    pub(crate) async fn writes(&mut self) -> anyhow::Result<u64> {
         loop {
             let line = self.api.recv().await.context("the API server has gone")?;
             if let Some(writes) = line.strip_prefix("writes ") {

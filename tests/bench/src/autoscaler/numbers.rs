@@ -1,0 +1,148 @@
+//! Thousands of sleeping workloads with a port of their own, all planes there: from the start until each has its number
+//! and nothing is left to write, what that costs the autoscaler, what its next start costs, and whether one of many is
+//! woken as soon as one of [`FEW`].
+//!
+//! The activator is the real one; it binds all numbers and is asked for each.
+
+use super::wake::{PAUSE, SLEEPERS, SOON, activator};
+use crate::client::Connection;
+use crate::fleet::{self, Autoscaler, Fleet, Rules, State};
+use crate::idle::SETTLE;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::{Settings, quantile};
+use anyhow::Context;
+use common::RevisionKey;
+use futures::FutureExt;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is compared with: as many as are woken.
+const FEW: usize = SLEEPERS;
+
+const PREFIX: &str = "asleep";
+
+const fn row(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
+}
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        row("numbers-time", "start → each of 10 000 sleeping workloads has its number", "s", 60.0, 20.0),
+        row("numbers-cpu", "CPU of the autoscaler for each of them, until nothing is left to write", "ms", 5.0, 2.0),
+        row("numbers-restart", "start with all of that in place → last write", "s", 30.0, 10.0),
+        row("numbers-restart-cpu", "CPU of the autoscaler for each of them, until then", "ms", 1.0, 0.5),
+        row(
+            "numbers-wake",
+            "request written to its port → patch at the API server: one of 10 000 ÷ one of 120, medians",
+            "",
+            1.2,
+            1.0,
+        ),
+    ],
+    run: |settings| run(settings).boxed_local(),
+};
+
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let few = measure(settings, FEW).await?;
+    let many = measure(settings, settings.revisions).await?;
+    let each = |cpu: Duration| vec![cpu.as_secs_f64() * 1e3 / settings.revisions as f64];
+    let mut figures = Figures::default();
+    figures.row("numbers-time", vec![many.numbered.as_secs_f64()]);
+    figures.row("numbers-cpu", each(many.cpu));
+    figures.row("numbers-restart", vec![many.restart.as_secs_f64()]);
+    figures.row("numbers-restart-cpu", each(many.restart_cpu));
+    figures.row("numbers-wake", vec![quantile(&many.wakes, MEDIAN) / quantile(&few.wakes, MEDIAN)]);
+    for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
+        figures
+            .beside(format!("s until nothing is left to write with {workloads}"), vec![measured.settled.as_secs_f64()]);
+        figures
+            .beside(format!("writes with {workloads}, and after a restart"), measured.writes.map(|n| n as f64).into());
+        figures.beside(format!("µs of CPU at rest for each of {workloads} and second"), vec![measured.rest]);
+        figures.beside(format!("ms to the patch with {workloads}"), measured.wakes);
+    }
+    Ok(figures)
+}
+
+struct Measured {
+    /// From the autoscaler's start: until all have a number, and until the last write.
+    numbered: Duration,
+    settled: Duration,
+    /// The autoscaler's own until then.
+    cpu: Duration,
+    /// The same of one that starts with all of it in place.
+    restart: Duration,
+    restart_cpu: Duration,
+    /// Of both.
+    writes: [u64; 2],
+    /// Microseconds of CPU for each workload and second, nothing happening.
+    rest: f64,
+    /// Milliseconds from a request to the patch.
+    wakes: Vec<f64>,
+}
+
+async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
+    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
+    fleet.fill(PREFIX, State::Asleep, workloads).await?;
+    fleet.activators(&[settings.second_ip()]).await?;
+    let before = fleet.writes().await?;
+    let begin = Instant::now();
+    let autoscaler = fleet.autoscaler().await?;
+    let (_activator, http1) = activator(settings, &fleet, autoscaler.stats).await?;
+    let numbers = fleet.until_numbered(workloads).await?;
+    let numbered = begin.elapsed();
+    let (settled, cpu, written) = rested(&mut fleet, &autoscaler, begin).await?;
+    autoscaler.process.end()?;
+
+    let begin = Instant::now();
+    let autoscaler = fleet.autoscaler().await?;
+    let (restart, restart_cpu, rewritten) = rested(&mut fleet, &autoscaler, begin).await?;
+    let (used, resting) = (autoscaler.process.cpu()?, Instant::now());
+    tokio::time::sleep(SETTLE).await;
+    let rest = autoscaler.process.cpu()?.saturating_sub(used).as_secs_f64() / resting.elapsed().as_secs_f64();
+
+    let wakes = wakes(&mut fleet, http1, &numbers, workloads).await?;
+    Ok(Measured {
+        numbered,
+        settled,
+        cpu,
+        restart,
+        restart_cpu,
+        writes: [written - before, rewritten - written],
+        rest: rest * 1e6 / workloads as f64,
+        wakes,
+    })
+}
+
+/// Waits until nothing is left to write. How long after `begin` the last write was, the CPU that the autoscaler has used
+/// so far, and all writes so far.
+async fn rested(
+    fleet: &mut Fleet,
+    autoscaler: &Autoscaler,
+    begin: Instant,
+) -> anyhow::Result<(Duration, Duration, u64)> {
+    let (last, writes) = fleet.until_quiet().await?;
+    Ok((last.saturating_duration_since(begin), autoscaler.process.cpu()?, writes))
+}
+
+/// Milliseconds from a request at its port to the patch, of [`SLEEPERS`] from all over.
+async fn wakes(
+    fleet: &mut Fleet,
+    http1: SocketAddr,
+    numbers: &HashMap<RevisionKey, u16>,
+    workloads: usize,
+) -> anyhow::Result<Vec<f64>> {
+    let mut delays = Vec::with_capacity(SLEEPERS);
+    for n in (0..SLEEPERS).map(|n| n * workloads / SLEEPERS) {
+        let name = fleet::name(PREFIX, u32::try_from(n)?);
+        let number =
+            numbers.get(&RevisionKey::new(fleet::NAMESPACE, &name)).with_context(|| format!("no number of {name}"))?;
+        let mut client = Connection::open(SocketAddr::new(http1.ip(), *number)).await?;
+        let begin = fleet::now_nanos();
+        client.send("hello").await?;
+        delays.push((fleet.patched(&name, SOON).await? - begin) as f64 / 1e6);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(delays)
+}
