@@ -23,7 +23,7 @@ use crate::layers::probe::{Probe, is_probe, is_probe_beside_ports};
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
-use crate::metrics::{Metrics, clients};
+use crate::metrics::{Convention, Metrics, clients};
 use crate::ports;
 use crate::registry::explain;
 use crate::registry::ports::WorkloadPorts;
@@ -36,6 +36,7 @@ use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::time::Timestamp;
+use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
@@ -151,7 +152,11 @@ async fn begin(
     let roots = configs.tls.as_ref().and_then(|tls| front_end.pod_roots(&tls.roots));
 
     let registered = telemetry::Metrics::default();
-    let metrics = Metrics::new(&registered);
+    let convention = match options.mode {
+        Mode::Knative => Convention::Knative,
+        Mode::Standalone => Convention::OpenTelemetry,
+    };
+    let metrics = Metrics::new(&registered, convention);
     configs.refusals.register(&registered);
     let readiness = Arc::new(Readiness::new(started));
     let idle = (options.idle_connections_per_pod, options.idle_connections);

@@ -1,12 +1,7 @@
 //! The connections of clients, as `activator-net` counts them.
-//!
-//! | metric | type |
-//! |---|---|
-//! | `zeroscale_client_connections` | gauge: connections and tunnels that are open |
-//! | `zeroscale_client_connections_ended_total` | counter of those that were refused (`reason="limit"`), or ended because others needed their place (`room`) or nothing happened on them (`idle`) |
 
 use activator_net::ClientConnections;
-use common_runtime::telemetry;
+use common_runtime::telemetry::{self, catalog};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use std::fmt;
@@ -14,9 +9,8 @@ use std::fmt;
 /// Shows them from now on.
 pub(crate) fn show(registry: &telemetry::Metrics, connections: &ClientConnections) {
     let (open, ended) = (Open(connections.clone()), Ended(connections.clone()));
-    registry.register("zeroscale_client_connections", "Connections and tunnels of clients", open);
-    let help = "Connections of clients that were refused or ended to bound their number, by reason";
-    registry.register("zeroscale_client_connections_ended", help, ended);
+    registry.register(catalog::CLIENT_CONNECTIONS, open);
+    registry.register(catalog::CLIENT_CONNECTIONS_ENDED, ended);
 }
 
 #[derive(Clone)]

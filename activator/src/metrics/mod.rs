@@ -4,33 +4,8 @@
 //! at its end, histograms, which it finds by method, status, version and scheme ([`series`]): few combinations
 //! in practice.
 //!
-//! | metric | type |
-//! |---|---|
-//! | `kn_revision_request_concurrency` | gauge, the last reported second's average |
-//! | `kn_revision_request_queued`, `kn_revision_request_active` | gauges |
-//! | `http_server_request_duration_seconds` | histogram, until the body's end, holding included |
-//! | `http_server_request_body_size_bytes`, `http_server_response_body_size_bytes` | histograms of what was passed on |
-//! | `http_client_request_duration_seconds` | histogram, from the hand-over to a pod to its response's head |
-//! | `http_client_request_body_size_bytes` | histogram, of bodies whose length was told |
-//! | `kn_activator_stats_conn_reachable` | gauge, 0 or 1 |
-//! | `kn_activator_stats_conn_errors_total` | counter of lost connections |
-//! | `zeroscale_held_seconds` | histogram of the time that requests waited for a place |
-//! | `zeroscale_cold_start_phase_seconds` | histogram, by revision and phase |
-//! | `zeroscale_client_connections`, `zeroscale_client_connections_ended_total` | [`clients`] |
-//! | `zeroscale_refused_total` | counter of answers of our own, and of connections that were reset unrelayed, by `reason` (a word of ours) |
-//! | `zeroscale_answered_total` | counter of answers that needed no pod, by `kind`: page, page-events, page-events-full, placeholder, static |
-//! | `zeroscale_tcp_connections_ended_total` | counter of connections that were passed on as bytes, by revision and `reason` |
-//!
-//! # Who knows which phase of a cold start
-//!
-//! | phase | known to | as |
-//! |---|---|---|
-//! | signal | the activator | `signal` |
-//! | scale | the autoscaler: from the stat that asked to the patch's answer | its own `zeroscale_cold_start_phase_seconds`, `scale` |
-//! | pod | nobody alone: the activator sees when an address appears | `scale_and_pod`, less the autoscaler's `scale` |
-//! | probe | the activator | `probe` |
-//! | forward | the activator: to the connection and back to the response's head | `forward` |
-//! | all of it | the activator | `total` |
+//! What there is, and what it means, stands in the [`catalog`]. The phases of a cold start are all measured here, one after
+//! the other, and add up to the whole. The autoscaler's part of `pod` is a metric of its own there.
 //!
 //! # Differences from Knative
 //!
@@ -46,13 +21,12 @@ mod series;
 use crate::discovery::Spec;
 use activator_net::Ended;
 use cold_start::ColdStart;
-use common_runtime::telemetry;
+use common_runtime::telemetry::{self, catalog};
 use http::{Method, StatusCode, Version};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Unit;
 use series::{Measure, Side, Sides, StatusLabel};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,8 +46,11 @@ const SIZE_BUCKETS: [f64; 15] =
 const COLD_START_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
-/// The phases of a cold start that are known here.
-const PHASES: [&str; 5] = ["signal", "scale_and_pod", "probe", "forward", "total"];
+/// The phases of a cold start.
+const PHASES: [&str; 4] = ["signal", "pod", "probe", "forward"];
+
+/// A method that nobody knows.
+const OTHER: &str = "_OTHER";
 
 /// How relayed connections end, and the words for it.
 const ENDS: [(Ended, &str); 5] = [
@@ -96,6 +73,7 @@ pub(crate) struct Metrics {
     client: Sides<2>,
     held: Histograms,
     cold_start: Histograms,
+    cold_start_phase: Histograms,
     connections_ended: telemetry::Family<Labels, Counter>,
     refused: Refused,
     answered: Answered,
@@ -103,6 +81,15 @@ pub(crate) struct Metrics {
     pub(crate) link_reachable: Gauge,
     /// Lost connections of the stat link.
     pub(crate) link_errors: Counter,
+}
+
+/// How attributes are written where OpenTelemetry's conventions have moved on since Knative took them up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Convention {
+    /// As Knative's activator: HTTP/2 is `2.0`, QUERY is a method that nobody knows. The drop-in's.
+    Knative,
+    /// HTTP/2 is `2`, and QUERY is a method.
+    OpenTelemetry,
 }
 
 /// What an exchange is found by.
@@ -121,20 +108,25 @@ impl ExchangeKind {
     pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
         let method = match is_standard(method) {
             true => method.clone(),
-            false => Method::from_bytes(b"_OTHER").unwrap_or(Method::GET),
+            false => Method::from_bytes(OTHER.as_bytes()).unwrap_or(Method::GET),
         };
         Self { method, version, tls }
     }
 
     /// The labels of its series with `status`, after `base`.
-    pub(crate) fn labels(&self, base: &Labels, status: StatusLabel) -> Labels {
-        let version = match self.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2.0",
+    pub(crate) fn labels(&self, base: &Labels, status: StatusLabel, convention: Convention) -> Labels {
+        let version = match (self.version, convention) {
+            (Version::HTTP_10, _) => "1.0",
+            (Version::HTTP_2, Convention::Knative) => "2.0",
+            (Version::HTTP_2, Convention::OpenTelemetry) => "2",
             _ => "1.1",
         };
+        let method = match convention {
+            Convention::Knative if self.method == Method::QUERY => OTHER,
+            _ => self.method.as_str(),
+        };
         let mut labels = base.clone();
-        labels.push(("http_request_method", self.method.as_str().to_owned()));
+        labels.push(("http_request_method", method.to_owned()));
         labels.push(("http_response_status_code", status.to_string()));
         labels.push(("network_protocol_name", "http".to_owned()));
         labels.push(("network_protocol_version", version.to_owned()));
@@ -187,61 +179,34 @@ pub(crate) struct RevisionMetrics {
 
 impl Metrics {
     /// Registers all families.
-    pub(crate) fn new(registry: &telemetry::Metrics) -> Self {
+    pub(crate) fn new(registry: &telemetry::Metrics, convention: Convention) -> Self {
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
-        let seconds = |name: &str, help: &str| {
-            registry.family(name, help, Some(Unit::Seconds), telemetry::Family::of(cold_start))
-        };
-        let gauge = |name: &str, help: &str| registry.family(name, help, None, telemetry::Family::default());
-        let duration = |name, help| Measure { name, help, unit: Unit::Seconds, bounds: &DURATION_BUCKETS };
-        let size = |name, help| Measure { name, help, unit: Unit::Bytes, bounds: &SIZE_BUCKETS };
+        let seconds = |instrument| registry.family(instrument, telemetry::Family::of(cold_start));
+        let duration = |instrument| Measure { instrument, bounds: &DURATION_BUCKETS };
+        let size = |instrument| Measure { instrument, bounds: &SIZE_BUCKETS };
         let server = [
-            duration("http_server_request_duration", "From a request's head to the end of its response"),
-            size("http_server_request_body_size", "Bodies of requests"),
-            size("http_server_response_body_size", "Bodies of responses"),
+            duration(catalog::SERVER_DURATION),
+            size(catalog::SERVER_REQUEST_SIZE),
+            size(catalog::SERVER_RESPONSE_SIZE),
         ];
-        let client = [
-            duration("http_client_request_duration", "From the hand-over to a pod to its response's head"),
-            size("http_client_request_body_size", "Bodies of requests to pods, of a length that was told"),
-        ];
+        let client = [duration(catalog::CLIENT_DURATION), size(catalog::CLIENT_REQUEST_SIZE)];
         let peer = vec![("peer", "autoscaler".to_owned())];
         let link: Family<Labels, Gauge> = Family::default();
         let errors: Family<Labels, Counter> = Family::default();
         Self {
-            concurrency: registry.family(
-                "kn_revision_request_concurrency",
-                "Requests in flight, as last reported to the autoscaler",
-                None,
-                telemetry::Family::default(),
-            ),
-            queued: gauge("kn_revision_request_queued", "Requests held"),
-            active: gauge("kn_revision_request_active", "Requests at a pod"),
-            server: Sides::register(registry, server),
-            client: Sides::register(registry, client),
-            held: seconds("zeroscale_held", "How long requests waited for a place"),
-            cold_start: seconds("zeroscale_cold_start_phase", "Phases of cold starts"),
-            connections_ended: registry.family(
-                "zeroscale_tcp_connections_ended",
-                "Connections that were passed on as bytes, by how they ended",
-                None,
-                telemetry::Family::default(),
-            ),
-            refused: Refused(registry.register(
-                "zeroscale_refused",
-                "Requests that we answered ourselves, and connections that we reset instead of passing them on",
-                Family::default(),
-            )),
-            answered: Answered(registry.register(
-                "zeroscale_answered",
-                "Requests that were answered without a pod, as their workload asks for it",
-                Family::default(),
-            )),
-            link_reachable: registry
-                .register("kn_activator_stats_conn_reachable", "Whether the connection to the autoscaler is up", link)
-                .get_or_create_owned(&peer),
-            link_errors: registry
-                .register("kn_activator_stats_conn_errors", "Lost connections to the autoscaler", errors)
-                .get_or_create_owned(&peer),
+            concurrency: registry.family(catalog::REQUEST_CONCURRENCY, telemetry::Family::default()),
+            queued: registry.family(catalog::REQUEST_QUEUED, telemetry::Family::default()),
+            active: registry.family(catalog::REQUEST_ACTIVE, telemetry::Family::default()),
+            server: Sides::register(registry, convention, server),
+            client: Sides::register(registry, convention, client),
+            held: seconds(catalog::HELD),
+            cold_start: seconds(catalog::COLD_START),
+            cold_start_phase: seconds(catalog::COLD_START_PHASE),
+            connections_ended: registry.family(catalog::TCP_ENDED, telemetry::Family::default()),
+            refused: Refused(registry.register(catalog::REFUSED, Family::default())),
+            answered: Answered(registry.register(catalog::ANSWERED, Family::default())),
+            link_reachable: registry.register(catalog::STATS_REACHABLE, link).get_or_create_owned(&peer),
+            link_errors: registry.register(catalog::STATS_ERRORS, errors).get_or_create_owned(&peer),
         }
     }
 
@@ -300,8 +265,9 @@ impl RevisionMetrics {
         self.families.queued.remove(&self.revision);
         self.families.active.remove(&self.revision);
         self.families.held.remove(&self.revision);
+        self.families.cold_start.remove(&self.revision);
         for phase in PHASES {
-            self.families.cold_start.remove(&self.phase(phase));
+            self.families.cold_start_phase.remove(&self.with("phase", phase));
         }
         for (_, word) in ENDS {
             self.families.connections_ended.remove(&self.with("reason", word));
@@ -337,9 +303,9 @@ impl RevisionMetrics {
             return;
         }
         let p = cold.phases();
-        let lengths = [p.signal, p.scale, p.probe, p.release + p.answer, cold.total()];
-        for (phase, length) in PHASES.into_iter().zip(lengths) {
-            self.families.cold_start.get_or_create(&self.phase(phase)).observe(length.as_secs_f64());
+        self.families.cold_start.get_or_create(&self.revision).observe(cold.total().as_secs_f64());
+        for (phase, length) in PHASES.into_iter().zip([p.signal, p.scale, p.probe, p.release + p.answer]) {
+            self.families.cold_start_phase.get_or_create(&self.with("phase", phase)).observe(length.as_secs_f64());
         }
     }
 
@@ -353,10 +319,6 @@ impl RevisionMetrics {
         }
     }
 
-    fn phase(&self, phase: &str) -> Labels {
-        self.with("phase", phase)
-    }
-
     fn with(&self, label: &'static str, value: &str) -> Labels {
         let mut labels = self.revision.clone();
         labels.push((label, value.to_owned()));
@@ -366,7 +328,7 @@ impl RevisionMetrics {
 
 /// As OpenTelemetry has it: `_OTHER` for what HTTP does not define.
 pub(crate) fn method_name(method: &Method) -> &str {
-    if is_standard(method) { method.as_str() } else { "_OTHER" }
+    if is_standard(method) { method.as_str() } else { OTHER }
 }
 
 fn is_standard(method: &Method) -> bool {
@@ -380,6 +342,7 @@ fn is_standard(method: &Method) -> bool {
         Method::OPTIONS,
         Method::CONNECT,
         Method::TRACE,
+        Method::QUERY,
     ]
     .contains(method)
 }

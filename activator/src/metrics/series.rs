@@ -7,13 +7,11 @@
 //!
 //! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
 
-use crate::metrics::{ExchangeKind, Labels};
-use common_runtime::telemetry::{self, FamilyText};
+use crate::metrics::{Convention, ExchangeKind, Labels};
+use common_runtime::telemetry::{self, FamilyText, Instrument};
 use http::StatusCode;
 use parking_lot::Mutex;
 use prometheus_client::encoding::NoLabelSet;
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,10 +47,7 @@ const BUCKETS_MAX: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Measure {
-    /// The metric, less its unit.
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) unit: Unit,
+    pub(crate) instrument: Instrument,
     /// Upper bounds of its buckets, ascending, fewer than [`BUCKETS_MAX`].
     pub(crate) bounds: &'static [f64],
 }
@@ -63,6 +58,7 @@ pub(crate) struct Sides<const N: usize>(Arc<Shared<N>>);
 
 struct Shared<const N: usize> {
     bounds: [&'static [f64]; N],
+    convention: Convention,
     shown: Mutex<Vec<Arc<Side<N>>>>,
 }
 
@@ -88,9 +84,9 @@ struct Histogram {
 
 impl<const N: usize> Sides<N> {
     /// Shows `measures` from now on.
-    pub(crate) fn register(registry: &telemetry::Metrics, measures: [Measure; N]) -> Self {
+    pub(crate) fn register(registry: &telemetry::Metrics, convention: Convention, measures: [Measure; N]) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
-        let sides = Self(Arc::new(Shared { bounds, shown: Mutex::default() }));
+        let sides = Self(Arc::new(Shared { bounds, convention, shown: Mutex::default() }));
         for (at, measure) in measures.into_iter().enumerate() {
             let shown = sides.clone();
             registry.collect(move || vec![shown.text(&measure, at)]);
@@ -99,18 +95,17 @@ impl<const N: usize> Sides<N> {
     }
 
     /// The measure at this place, of each series that there is now.
-    fn text(&self, Measure { name, help, unit, .. }: &Measure, at: usize) -> FamilyText {
-        let sides = self.0.shown.lock().clone();
+    fn text(&self, measure: &Measure, at: usize) -> FamilyText {
+        let (sides, convention) = (self.0.shown.lock().clone(), self.0.convention);
         // One revision's are read together, and not written under the lock that requests take.
         let series = sides.into_iter().flat_map(move |side| {
             let all: Vec<(ExchangeKind, StatusLabel, Histogram)> =
                 side.series.lock().iter().map(|s| (s.kind.clone(), s.status, s.histograms[at])).collect();
             all.into_iter().map(move |series| (side.clone(), series))
         });
-        let head = (*name, format!("{help}."), Some(unit.clone()));
-        FamilyText::new(head, MetricType::Histogram, series, move |(side, (kind, status, histogram)), encoder| {
+        FamilyText::new(measure.instrument, series, move |(side, (kind, status, histogram)), encoder| {
             let Histogram { sum, counts } = histogram;
-            let labels = kind.labels(&side.base, status);
+            let labels = kind.labels(&side.base, status, convention);
             let buckets: Vec<(f64, u64)> = side.bounds[at].iter().copied().chain([f64::INFINITY]).zip(counts).collect();
             let count = counts.iter().sum();
             encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -162,10 +157,15 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common_runtime::telemetry::instrument::Kind;
     use http::{Method, Version};
 
+    fn instrument(name: &'static str) -> Instrument {
+        Instrument::new(Kind::Histogram, name, "Help").in_unit("s")
+    }
+
     fn measure(name: &'static str, bounds: &'static [f64]) -> Measure {
-        Measure { name, help: "Help", unit: Unit::Seconds, bounds }
+        Measure { instrument: instrument(name), bounds }
     }
 
     /// Goal: what is shown is what `prometheus-client` shows of its own histograms.
@@ -178,14 +178,14 @@ mod tests {
         let base: Labels = vec![("name", "a".to_owned())];
 
         let ours = telemetry::Metrics::default();
-        let sides = Sides::register(&ours, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
+        let sides = Sides::register(&ours, Convention::OpenTelemetry, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
         let side = sides.side(base.clone());
         let theirs = telemetry::Metrics::default();
         let family = |name| {
             let new: fn() -> histogram::Histogram = || histogram::Histogram::new(BOUNDS);
-            theirs.register_with_unit(name, "Help", Unit::Seconds, Family::new_with_constructor(new))
+            theirs.register(instrument(name), Family::new_with_constructor(new))
         };
-        let labels = kind.labels(&base, StatusCode::OK.into());
+        let labels = kind.labels(&base, StatusCode::OK.into(), Convention::OpenTelemetry);
         let [a, b] = ["a", "b"].map(|name| family(name).get_or_create_owned(&labels));
         for value in values {
             side.observe(&kind, StatusCode::OK, [value, f64::NAN]);
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn statuses_without_a_name_are_counted_by_class() {
         let metrics = telemetry::Metrics::default();
-        let sides = Sides::register(&metrics, [measure("a", &[1.0])]);
+        let sides = Sides::register(&metrics, Convention::OpenTelemetry, [measure("a", &[1.0])]);
         let side = sides.side(Vec::new());
         let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
         for status in 200..=999 {

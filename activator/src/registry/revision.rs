@@ -278,6 +278,7 @@ impl Live {
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
+    use crate::metrics::Convention;
     use activator_core::hold::HeldBytes;
     use common::backend::Backend;
     use common::time::Timestamp;
@@ -288,7 +289,7 @@ pub(crate) mod fixture {
         change(&mut backend);
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
-        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default());
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
         let spec = Spec::standalone("ns", "app", backend);
         Revision::new(&spec, clock, &metrics, HeldBytes::new(None).share(), Arc::default())
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::allocated::allocated;
 use crate::discovery::{Listing, Port};
+use crate::metrics::Convention;
 use common::backend::Backend;
 use common::ports::{Block, Entry, Ledger, PortId};
 use common::time::Timestamp;
@@ -23,7 +24,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
     let shown = telemetry::Metrics::default();
     let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
-        metrics: Metrics::new(&shown),
+        metrics: Metrics::new(&shown, Convention::OpenTelemetry),
         held: HeldBytes::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),

@@ -23,7 +23,7 @@
 pub(super) mod tests;
 
 use super::review_limiter::ReviewLimiter;
-use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::{Metrics, catalog};
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use kube::api::PostParams;
@@ -135,11 +135,7 @@ impl Gate {
     /// Reviews tokens at the API server of `client`.
     pub fn new(demand: Demand, client: Client, metrics: &Metrics) -> Self {
         let refusals = Counter::default();
-        metrics.register(
-            "zeroscale_stat_refusals",
-            "Handshakes for stats that were refused for want of a good token",
-            refusals.clone(),
-        );
+        metrics.register(catalog::STAT_REFUSALS, refusals.clone());
         Self {
             demand,
             reviews: Api::all(client),

@@ -1,7 +1,7 @@
 //! What became of connections, frames and stats, as metrics.
 
 use autoscaler_core::metrics::RejectedStat;
-use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::{Metrics, catalog};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,10 +44,10 @@ impl Counters {
     pub fn new(metrics: &Metrics) -> Self {
         let counters = Self::default();
         let Self { connections, frames, tls_refusals, bad_frames } = counters.clone();
-        metrics.register("zeroscale_stat_connections", "Open stat connections", connections);
-        metrics.register("zeroscale_stat_frames", "Binary frames read from stat connections", frames);
-        metrics.register("zeroscale_stat_bad_frames", "Frames that hold no stats, by reason", bad_frames);
-        metrics.register("zeroscale_stat_tls_refusals", "Stat connections refused for want of TLS", tls_refusals);
+        metrics.register(catalog::STAT_CONNECTIONS, connections);
+        metrics.register(catalog::STAT_FRAMES, frames);
+        metrics.register(catalog::STAT_BAD_FRAMES, bad_frames);
+        metrics.register(catalog::STAT_TLS_REFUSALS, tls_refusals);
         counters
     }
 
@@ -114,9 +114,9 @@ impl IngestCounters {
     pub fn new(metrics: &Metrics) -> Self {
         let counters = Self::default();
         let Self { recorded, forwarded, dropped } = counters.clone();
-        metrics.register("zeroscale_stats_recorded", "Stats that count in a window of this process", recorded);
-        metrics.register("zeroscale_stats_forwarded", "Stats sent on to the instance that owns them", forwarded);
-        metrics.register("zeroscale_stats_dropped", "Stats that count nowhere, by reason", dropped);
+        metrics.register(catalog::STATS_RECORDED, recorded);
+        metrics.register(catalog::STATS_FORWARDED, forwarded);
+        metrics.register(catalog::STATS_DROPPED, dropped);
         counters
     }
 

@@ -1,10 +1,8 @@
 //! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and
 //! they are written out when somebody asks ([`series`]).
 //!
-//! Two are ours: `zeroscale_cold_start_phase_seconds` with the phase `scale`, from the stat that woke a revision to the
-//! answer to the patch that it led to (the other phases are the activator's to tell, under the same name); and
-//! `zeroscale_tick_lateness_seconds`, of the whole process: how long after its time the last revision of a phase was
-//! decided.
+//! Two are ours: `zeroscale_scale_from_zero_seconds`, this process's part of a cold start, whose phases the activator
+//! tells; and `zeroscale_tick_lateness_seconds`, of the whole process.
 //!
 //! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the
 //! labels are put to them when they are written.
@@ -16,10 +14,9 @@ use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::Recommendation;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::{Metrics, catalog};
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Unit;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -113,15 +110,9 @@ impl DeciderMetrics {
         let table = Table::default();
         let shown = table.clone();
         metrics.collect(move || series::families(&shown));
-        let lateness = metrics.register_with_unit(
-            "zeroscale_tick_lateness",
-            "From when a phase of revisions was due until the last of them was decided",
-            Unit::Seconds,
-            Histogram::new(LATENESS_BOUNDS),
-        );
+        let lateness = metrics.register(catalog::TICK_LATENESS, Histogram::new(LATENESS_BOUNDS));
         let scrapes = Scrapes::new();
-        let what = "Seconds that scrapes of one revision took";
-        metrics.family("kn_autoscaler_scrape_duration_seconds", what, None, scrapes.family());
+        metrics.family(catalog::SCRAPE_DURATION, scrapes.family());
         Self { table, lateness, scrapes }
     }
 

@@ -160,13 +160,16 @@ fn with_type<B>(status: StatusCode, content_type: &'static str, body: B) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::Instrument;
+    use crate::telemetry::instrument::Kind;
     use hyper::body::Body;
     use prometheus_client::metrics::counter::Counter;
 
     #[tokio::test]
     async fn metrics_and_pages_share_the_port() {
         let metrics = Metrics::default();
-        let served: Counter = metrics.register("served", "Requests served", Counter::default());
+        let served: Counter =
+            metrics.register(Instrument::new(Kind::Counter, "served", "Requests served"), Counter::default());
         served.inc();
         let page: Page = Arc::new(|path| (path == "/why").then(|| json(StatusCode::OK, "{}")));
         let admin = Admin { metrics: Some(metrics.clone()), pages: vec![page], tls: None };

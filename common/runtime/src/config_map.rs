@@ -9,7 +9,7 @@
 //! must not run on former values from starting. Where all keys of a map are known ([`ConfigMaps::expect`]), one that is
 //! none of them is logged once, with the key that may be meant.
 
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, catalog};
 use crate::watching;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -63,11 +63,7 @@ pub struct RefusedMap {
 impl Refusals {
     /// Shows `zeroscale_config_refused`: 1 for each map that is refused, 0 for those that are in force.
     pub fn register(&self, metrics: &Metrics) {
-        metrics.register(
-            "zeroscale_config_refused",
-            "1 while a ConfigMap breaks a rule and what was before it, or the default, is in force",
-            self.gauges.clone(),
-        );
+        metrics.register(catalog::CONFIG_REFUSED, self.gauges.clone());
     }
 
     /// Whether every map is in force.

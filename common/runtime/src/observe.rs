@@ -113,6 +113,8 @@ fn endpoint(text: &str) -> anyhow::Result<SocketAddr> {
 mod tests {
     use super::*;
     use crate::admin_tls::tests::tls_from;
+    use crate::telemetry::Instrument;
+    use crate::telemetry::instrument::Kind;
     use crate::tls::client::TlsStream;
     use crate::tls::{Roots, TlsConnector, rustls};
     use prometheus_client::metrics::counter::Counter;
@@ -133,7 +135,8 @@ mod tests {
     fn plane(pairs: &[(&str, &str)]) -> Diagnostics {
         let data: BTreeMap<_, _> = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let metrics = Metrics::default();
-        let served: Counter = metrics.register("served", "Requests served", Counter::default());
+        let served: Counter =
+            metrics.register(Instrument::new(Kind::Counter, "served", "Requests served"), Counter::default());
         served.inc();
         Diagnostics {
             who: Who { service: "activator", namespace: "sys".into(), pod: "a".into() },

@@ -3,7 +3,7 @@
 //! `desired_replicas` ends with its object; upstream's never does. Not here: the series of a work queue.
 
 use common::RevisionKey as Key;
-use common_runtime::telemetry::{self, Metrics};
+use common_runtime::telemetry::{self, Metrics, catalog};
 use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -63,45 +63,18 @@ fn histogram() -> Histogram {
 impl Series {
     /// Registers the families.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let name = |name: &str| format!("horizontal_pod_autoscaler_controller_{name}");
-        let durations = |suffix: &str, help: &str| {
-            metrics.register(&name(suffix), help, Durations::<_>::new_with_constructor(histogram as fn() -> Histogram))
-        };
+        let new: fn() -> Histogram = histogram;
         Self {
-            reconciliations: metrics.register(&name("reconciliations"), "Reconciliations", Family::default()),
-            reconciliation_seconds: durations("reconciliation_duration_seconds", "Seconds that a reconciliation took"),
-            computations: metrics.register(
-                &name("metric_computation"),
-                "Computations of one metric",
-                Family::default(),
-            ),
-            computation_seconds: metrics.register(
-                &name("metric_computation_duration_seconds"),
-                "Seconds that it took to read one metric",
-                Durations::<_>::new_with_constructor(histogram as fn() -> Histogram),
-            ),
-            objects: metrics.register(
-                &name("num_horizontal_pod_autoscalers"),
-                "HorizontalPodAutoscalers",
-                Gauge::default(),
-            ),
-            desired: metrics.family(
-                &name("desired_replicas"),
-                "Replicas decided on",
-                None,
-                telemetry::Family::default(),
-            ),
-            foreign: metrics.family(
-                "zeroscale_hpa_foreign_manager",
-                "1 where nothing is done because another manager writes the status",
-                None,
-                telemetry::Family::default(),
-            ),
-            panics: metrics.register(
-                "zeroscale_hpa_panics",
-                "Reconciliations that ended by a fault of the program",
-                Counter::default(),
-            ),
+            reconciliations: metrics.register(catalog::HPA_RECONCILIATIONS, Family::default()),
+            reconciliation_seconds: metrics
+                .register(catalog::HPA_RECONCILIATION_DURATION, Durations::<_>::new_with_constructor(new)),
+            computations: metrics.register(catalog::HPA_COMPUTATIONS, Family::default()),
+            computation_seconds: metrics
+                .register(catalog::HPA_COMPUTATION_DURATION, Durations::<_>::new_with_constructor(new)),
+            objects: metrics.register(catalog::HPA_OBJECTS, Gauge::default()),
+            desired: metrics.family(catalog::HPA_DESIRED, telemetry::Family::default()),
+            foreign: metrics.family(catalog::HPA_FOREIGN, telemetry::Family::default()),
+            panics: metrics.register(catalog::HPA_PANICS, Counter::default()),
         }
     }
 

@@ -3,10 +3,8 @@
 use super::{COLD_START_BOUNDS, Durations, Table, Values};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use common_runtime::telemetry::FamilyText;
+use common_runtime::telemetry::{FamilyText, Instrument, catalog};
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,40 +16,24 @@ enum Number {
     None,
 }
 
-/// Name without its prefix, help, and the number.
-type Gauge = (&'static str, &'static str, fn(&Values) -> Number);
+/// A gauge, and its number.
+type Gauge = (Instrument, fn(&Values) -> Number);
 
 const GAUGES: [Gauge; 14] = [
-    ("pods_desired", "Pods that the autoscaler wants, min and max scale aside.", |v| whole(v.desired.load(Relaxed))),
-    ("capacity_excess", "Excess burst capacity; negative: activators are in the path.", |v| {
-        Number::Real(f64::from(v.excess.load(Relaxed)))
-    }),
-    ("panic_mode", "1 while the autoscaler panics, else 0.", |v| whole(i32::from(v.panic_mode.load(Relaxed)))),
-    ("concurrency_stable", "Requests in flight of the whole revision, averaged over the stable window.", |v| {
-        of(v, ScalingMetric::Concurrency, v.stable.get())
-    }),
-    ("concurrency_panic", "Requests in flight of the whole revision, averaged over the panic window.", |v| {
-        of(v, ScalingMetric::Concurrency, v.panic.get())
-    }),
-    ("concurrency_target", "Requests in flight that one pod should see.", |v| {
-        of(v, ScalingMetric::Concurrency, v.target.get())
-    }),
-    ("rps_stable_per_second", "Requests a second of the whole revision, averaged over the stable window.", |v| {
-        of(v, ScalingMetric::Rps, v.stable.get())
-    }),
-    ("rps_panic_per_second", "Requests a second of the whole revision, averaged over the panic window.", |v| {
-        of(v, ScalingMetric::Rps, v.panic.get())
-    }),
-    ("rps_target_per_second", "Requests a second that one pod should see.", |v| {
-        of(v, ScalingMetric::Rps, v.target.get())
-    }),
-    ("pods_requested", "Pods asked of the target, bounds and grace periods applied.", |v| {
-        whole(v.requested.load(Relaxed))
-    }),
-    ("pods_count", "Ready pods.", |v| whole(v.ready.load(Relaxed))),
-    ("pods_not_ready_count", "Pods that are not ready.", |v| whole(v.not_ready.load(Relaxed))),
-    ("pods_pending_count", "Pods that have not started yet.", |v| whole(v.pending.load(Relaxed))),
-    ("pods_terminating_count", "Pods on their way out.", |v| whole(v.terminating.load(Relaxed))),
+    (catalog::PODS_DESIRED, |v| whole(v.desired.load(Relaxed))),
+    (catalog::CAPACITY_EXCESS, |v| Number::Real(f64::from(v.excess.load(Relaxed)))),
+    (catalog::PANIC_MODE, |v| whole(i32::from(v.panic_mode.load(Relaxed)))),
+    (catalog::CONCURRENCY_STABLE, |v| of(v, ScalingMetric::Concurrency, v.stable.get())),
+    (catalog::CONCURRENCY_PANIC, |v| of(v, ScalingMetric::Concurrency, v.panic.get())),
+    (catalog::CONCURRENCY_TARGET, |v| of(v, ScalingMetric::Concurrency, v.target.get())),
+    (catalog::RPS_STABLE, |v| of(v, ScalingMetric::Rps, v.stable.get())),
+    (catalog::RPS_PANIC, |v| of(v, ScalingMetric::Rps, v.panic.get())),
+    (catalog::RPS_TARGET, |v| of(v, ScalingMetric::Rps, v.target.get())),
+    (catalog::PODS_REQUESTED, |v| whole(v.requested.load(Relaxed))),
+    (catalog::PODS_COUNT, |v| whole(v.ready.load(Relaxed))),
+    (catalog::PODS_NOT_READY, |v| whole(v.not_ready.load(Relaxed))),
+    (catalog::PODS_PENDING, |v| whole(v.pending.load(Relaxed))),
+    (catalog::PODS_TERMINATING, |v| whole(v.terminating.load(Relaxed))),
 ];
 
 fn whole(number: i32) -> Number {
@@ -69,10 +51,10 @@ pub(super) fn families(table: &Table) -> Vec<FamilyText> {
         table.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let all: Arc<[(RevisionKey, Arc<Values>)]> = all.into();
-    GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain([cold_starts(all)]).collect()
+    GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain([scaled_from_zero(all)]).collect()
 }
 
-fn numbers((name, help, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+fn numbers((instrument, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
     let series = (0..all.len()).filter_map(move |at| {
         let (key, values) = &all[at];
         match number(values) {
@@ -80,8 +62,7 @@ fn numbers((name, help, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) 
             number => Some((key.clone(), values.clone(), number)),
         }
     });
-    let head = (format!("kn_revision_{name}"), help, None);
-    FamilyText::new(head, MetricType::Gauge, series, |(key, values, number), encoder| {
+    FamilyText::new(instrument, series, |(key, values, number), encoder| {
         // As upstream renders its attributes.
         let labels = [
             ("k8s_namespace_name", key.namespace()),
@@ -97,12 +78,10 @@ fn numbers((name, help, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) 
     })
 }
 
-fn cold_starts(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
-    let head = ("zeroscale_cold_start_phase", "Phases of cold starts.", Some(Unit::Seconds));
+fn scaled_from_zero(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
     let series = (0..all.len()).map(move |at| all[at].clone());
-    FamilyText::new(head, MetricType::Histogram, series, |(key, values), encoder| {
-        // As the activator's.
-        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("phase", "scale")];
+    FamilyText::new(catalog::SCALE_FROM_ZERO, series, |(key, values), encoder| {
+        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name())];
         let durations = values.scale_phase.lock().as_deref().copied().unwrap_or_default();
         histogram(&durations, encoder.encode_family(&labels)?)
     })

@@ -11,7 +11,7 @@ use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{Aggregation, DeciderSpec, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
-use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::{Metrics, catalog};
 
 struct Fixture {
     sources: Sources,
@@ -287,7 +287,7 @@ async fn series_live_as_long_as_the_loop() {
         assert!(text.contains(&format!("# TYPE kn_revision_{name} gauge\n")), "{name} in\n{text}");
         assert!(text.contains(&format!("kn_revision_{name}{labels} ")), "{name} in\n{text}");
     }
-    let phase = "zeroscale_cold_start_phase_seconds_count{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\",phase=\"scale\"}";
+    let phase = "zeroscale_scale_from_zero_seconds_count{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\"}";
     assert!(text.contains(&format!("{phase} 0")), "{text}");
     let bounds = Bounds { min: 0, max: None };
     let planned = Action::planned(Some(1), 0, bounds, Reason::Desired);
@@ -298,6 +298,7 @@ async fn series_live_as_long_as_the_loop() {
     assert!(text.contains(&format!("{phase} 1")), "{text}");
     let all = phase.replace("count{", "bucket{le=\"+Inf\",");
     assert!(text.contains(&format!("{all} 1")), "{text}");
+    assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
     let mut edited = subject();
     edited.spec.metric = ScalingMetric::Rps;

@@ -4,12 +4,12 @@
 //! time, and no part of it is kept. A family is shown as it stood when its turn came: to that end its series are listed,
 //! a pointer each. Nothing is locked between two parts: a reader that takes its time holds up nobody who counts.
 
+use super::instrument::Instrument;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::vec;
@@ -25,18 +25,14 @@ type Next = Box<dyn FnMut(&mut MetricEncoder<'_>) -> Result<bool, fmt::Error> + 
 
 /// A family of series, each of which is written when it is its turn. Without any it is not shown.
 pub struct FamilyText {
-    name: String,
-    help: String,
-    unit: Option<Unit>,
-    kind: MetricType,
+    instrument: Instrument,
     next: Next,
 }
 
 impl FamilyText {
-    /// Has `write` write one series for each of `series`, with its labels. `name` is without the unit.
+    /// Has `write` write one series for each of `series`, with its labels.
     pub fn new<T>(
-        (name, help, unit): (impl Into<String>, impl Into<String>, Option<Unit>),
-        kind: MetricType,
+        instrument: Instrument,
         series: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
         mut write: impl FnMut(T, &mut MetricEncoder<'_>) -> fmt::Result + Send + 'static,
     ) -> Self {
@@ -45,7 +41,7 @@ impl FamilyText {
             Some(one) => write(one, encoder).map(|()| true),
             None => Ok(false),
         });
-        Self { name: name.into(), help: help.into(), unit, kind, next }
+        Self { instrument, next }
     }
 }
 
@@ -148,8 +144,9 @@ impl Pages {
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (FamilyText { name, help, unit, kind, next }, written) = &mut *self.0.lock();
-        let mut encoder = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+        let (FamilyText { instrument, next }, written) = &mut *self.0.lock();
+        let (name, help, unit) = (instrument.base(), format!("{}.", instrument.meaning), instrument.suffix());
+        let mut encoder = encoder.encode_descriptor(&name, &help, unit.as_ref(), instrument.kind.into())?;
         *written = 0;
         while *written < SERIES_AT_ONCE && next(&mut encoder)? {
             *written += 1;
@@ -166,12 +163,14 @@ impl fmt::Debug for Page {
 
 #[cfg(test)]
 mod tests {
-    use crate::telemetry::{Family, Metrics};
+    use crate::telemetry::instrument::Kind;
+    use crate::telemetry::{Family, Instrument, Metrics};
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family;
     use prometheus_client::metrics::gauge::Gauge;
     use prometheus_client::metrics::histogram::Histogram;
-    use prometheus_client::registry::Unit;
+
+    const DEPTH: Instrument = Instrument::new(Kind::Gauge, "depth", "Depth");
 
     type Labels = Vec<(&'static str, String)>;
 
@@ -185,8 +184,9 @@ mod tests {
     fn many_series_come_in_small_parts() {
         let metrics = Metrics::default();
         let new: fn() -> Histogram = || Histogram::new([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
-        let family = metrics.family("took", "How long", Some(Unit::Seconds), Family::<Labels, _>::of(new));
-        let counter: Counter = metrics.register("last", "Counter", Counter::default());
+        let family = metrics
+            .family(Instrument::new(Kind::Histogram, "took", "How long").in_unit("s"), Family::<Labels, _>::of(new));
+        let counter: Counter = metrics.register(Instrument::new(Kind::Counter, "last", "Counter"), Counter::default());
         for n in 0..5_000 {
             family.get_or_create(&labels(n)).observe(0.3);
         }
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn families_are_shown_as_the_librarys_own() {
         let (ours, theirs) = (Metrics::default(), Metrics::default());
-        let gauges = ours.family("depth", "Depth", None, Family::<Labels, Gauge>::default());
-        let same: family::Family<Labels, Gauge> = theirs.register("depth", "Depth", family::Family::default());
+        let gauges = ours.family(DEPTH, Family::<Labels, Gauge>::default());
+        let same: family::Family<Labels, Gauge> = theirs.register(DEPTH, family::Family::default());
         assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
         gauges.get_or_create(&labels(1)).set(7);
         same.get_or_create(&labels(1)).set(7);
@@ -227,7 +227,7 @@ mod tests {
     fn no_series_is_lost_between_pages() {
         for count in [0, 1, 7, 8, 9, 16, 17] {
             let metrics = Metrics::default();
-            let gauges = metrics.family("depth", "Depth", None, Family::<Labels, Gauge>::default());
+            let gauges = metrics.family(DEPTH, Family::<Labels, Gauge>::default());
             for n in 0..count {
                 gauges.get_or_create(&labels(n)).set(1);
             }

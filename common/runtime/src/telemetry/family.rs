@@ -4,10 +4,10 @@
 //! written one by one ([`super::exposition`]).
 
 use super::exposition::FamilyText;
+use super::instrument::Instrument;
 use parking_lot::RwLock;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
-use prometheus_client::registry::Unit;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -64,11 +64,9 @@ where
     M: EncodeMetric + TypedMetric + Clone + Send + 'static,
 {
     /// Its text, as it stands now.
-    pub(super) fn text(&self, name: &str, help: &str, unit: Option<Unit>) -> FamilyText {
+    pub(super) fn text(&self, instrument: Instrument) -> FamilyText {
         let series: Vec<(Arc<S>, M)> =
             self.series.read().iter().map(|(labels, metric)| (labels.clone(), metric.clone())).collect();
-        FamilyText::new((name, format!("{help}."), unit), M::TYPE, series, |(labels, metric), encoder| {
-            metric.encode(encoder.encode_family(&*labels)?)
-        })
+        FamilyText::new(instrument, series, |(labels, metric), encoder| metric.encode(encoder.encode_family(&*labels)?))
     }
 }

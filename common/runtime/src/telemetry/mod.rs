@@ -1,17 +1,20 @@
 //! Logs, metrics and traces: how they leave the process.
 //!
 //! Metrics live in one [`Metrics`] registry for each plane (never a global: two planes may share a process), handles
-//! are registered once and held by whoever counts.
+//! are registered once and held by whoever counts. What can be registered stands in [`catalog`].
 
+pub mod catalog;
 mod exposition;
 mod family;
+pub mod instrument;
 mod logs;
-mod names;
+pub mod manual;
 pub mod otlp;
 pub mod traces;
 
 pub use exposition::{Exposition, FamilyText};
 pub use family::Family;
+pub use instrument::Instrument;
 pub use logs::{Format, LogControl, init_logs};
 
 use exposition::Source;
@@ -19,7 +22,7 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Metric, Registry};
 use std::sync::Arc;
 
 /// One plane's metrics. Cheap to clone.
@@ -29,30 +32,25 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers a metric of few series under `name`; the returned handle counts.
-    pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
+    /// Registers a metric of few series; the returned handle counts.
+    pub fn register<M: Metric + Clone>(&self, instrument: Instrument, metric: M) -> M {
         let mut registry = Registry::default();
-        registry.register(name, help, metric.clone());
+        match instrument.suffix() {
+            Some(unit) => registry.register_with_unit(instrument.base(), instrument.meaning, unit, metric.clone()),
+            None => registry.register(instrument.base(), instrument.meaning, metric.clone()),
+        }
         self.add(Source::Metric(registry));
         metric
     }
 
-    /// Registers a metric of few series whose name gets the unit as a suffix.
-    pub fn register_with_unit<M: Metric + Clone>(&self, name: &str, help: &str, unit: Unit, metric: M) -> M {
-        let mut registry = Registry::default();
-        registry.register_with_unit(name, help, unit, metric.clone());
-        self.add(Source::Metric(registry));
-        metric
-    }
-
-    /// Registers a family of many series; `name` gets the unit as a suffix.
-    pub fn family<S, M>(&self, name: &str, help: &str, unit: Option<Unit>, family: Family<S, M>) -> Family<S, M>
+    /// Registers a family of many series.
+    pub fn family<S, M>(&self, instrument: Instrument, family: Family<S, M>) -> Family<S, M>
     where
         S: EncodeLabelSet + Send + Sync + 'static,
         M: EncodeMetric + TypedMetric + Clone + Send + Sync + 'static,
     {
-        let (name, help, shown) = (name.to_owned(), help.to_owned(), family.clone());
-        self.collect(move || vec![shown.text(&name, &help, unit.clone())]);
+        let shown = family.clone();
+        self.collect(move || vec![shown.text(instrument)]);
         family
     }
 

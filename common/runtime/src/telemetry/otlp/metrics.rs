@@ -1,6 +1,7 @@
 //! Metrics as OTLP's message: cumulative, from the text that Prometheus would fetch.
 
-use super::super::names::{self, InstrumentKind};
+use super::super::catalog;
+use super::super::instrument::Kind;
 use super::text::{self, Family, Sample, Type};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -34,12 +35,12 @@ pub(super) fn request(text: &str, resource: &Resource, scope: &str, span: Span) 
 }
 
 fn metric_of(family: &Family<'_>, span: Span) -> Option<Metric> {
-    let known = names::instrument(family.name);
+    let known = catalog::by_family(family.name);
     let points = || family.samples.iter().filter_map(|sample| number(sample, span)).collect();
     let sum = |is_monotonic| Sum { data_points: points(), aggregation_temporality: CUMULATIVE, is_monotonic };
     let data = match family.kind {
         Type::Counter => metric::Data::Sum(sum(true)),
-        Type::Gauge if known.is_some_and(|known| known.kind == InstrumentKind::UpDown) => metric::Data::Sum(sum(false)),
+        Type::Gauge if known.is_some_and(|known| known.kind == Kind::UpDownCounter) => metric::Data::Sum(sum(false)),
         Type::Gauge => metric::Data::Gauge(Gauge { data_points: points() }),
         Type::Histogram => metric::Data::Histogram(Histogram {
             data_points: histograms(&family.samples, span),
@@ -108,7 +109,7 @@ fn histograms(samples: &[Sample<'_>], span: Span) -> Vec<HistogramDataPoint> {
 
 fn attributes(sample: &Sample<'_>) -> Vec<KeyValue> {
     let labels = sample.labels.iter().filter(|(name, _)| *name != "le");
-    labels.map(|(name, value)| attribute(names::attribute(name), value)).collect()
+    labels.map(|(name, value)| attribute(catalog::attribute(name), value)).collect()
 }
 
 pub(super) fn attribute(key: &str, value: &str) -> KeyValue {
@@ -124,7 +125,6 @@ mod tests {
     use prometheus_client::metrics::family::Family;
     use prometheus_client::metrics::gauge::Gauge;
     use prometheus_client::metrics::histogram::Histogram;
-    use prometheus_client::registry::Unit;
 
     /// Goal: what is registered arrives under upstream's names, with its values, as what it is.
     #[test]
@@ -132,13 +132,13 @@ mod tests {
         let metrics = Metrics::default();
         let labels = vec![("k8s_namespace_name", "ns".to_owned()), ("kn_revision_name", "a \"b\"\\".to_owned())];
         let queued: Family<Vec<(&'static str, String)>, Gauge> =
-            metrics.register("kn_revision_request_queued", "Requests held", Family::default());
+            metrics.register(catalog::REQUEST_QUEUED, Family::default());
         queued.get_or_create(&labels).set(3);
-        let errors: Counter = metrics.register("kn_activator_stats_conn_errors", "Lost", Counter::default());
+        let errors: Counter = metrics.register(catalog::STATS_ERRORS, Counter::default());
         errors.inc_by(2);
         let duration =
             Family::<Vec<(&'static str, String)>, Histogram>::new_with_constructor(|| Histogram::new([0.5, 1.0]));
-        let duration = metrics.register_with_unit("http_server_request_duration", "Took", Unit::Seconds, duration);
+        let duration = metrics.register(catalog::SERVER_DURATION, duration);
         for seconds in [0.1, 0.7, 9.0] {
             duration.get_or_create(&labels).observe(seconds);
         }
@@ -157,7 +157,7 @@ mod tests {
         assert!(errors.is_monotonic);
         assert_eq!(errors.data_points[0].value, Some(number_data_point::Value::AsInt(2)));
         let took = find("http.server.request.duration");
-        assert_eq!((took.unit.as_str(), took.description.as_str()), ("s", "Took"));
+        assert_eq!((took.unit.as_str(), took.description.as_str()), ("s", catalog::SERVER_DURATION.meaning));
         let Some(metric::Data::Histogram(took)) = &took.data else { panic!("{sent:?}") };
         let point = &took.data_points[0];
         assert_eq!(

@@ -17,7 +17,7 @@
 //! Compression, headers (`OTEL_EXPORTER_OTLP_HEADERS`), retries.
 
 mod metrics;
-mod text;
+pub(super) mod text;
 mod transport;
 
 pub use transport::{Sender, SenderError, Signal};

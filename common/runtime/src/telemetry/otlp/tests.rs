@@ -74,7 +74,7 @@ async fn metrics_are_pushed_over_both_transports() {
     for (protocol, status, path, kind, prefix) in rows {
         let (address, mut received) = collector(protocol, status).await;
         let metrics = Metrics::default();
-        let gauge: Gauge = metrics.register("kn_revision_panic_mode", "Panics", Gauge::default());
+        let gauge: Gauge = metrics.register(crate::telemetry::catalog::PANIC_MODE, Gauge::default());
         gauge.set(1);
         let config = MetricsConfig {
             protocol: MetricsProtocol::Otlp(protocol),

@@ -9,32 +9,44 @@
 use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(in crate::telemetry) enum Type {
     Counter,
     Gauge,
     Histogram,
     Other,
 }
 
+impl Type {
+    /// As the text says it.
+    pub(in crate::telemetry) fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Other => "metric of another kind",
+        }
+    }
+}
+
 /// Series of one name.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
-    pub(super) name: &'a str,
-    pub(super) help: &'a str,
-    pub(super) kind: Type,
-    pub(super) samples: Vec<Sample<'a>>,
+pub(in crate::telemetry) struct Family<'a> {
+    pub(in crate::telemetry) name: &'a str,
+    pub(in crate::telemetry) help: &'a str,
+    pub(in crate::telemetry) kind: Type,
+    pub(in crate::telemetry) samples: Vec<Sample<'a>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Sample<'a> {
+pub(in crate::telemetry) struct Sample<'a> {
     /// What follows the family's name: `_total`, `_bucket`, or nothing.
-    pub(super) suffix: &'a str,
-    pub(super) labels: Vec<(&'a str, Cow<'a, str>)>,
-    pub(super) value: &'a str,
+    pub(in crate::telemetry) suffix: &'a str,
+    pub(in crate::telemetry) labels: Vec<(&'a str, Cow<'a, str>)>,
+    pub(in crate::telemetry) value: &'a str,
 }
 
 /// Every family, in order. Lines that are not understood are left out.
-pub(super) fn families(text: &str) -> Vec<Family<'_>> {
+pub(in crate::telemetry) fn families(text: &str) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     let mut help = ("", "");
     for line in text.lines() {

@@ -1,0 +1,72 @@
+//! The manual's page about metrics, made from the [`super::catalog`].
+
+use super::catalog::ALL;
+use super::instrument::{Instrument, Kind, Plane, label};
+use std::fmt::Write;
+
+/// Where the page lies, from the root of the repository.
+pub const PAGE: &str = "deploy/docs/metrics.md";
+
+const HEAD: &str = "<!-- Generated: cargo run -p common-runtime --example metrics -->
+# Metrics
+
+Each process shows its metrics at `/metrics` on port 9090, as OpenMetrics, and sends them over OTLP where
+`config-observability` says so. This page lists all of them. A series' attributes are its labels there, with `_` for each
+dot. A family without any series is not shown: those of revisions begin with a revision's first request or pod and end with
+it.
+
+Beside what is listed, a histogram has `_bucket`, `_sum` and `_count`, and `target_info` says which process it is.
+";
+
+/// The page.
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let planes = [
+        (Plane::All, "Every process"),
+        (Plane::Activator, "Activator"),
+        (Plane::Autoscaler, "Autoscaler"),
+        (Plane::Hpa, "HorizontalPodAutoscaler controller"),
+    ];
+    for (plane, title) in planes {
+        // A String takes whatever is written.
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| Prometheus | OpenTelemetry | type | unit | attributes | meaning | since |\n"
+        );
+        page.push_str("|---|---|---|---|---|---|---|\n");
+        ALL.iter().filter(|instrument| instrument.plane == plane).for_each(|instrument| row(instrument, &mut page));
+    }
+    page
+}
+
+fn row(instrument: &Instrument, page: &mut String) {
+    let Instrument { name, kind, unit, attributes, meaning, since, .. } = instrument;
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::UpDownCounter => "gauge (a sum that may fall)",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let attributes: Vec<String> = attributes.iter().map(|attribute| code(&label(attribute))).collect();
+    let prometheus = instrument.prometheus();
+    // A String takes whatever is written.
+    let _ = writeln!(
+        page,
+        "| `{prometheus}` | `{name}` | {kind} | {} | {} | {meaning} | {since} |",
+        code(unit),
+        attributes.join(", ")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the page in the repository is what the code shows. Remedy: what its first line says.
+    #[test]
+    fn the_manual_lists_what_there_is() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
+        assert_eq!(std::fs::read_to_string(path).expect(PAGE), page());
+    }
+}
