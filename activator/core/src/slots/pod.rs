@@ -61,6 +61,9 @@ pub(super) struct Pod {
     pub(super) grantor_since: Instant,
     /// For each idle slot since when, longest first. As long as there are idle slots.
     idle: VecDeque<Instant>,
+    /// What the index of idle slots has of it: how many, and since when the longest idle one.
+    pub(super) counted: u32,
+    pub(super) counted_since: Option<Instant>,
 }
 
 impl Pod {
@@ -81,6 +84,8 @@ impl Pod {
             retry_at: now,
             grantor_since: now,
             idle: VecDeque::new(),
+            counted: 0,
+            counted_since: None,
         }
     }
 

@@ -28,9 +28,8 @@
 //!
 //! # Shared pods
 //!
-//! With [`Throttler::set_sharing`] the pods that [`assign`] leaves over are nobody's own ([`sharing`]): the head of the
-//! queue is given a slot on one while others wait behind it. Such a slot is taken before the place for it is made, and
-//! the place goes with it, as on a retired pod.
+//! Several activators divide the pods ([`assign`]), or share them all under one limit ([`Throttler::share`]): then a slot
+//! is laid out before the place for it is made, and the place goes with it, as on a retired pod ([`shared`]).
 //!
 //! # Better than Knative
 //!
@@ -45,11 +44,11 @@
 mod permit;
 mod pod;
 mod policy;
-mod sharing;
+mod shared;
 mod subset;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -59,7 +58,8 @@ pub use self::permit::{Acquire, Admitted, Permit};
 use self::pod::PodTracker;
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
-use self::sharing::SharedSlots;
+use self::shared::Shared;
+pub use self::shared::{Before, Siblings};
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
@@ -77,7 +77,9 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
     cursor: Cursor,
     state: Mutex<State>,
-    shared_slots: SharedSlots,
+    /// Whether slots are granted by what follows.
+    is_shared: AtomicBool,
+    shared: Mutex<Option<Box<Shared>>>,
 }
 
 /// Round robin's place among the pods, on a line apart from what every request reads and none writes.
@@ -90,8 +92,8 @@ struct Cursor(AtomicUsize);
 struct Snapshot {
     policy: Policy,
     targets: Targets,
-    /// Pods that belong to no activator.
-    shared: Vec<Arc<PodTracker>>,
+    /// Slots are laid out for those who have a place.
+    is_shared: bool,
 }
 
 #[derive(Debug)]
@@ -106,8 +108,9 @@ enum Targets {
 struct State {
     concurrency: ContainerConcurrency,
     activators: Activators,
-    sharing: bool,
     listed: Destinations,
+    /// All that are listed, proven or not.
+    addresses: BTreeSet<Destination>,
     failed: BTreeSet<Destination>,
     /// Every pod somebody still refers to.
     known: BTreeMap<Destination, Arc<PodTracker>>,
@@ -131,8 +134,8 @@ pub struct PodLoad {
 impl Throttler {
     /// A throttler without pods: everyone waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
-        let snapshot =
-            Snapshot { policy: Policy::of(concurrency), targets: Targets::Pods(Vec::new()), shared: Vec::new() };
+        let targets = Targets::Pods(Vec::new());
+        let snapshot = Snapshot { policy: Policy::of(concurrency), targets, is_shared: false };
         let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -140,13 +143,14 @@ impl Throttler {
             state: Mutex::new(State {
                 concurrency,
                 activators: Activators::Unknown,
-                sharing: false,
                 listed: Destinations::NONE,
+                addresses: BTreeSet::new(),
                 failed: BTreeSet::new(),
                 known: BTreeMap::new(),
                 inner: Weak::clone(inner),
             }),
-            shared_slots: SharedSlots::default(),
+            is_shared: AtomicBool::new(false),
+            shared: Mutex::new(None),
         };
         Self { inner: Arc::new_cyclic(inner) }
     }
@@ -173,12 +177,6 @@ impl Throttler {
     /// Takes over this activator's place among the revision's activators.
     pub fn set_activators(&self, activators: Activators) {
         self.inner.change(|state| state.activators = activators);
-    }
-
-    /// Whether pods that are left over by the division among activators are used by all of them. Only where something
-    /// at the pod holds the container concurrency: two activators may send to one pod at once. Off to begin with.
-    pub fn set_sharing(&self, sharing: bool) {
-        self.inner.change(|state| state.sharing = sharing);
     }
 
     /// Changes how many requests a pod may run at once. Running ones are not interrupted.
@@ -212,14 +210,21 @@ impl Throttler {
         self.inner.change(|state| state.failed.remove(destination))
     }
 
-    /// In flight, queued and capacity at one instant. Not for every request: see [`Breaker::load`].
+    /// In flight, queued and capacity at one instant; where pods are shared, the capacity of all of them. Not for every
+    /// request: see [`Breaker::load`].
     pub fn load(&self) -> Load {
-        self.inner.breaker.load()
+        let load = self.inner.breaker.load();
+        let shared = self.inner.is_shared().then(|| self.inner.state.lock());
+        let capacity = shared.map(|state| state.places(&self.inner.snapshot.load().targets));
+        Load { capacity: capacity.unwrap_or(load.capacity), ..load }
     }
 
-    /// How many requests may run at once.
-    pub fn capacity(&self) -> Capacity {
-        self.inner.breaker.capacity()
+    /// Whether no pod can be sent to.
+    pub fn is_cold(&self) -> bool {
+        match self.inner.is_shared() {
+            true => matches!(&self.inner.snapshot.load().targets, Targets::Pods(pods) if pods.is_empty()),
+            false => self.inner.breaker.capacity() == Capacity::CLOSED,
+        }
     }
 
     /// Refused and abandoned so far.
@@ -234,7 +239,7 @@ impl Throttler {
         let load = |pod: &Arc<PodTracker>| PodLoad {
             destination: pod.destination.clone(),
             in_flight: pod.in_flight(),
-            usable: snapshot.targets.contains(pod) || snapshot.is_shared(pod),
+            usable: snapshot.targets.contains(pod),
         };
         state.known.values().map(load).filter(|pod| pod.usable || pod.in_flight > 0).collect()
     }
@@ -248,7 +253,20 @@ impl Inner {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let snapshot = Arc::new(state.snapshot());
+        let is_shared = self.is_to_be_shared(&mut state);
+        let snapshot = Arc::new(state.snapshot(is_shared));
+        if is_shared {
+            if !self.is_shared.swap(true, Ordering::SeqCst) {
+                self.breaker.store_capacity(Capacity::CLOSED);
+            }
+            state.known.values().for_each(|pod| pod.set_retired(true));
+            self.snapshot.store(snapshot);
+            self.set_shared_pods(&state, true);
+            drop(state);
+            self.settle();
+            return result;
+        }
+        let laid_out = self.is_shared.swap(false, Ordering::SeqCst).then(|| self.set_shared_pods(&state, false));
         state.mark_retired(&snapshot.targets);
         let capacity = state.capacity(&snapshot.targets);
         let lowered = capacity.places() < self.breaker.capacity().places();
@@ -261,18 +279,23 @@ impl Inner {
         drop(state);
         if waiters {
             self.breaker.grant();
-            self.grant_shared();
         }
+        drop(laid_out);
         result
     }
 
-    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers.
-    fn retired_slot_ended(&self) {
-        {
-            let state = self.state.lock();
-            self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
+    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers,
+    /// unless pods are shared.
+    fn retired_slot_ended(&self, pod: &PodTracker) {
+        if self.is_shared() {
+            return self.shared_slot_ended(pod);
         }
-        self.grant_shared();
+        let state = self.state.lock();
+        self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::SeqCst)
     }
 }
 
@@ -280,33 +303,22 @@ impl Inner {
 
 impl State {
     /// The pods to pick from. Pods that nobody refers to any longer are forgotten.
-    fn snapshot(&mut self) -> Snapshot {
+    fn snapshot(&mut self, is_shared: bool) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
-        let mut shared = Vec::new();
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
                 Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
             }
             Destinations::Pods(pods) => {
                 let share = match self.concurrency {
-                    ContainerConcurrency::Unlimited => assign(pods.len(), Activators::Unknown),
-                    ContainerConcurrency::Limited(_) => assign(pods.len(), self.activators),
+                    ContainerConcurrency::Limited(_) if !is_shared => assign(pods.len(), self.activators),
+                    _ => assign(pods.len(), Activators::Unknown),
                 };
-                let mut usable = |positions: &mut dyn Iterator<Item = usize>| -> Vec<Arc<PodTracker>> {
-                    let usable = positions.map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
-                    usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect()
-                };
-                if self.sharing {
-                    let own = usable(&mut share.run.clone());
-                    shared = usable(&mut share.shared_from(self.activators));
-                    // With no pod of its own left, an activator takes the common ones for its own.
-                    Targets::Pods(if own.is_empty() { std::mem::take(&mut shared) } else { own })
-                } else {
-                    Targets::Pods(usable(&mut share.positions()))
-                }
+                let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
+                Targets::Pods(usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
             }
         };
-        Snapshot { policy: Policy::of(self.concurrency), targets, shared }
+        Snapshot { policy: Policy::of(self.concurrency), targets, is_shared }
     }
 
     /// Tells every known pod whether it is still in use.

@@ -16,7 +16,11 @@ use crate::destination::Destination;
 
 /// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
 #[derive(Debug)]
-pub struct Acquire(breaker::Acquire<Handle>);
+pub struct Acquire {
+    acquire: breaker::Acquire<Handle>,
+    /// Nothing was admitted before: it may have a shared slot at its first poll.
+    is_new: bool,
+}
 
 /// A place in the breaker, without a pod yet. Gives it back on drop.
 #[derive(Debug)]
@@ -33,6 +37,15 @@ pub struct Permit {
 #[derive(Debug)]
 struct Handle(Arc<Inner>);
 
+/// A wait or a place has ended.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.0.is_shared() {
+            self.0.settle();
+        }
+    }
+}
+
 impl Deref for Handle {
     type Target = Breaker;
 
@@ -45,7 +58,7 @@ impl Deref for Handle {
 
 impl Acquire {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self(breaker::Acquire::new(Handle(inner)))
+        Self { acquire: breaker::Acquire::new(Handle(inner)), is_new: true }
     }
 }
 
@@ -53,12 +66,14 @@ impl Future for Acquire {
     type Output = Result<Admitted, AdmissionError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = Pin::new(&mut self.0).poll(context).map_ok(Admitted);
-        if let Some(handle) = self.0.handle() {
-            // It may be one too many for the own pods. Whoever is given a place now is woken, this request included.
-            handle.0.grant_shared();
+        let polled = Pin::new(&mut self.acquire).poll(context).map_ok(Admitted);
+        let Some(handle) = self.acquire.handle().filter(|handle| handle.0.is_shared()) else { return polled };
+        // It waits since now, and may have a slot at once.
+        handle.0.settle();
+        match self.is_new {
+            true => Pin::new(&mut self.acquire).poll(context).map_ok(Admitted),
+            false => polled,
         }
-        polled
     }
 }
 
@@ -74,9 +89,11 @@ impl Admitted {
         for _ in 0..Self::SCANS {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
+                _ if snapshot.is_shared => inner.take_laid_out(),
                 Targets::ClusterIp(only) => Some(only.reserve()),
+                // Looked at again: sharing may have begun.
                 Targets::Pods(pods) => {
-                    inner.shared_slots.take().or_else(|| snapshot.policy.pick(pods, &inner.cursor.0, rng))
+                    snapshot.policy.pick(pods, &inner.cursor.0, rng).filter(|_| !inner.is_shared())
                 }
             };
             if let Some(slot) = slot {
@@ -88,7 +105,7 @@ impl Admitted {
 
     /// Back to the head of the queue.
     pub fn requeue(self) -> Acquire {
-        Acquire(self.0.requeue())
+        Acquire { acquire: self.0.requeue(), is_new: false }
     }
 }
 
@@ -106,7 +123,8 @@ impl Permit {
         self.admitted
     }
 
-    /// Moves to another pod of this activator's own that has a free slot; stays where there is none. Keeps the place.
+    /// Moves to another pod of this activator's own that has a free slot; stays where there is none, and where pods are
+    /// shared. Keeps the place.
     ///
     /// The other's slot is taken before this one's is given back, so that a request without another pod cannot lose the
     /// one it has. For that instant there is a slot too few: whoever is admitted in it and finds none has its place given
@@ -115,7 +133,9 @@ impl Permit {
     pub fn prefer_another<R: Rng + ?Sized>(mut self, rng: &mut R) -> Self {
         let inner = &self.admitted.0.handle().0;
         let snapshot = inner.snapshot.load();
-        if let Targets::Pods(pods) = &snapshot.targets {
+        if let Targets::Pods(pods) = &snapshot.targets
+            && !snapshot.is_shared
+        {
             let others: Vec<_> = pods.iter().filter(|pod| !Arc::ptr_eq(pod, &self.slot.pod)).cloned().collect();
             if let Some(slot) = snapshot.policy.pick(&others, &inner.cursor.0, rng) {
                 self.slot = slot;

@@ -17,7 +17,7 @@ use crate::destination::Destination;
 #[repr(C)]
 pub(super) struct PodTracker {
     in_flight: AtomicU32,
-    /// Not among those to pick from, and who wants to know when a request on it ends all the same.
+    /// Not among those to pick from, or shared with other activators; and who wants to know when a request on it ends.
     retired: AtomicBool,
     throttler: Weak<Inner>,
     pub(super) destination: Destination,
@@ -41,6 +41,13 @@ impl PodTracker {
         })
     }
 
+    /// One whose ends are told from the first on.
+    pub(super) fn shared(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
+        let pod = Self::new(destination, throttler);
+        pod.set_retired(true);
+        pod
+    }
+
     pub(super) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::SeqCst)
     }
@@ -58,14 +65,14 @@ impl PodTracker {
 
     /// A place, whatever runs there.
     pub(super) fn reserve(self: &Arc<Self>) -> Slot {
-        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
         Slot { pod: Arc::clone(self) }
     }
 
     /// A place, if fewer than `limit` run there.
     pub(super) fn try_reserve(self: &Arc<Self>, limit: u32) -> Option<Slot> {
         self.in_flight
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
+            .fetch_update(Ordering::SeqCst, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
             .ok()
             .map(|_| Slot { pod: Arc::clone(self) })
     }
@@ -83,7 +90,7 @@ impl Drop for Slot {
         if self.pod.is_retired()
             && let Some(throttler) = self.pod.throttler.upgrade()
         {
-            throttler.retired_slot_ended();
+            throttler.retired_slot_ended(&self.pod);
         }
     }
 }

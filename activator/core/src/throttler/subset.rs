@@ -17,12 +17,6 @@
 //! unlimited as soon as there is a pod.
 //!
 //! Both are Knative's to the letter, odd cases included, because activators of both makes may share a revision.
-//!
-//! # What is left over
-//!
-//! Five pods on two activators make three and two, so equal load saturates one of them while the other has room.
-//! For that reason [`Slice`] names the leftover pods (`shared`); [`super::sharing`] says who else may use them, and
-//! when.
 
 use std::ops::Range;
 
@@ -35,29 +29,17 @@ pub struct Slice {
     pub run: Range<usize>,
     /// One of the leftover ones at the end, if this activator has one.
     pub extra: Option<usize>,
-    /// All leftover ones (`len mod count`): each belongs to one activator, and some activators have none.
-    pub shared: Range<usize>,
 }
 
 impl Slice {
     /// All of `len` pods.
     fn all(len: usize) -> Self {
-        Self { run: 0..len, extra: None, shared: len..len }
+        Self { run: 0..len, extra: None }
     }
 
     /// The positions in order.
     pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
         self.run.clone().chain(self.extra)
-    }
-
-    /// The leftover positions, each activator's beginning with another one, so that they do not all meet at the first.
-    pub fn shared_from(&self, activators: Activators) -> impl Iterator<Item = usize> + use<> {
-        let own = match activators {
-            Activators::Known { index, .. } if !self.shared.is_empty() => index as usize % self.shared.len(),
-            _ => 0,
-        };
-        let first = self.shared.start + own;
-        (first..self.shared.end).chain(self.shared.start..first)
     }
 }
 
@@ -70,14 +52,13 @@ pub fn assign(len: usize, activators: Activators) -> Slice {
     }
     if count > len {
         let own = index % len;
-        return Slice { run: own..own + 1, extra: None, shared: len..len };
+        return Slice { run: own..own + 1, extra: None };
     }
     let (size, leftover) = (len / count, len % count);
     let first_leftover = len - leftover;
     Slice {
         run: index * size..(index + 1) * size,
         extra: (index < leftover).then(|| first_leftover + index),
-        shared: first_leftover..len,
     }
 }
 
@@ -189,23 +170,6 @@ mod tests {
         assert_eq!(share(5, -1, 3), [0, 1, 2, 3, 4], "unknown index: all");
         assert_eq!(share(5, 0, 1), [0, 1, 2, 3, 4], "alone: all");
         assert_eq!(share(150, 4, 5), (120..150).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn each_activator_begins_with_another_leftover_pod() {
-        for (len, count, orders) in [
-            (8, 3, &[&[6, 7][..], &[7, 6], &[6, 7]][..]),
-            (11, 4, &[&[8, 9, 10], &[9, 10, 8], &[10, 8, 9], &[8, 9, 10]]),
-            (6, 3, &[&[], &[], &[]]),
-            (2, 3, &[&[], &[], &[]]),
-        ] {
-            for (index, expected) in (0..).zip(orders) {
-                let activators = Activators::Known { index, count };
-                let order: Vec<usize> = assign(len, activators).shared_from(activators).collect();
-                assert_eq!(order, *expected, "{index} of {count}, {len} pods");
-            }
-        }
-        assert_eq!(assign(5, Activators::Unknown).shared_from(Activators::Unknown).count(), 0);
     }
 
     proptest! {

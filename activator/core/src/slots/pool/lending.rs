@@ -16,6 +16,7 @@ impl Pool {
         let Some((at, number)) = self.running.remove(&request) else { return };
         let Some(pod) = self.pods.get_mut(&at) else { return };
         pod.own.remove(&number);
+        self.idle.of.push(at.clone());
         for to in pod.told.clone() {
             self.send(&to, Message::Return { pod: at.clone(), number, declined: false }, out);
         }
@@ -23,33 +24,30 @@ impl Pool {
 
     /// Idle slots go to whoever has waited longest: a request of this activator, or of a sibling.
     pub(super) fn hand_out(&mut self, now: Instant, out: &mut Vec<Output>) {
-        loop {
+        while !self.idle.is_empty() {
             let own = self.waiting.first().map(|(since, _)| (*since, None));
             let asks = self.siblings.iter().filter(|(_, sibling)| sibling.connected);
             let asks = asks.filter_map(|(peer, sibling)| Some((sibling.asks.front()?.0, Some(peer.clone()))));
             let mut candidates: Vec<(Instant, Option<Peer>)> = own.into_iter().chain(asks).collect();
             candidates.sort();
             let found = candidates.into_iter().find_map(|(_, who)| {
-                let at = self.longest_idle(who.as_ref(), now)?;
+                let at = self.longest_idle(who.as_ref())?;
                 Some((who, at))
             });
             let Some((who, at)) = found else { break };
             match who {
                 None => self.run_first(&at, None, out),
-                Some(to) => self.lend_first(&to, at, out),
+                Some(to) => self.lend_first(&to, at.clone(), out),
             }
+            self.count_at(&at, now);
         }
-        // Which of them are idle from now on.
-        self.pods.values_mut().for_each(|pod| _ = pod.idle_since(self.limit, now));
     }
 
     /// The pod of the slot that has been idle longest, of those that a sibling may be lent, or of all.
-    fn longest_idle(&mut self, borrower: Option<&Peer>, now: Instant) -> Option<Destination> {
-        let limit = self.limit;
-        let may = |pod: &Pod| borrower.is_none_or(|borrower| pod.confirmed.contains(borrower));
-        let pods = self.pods.iter_mut().filter(|(_, pod)| may(pod));
-        let idle = pods.filter_map(|(at, pod)| Some((pod.idle_since(limit, now)?, at)));
-        idle.min().map(|(_, at)| at.clone())
+    fn longest_idle(&self, borrower: Option<&Peer>) -> Option<Destination> {
+        let may = |pod: &Pod, borrower: &Peer| pod.confirmed.contains(borrower);
+        let may = |at: &Destination| borrower.is_none_or(|peer| self.pods.get(at).is_some_and(|pod| may(pod, peer)));
+        self.idle.longest(may).cloned()
     }
 
     /// The first in line has a slot: an own one, or the loan of a number.
@@ -112,7 +110,7 @@ impl Pool {
 
     pub(super) fn advertise(&mut self, now: Instant, out: &mut Vec<Output>) {
         let tell = |(peer, sibling): (&Peer, &Sibling)| {
-            let slots = self.free_for(peer);
+            let slots = sibling.lendable;
             let in_vain = slots == 0 && !sibling.asks.is_empty();
             let due = in_vain || now.saturating_duration_since(sibling.told.1) >= ADVERTISE_EVERY;
             (sibling.connected && slots != sibling.told.0 && due).then(|| (peer.clone(), slots))
@@ -124,11 +122,6 @@ impl Pool {
             }
             self.send(&peer, Message::Free { slots }, out);
         }
-    }
-
-    pub(super) fn free_for(&self, peer: &Peer) -> u32 {
-        let pods = self.pods.values().filter(|pod| pod.confirmed.contains(peer));
-        u32::try_from(pods.map(|pod| pod.free(self.limit)).sum::<usize>()).unwrap_or(u32::MAX)
     }
 
     /// A loan has come: it is used, or goes back at once.
@@ -160,7 +153,9 @@ impl Pool {
     pub(super) fn returned(&mut self, from: &Peer, at: &Destination, number: u64, declined: bool, now: Instant) {
         let Some(pod) = self.pods.get_mut(at) else { return };
         pod.end_loan(from, number);
+        self.idle.of.push(at.clone());
         if declined && pod.is_held() {
+            self.idle.of_all = true;
             // It has confirmed to somebody else since, or cannot reach the pod: asked again, but not at once, and no more
             // than once in a while.
             pod.confirmed.remove(from);

@@ -1,9 +1,11 @@
 //! One activator's part in granting one revision's slots. See [`super`] for the rules.
 //!
 //! [`Pool::handle`] takes what has happened and answers with what is to be done, in order. Requests' ways are the hot
-//! ones; who grants is looked at only when something about pods or siblings has changed, and on ticks.
+//! ones; who grants is looked at only when something about pods or siblings has changed, and on ticks. Nor do requests
+//! look at all pods: idle slots stand in an index ([`idle`]).
 
 mod claims;
+mod idle;
 mod lending;
 mod sibling;
 mod watch;
@@ -12,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use self::idle::Idle;
 use self::sibling::Sibling;
 use super::event::{Input, Output, Request};
 use super::pod::{Pod, PodState};
@@ -53,6 +56,7 @@ pub struct Pool {
     waiting_since: BTreeMap<Request, Instant>,
     running: BTreeMap<Request, (Destination, u64)>,
     next_number: u64,
+    idle: Idle,
 }
 
 impl Pool {
@@ -74,6 +78,7 @@ impl Pool {
             waiting_since: BTreeMap::new(),
             running: BTreeMap::new(),
             next_number: first_number,
+            idle: Idle::default(),
         }
     }
 
@@ -103,7 +108,9 @@ impl Pool {
         }
         if look {
             self.look(peers, now, &mut out);
+            self.idle.of_all = true;
         }
+        self.count(now);
         self.hand_out(now, &mut out);
         self.ask(now, &mut out);
         self.advertise(now, &mut out);
@@ -115,18 +122,39 @@ impl Pool {
         self.limit = limit.get();
     }
 
+    /// A request has been running on a pod since before slots were granted: it is counted from now on.
+    pub fn adopt(&mut self, request: Request, at: &Destination, now: Instant) {
+        let number = self.number();
+        self.pods.entry(at.clone()).or_insert_with(|| Pod::new(now)).own.insert(number, request);
+        self.running.insert(request, (at.clone(), number));
+        self.idle.of_all = true;
+    }
+
     /// When a [`Input::Tick`] is next of use. None: not before something happens.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        let later = |(to, sibling): (&Peer, &Sibling)| {
-            let changed = sibling.connected && self.free_for(to) != sibling.told.0;
+        let later = |sibling: &Sibling| {
+            let changed = sibling.connected && sibling.lendable != sibling.told.0;
             changed.then(|| sibling.told.1 + ADVERTISE_EVERY)
         };
+        self.siblings.values().filter_map(later).chain(self.idle.open.then(|| now + LOOK_EVERY)).min()
+    }
+
+    /// Whether this activator grants every pod's slots, alone: nobody else is ready, or has been for longer than those
+    /// who leave need to end what they do, and nothing is lent.
+    pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
+        let apart = |(peer, sibling): (&Peer, &Sibling)| sibling.is_dead(peer, peers, now);
+        let own = |pod: &Pod| pod.lent() == 0 && (pod.is_held() || !pod.is_listed());
+        let only = self.members.len() == 1 && self.members.contains(&self.me);
+        only && self.siblings.iter().all(apart) && self.pods.values().all(own)
+    }
+
+    /// Whether something is left that time decides.
+    fn is_open(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.pods.is_empty();
         let gone = self.siblings.values().any(|sibling| sibling.gone_since.is_some() || !sibling.connected);
         let open = |pod: &Pod| pod.is_gathering() || !pod.is_listed() || (pod.is_held() && !self.lends_to_all(pod));
         let lost = |(at, pod): (&Destination, &Pod)| !pod.is_held() && self.is_grantor(at);
-        let open = left || gone || self.pods.values().any(open) || self.pods.iter().any(lost);
-        self.siblings.iter().filter_map(later).chain(open.then(|| now + LOOK_EVERY)).min()
+        left || gone || self.pods.values().any(open) || self.pods.iter().any(lost)
     }
 
     /// Requests that wait.

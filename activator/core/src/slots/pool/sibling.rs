@@ -15,6 +15,8 @@ pub(super) struct Sibling {
     pub(super) free: u32,
     /// Idle slots that were advertised to it, and when.
     pub(super) told: (u32, Instant),
+    /// Idle slots that it may be lent.
+    pub(super) lendable: u32,
     /// Own requests' questions to it.
     pub(super) asked: VecDeque<u64>,
     /// Its requests' questions: since when each waits, and its number.
@@ -29,6 +31,7 @@ impl Sibling {
             gone_since: None,
             free: 0,
             told: (0, now),
+            lendable: 0,
             asked: VecDeque::new(),
             asks: VecDeque::new(),
         }
