@@ -28,6 +28,7 @@ mod ports;
 mod refusal;
 mod registry;
 mod run;
+mod slots;
 
 pub use activator_core::contract::Contract;
 pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};

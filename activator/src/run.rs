@@ -30,8 +30,10 @@ use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
+use crate::slots::{self, AskApi, Slots};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
+use activator_core::slots::standing::Standing;
 use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
@@ -45,6 +47,7 @@ use common_runtime::telemetry::otlp::Who;
 use common_runtime::telemetry::traces::Tracing;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
 use common_runtime::websocket::{Config, DurableSender};
+use futures::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -79,6 +82,7 @@ pub struct Activator {
     output: Arc<HeldBytes>,
     server: Server<ErrorResponder>,
     readiness: Arc<Readiness>,
+    slots: Slots,
     options: Options,
     infrastructure: CancellationToken,
 }
@@ -109,8 +113,9 @@ pub async fn run(
         configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
     }
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
+    let ask = ask_api(client.clone());
     tokio::spawn(front_end.watch(client, configs.network.clone(), sender));
-    let activator = begin(options, front_end, events, resolver, configs).await?;
+    let activator = begin(options, front_end, events, resolver, configs, Some(ask)).await?;
     shutdown.cancelled().await;
     activator.stop().await;
     drop(watching);
@@ -128,7 +133,15 @@ pub async fn start(
     configs: Configs,
 ) -> anyhow::Result<Activator> {
     let front_end = options.front_end();
-    begin(options, front_end, events, resolver, configs).await
+    begin(options, front_end, events, resolver, configs, None).await
+}
+
+/// Whether the API server answers at all: whatever it says.
+fn ask_api(client: kube::Client) -> AskApi {
+    Arc::new(move || {
+        let client = client.clone();
+        async move { !matches!(client.apiserver_version().await, Err(kube::Error::Service(_) | kube::Error::HyperError(_))) }.boxed()
+    })
 }
 
 async fn begin(
@@ -137,6 +150,7 @@ async fn begin(
     events: mpsc::Receiver<Event>,
     resolver: Arc<dyn Resolve>,
     configs: Configs,
+    ask_api: Option<AskApi>,
 ) -> anyhow::Result<Activator> {
     let started = Instant::now();
     let infrastructure = CancellationToken::new();
@@ -174,6 +188,15 @@ async fn begin(
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
         false => None,
     };
+    // Sessions between activators carry no token and no TLS yet: where stats do, pods are divided.
+    let is_shared = options.stat_token.is_none() && options.stat_trust.is_none();
+    let slots = Slots::start(slots::Parts {
+        address: options.pod_ip,
+        pools: pools.clone(),
+        runtime: Handle::current(),
+        ask_api,
+        shutdown: infrastructure.clone(),
+    });
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
@@ -188,6 +211,7 @@ async fn begin(
         ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
         runtime: Handle::current(),
         probe_budget: Arc::default(),
+        slots: is_shared.then(|| slots.clone()),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();
@@ -206,7 +230,7 @@ async fn begin(
     let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
-    let chain = Probe::new(lookup, readiness.clone(), registry.clone());
+    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), slots.clone());
 
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trust(peer));
@@ -255,6 +279,7 @@ async fn begin(
         output,
         server,
         readiness,
+        slots,
         options,
         infrastructure,
     })
@@ -269,6 +294,11 @@ impl Activator {
     /// Requests that wait, of all revisions, and the bytes that they are charged.
     pub fn held(&self) -> (u64, u64) {
         (self.held.requests(), self.held.bytes())
+    }
+
+    /// Whether pods with a hard limit are shared with other activators.
+    pub fn shares_pods(&self) -> bool {
+        self.slots.standing() == Standing::Shared
     }
 
     /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
@@ -287,6 +317,7 @@ impl Activator {
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
         self.server.leave();
         self.readiness.set_draining();
+        self.slots.leave();
         tokio::time::sleep(linger).await;
         if self.registry.has_ports() {
             led_elsewhere(|| self.registry.led_here_beside_others()).await;

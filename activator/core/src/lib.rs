@@ -10,7 +10,7 @@
 //!
 //! Where the pods come from is [`backends`]: listed addresses and probe results in, probes to send and sets of proven
 //! destinations out, which [`throttler::Throttler::update`] takes. How several activators share a pod's limit is
-//! [`slots`], which nothing calls yet.
+//! [`slots`], which [`throttler::Throttler::share`] puts behind the breaker.
 //!
 //! # Invariants
 //!

@@ -15,6 +15,7 @@
 mod alarm;
 mod body;
 mod client;
+mod duplex;
 mod error;
 mod forward;
 mod hop_by_hop;
@@ -37,6 +38,7 @@ pub use client::Inbound;
 pub use client::disconnects::{Disconnect, Disconnects};
 pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
+pub use duplex::{DialError, Duplex, accept, dial};
 pub use error::ProxyError;
 pub use forward::{Evidence, Failure, PodBody, Prepared};
 pub use limits::STREAM_WINDOW;

@@ -193,7 +193,8 @@ impl Options {
                 proxies: self.trusted_proxies.clone(),
             }),
             Mode::Knative => {
-                Arc::new(Knative { probe_timeout: self.probe_timeout, cluster_domain: self.cluster_domain.clone() })
+                let (probe_timeout, cluster_domain) = (self.probe_timeout, self.cluster_domain.clone());
+                Arc::new(Knative { probe_timeout, cluster_domain, system_namespace: self.system_namespace.clone() })
             }
         }
     }

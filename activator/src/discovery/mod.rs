@@ -6,6 +6,7 @@
 
 pub(crate) mod front_end;
 pub(crate) mod knative;
+mod siblings;
 mod slices;
 pub(crate) mod standalone;
 
@@ -20,7 +21,7 @@ use common_api::zeroscaler::{Answers, PortProtocol};
 use http::HeaderValue;
 use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub enum Event {
         /// Ready addresses, without ports.
         addresses: Vec<String>,
     },
+    /// The activators of this install are these, and so far they are ready.
+    Siblings(Vec<(SocketAddr, bool)>),
     /// The Service in front of a revision's pods has this address, or none.
     ClusterIp {
         /// The revision.

@@ -11,6 +11,7 @@
 //! | `K-Network-Probe: activator` | 200, body `activator` |
 //! | any other value | 400 |
 //! | an empty value | traffic |
+//! | `Upgrade: zeroscale-slots` | a session between activators ([`crate::slots`]); 403 |
 //! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
 //!
 //! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
@@ -24,13 +25,14 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
+use crate::slots::Slots;
 use activator_net::{BodyError, Inbound, Reply};
 use bytes::Bytes;
 use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
 use common::ports::answer;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
@@ -57,12 +59,13 @@ pub(crate) struct Probe<S> {
 struct Shared {
     readiness: Arc<Readiness>,
     registry: Arc<Registry>,
+    slots: Slots,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>) -> Self {
-        Self { inner, shared: Arc::new(Shared { readiness, registry }) }
+    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, slots: Slots) -> Self {
+        Self { inner, shared: Arc::new(Shared { readiness, registry, slots }) }
     }
 }
 
@@ -79,10 +82,14 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, inbound: Inbound) -> Self::Future {
+    fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let fields = inbound.request.headers();
         let answer = match inbound.peer.port::<WorkloadPort>() {
             Some(port) => self.shared.on_port(fields, port),
+            None if fields.contains_key(UPGRADE) => {
+                let session = self.shared.slots.answer(&mut inbound.request, inbound.peer.address);
+                session.or_else(|| self.shared.on_shared_port(inbound.request.headers()))
+            }
             None => self.shared.on_shared_port(fields),
         };
         match answer {

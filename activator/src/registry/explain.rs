@@ -1,7 +1,8 @@
 //! What the activator knows of its revisions, for people: `GET /revisions` on the admin port.
 //!
 //! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether
-//! it may get more. Read from the live state; nothing is kept for it.
+//! it may get more; and where pods are shared with other activators, whether this one grants its slots, and how many are
+//! lent. Read from the live state; nothing is kept for it.
 
 use crate::discovery::Spec;
 use crate::registry::Registry;
@@ -26,6 +27,8 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();
     let pod = |pod: activator_core::throttler::PodLoad| json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable});
     let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
+    let shared = revision.filter(|revision| revision.throttler.is_shared());
+    let slots = |(at, pod): (activator_core::Destination, activator_core::slots::PodState)| json!({"address": at.as_str(), "granted": pod.held, "inUse": pod.in_use, "lent": pod.lent});
     json!({
         "namespace": spec.key.namespace(),
         "name": spec.key.name(),
@@ -39,5 +42,6 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
         "abandoned": turned_away.abandoned,
         "timeoutMs": spec.backend.timeout_ms.max(1),
         "pods": pods.into_iter().map(pod).collect::<Vec<_>>(),
+        "slots": shared.map(|revision| revision.throttler.shared_pods().into_iter().map(slots).collect::<Vec<_>>()),
     })
 }

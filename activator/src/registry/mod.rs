@@ -26,6 +26,7 @@ mod workload;
 use crate::discovery::{Event, Spec};
 use crate::metrics::Metrics;
 use crate::registry::readiness::Readiness;
+use crate::slots::Slots;
 use activator_core::Activators;
 use activator_core::accounting::Clock;
 use activator_core::breaker::{Capacity, Load};
@@ -74,6 +75,8 @@ pub(crate) struct Parts {
     pub(crate) runtime: Handle,
     /// What all probes share.
     pub(crate) probe_budget: Arc<ProbeBudget>,
+    /// Where pods may be shared with other activators.
+    pub(crate) slots: Option<Slots>,
 }
 
 pub(crate) struct Registry {
@@ -253,7 +256,10 @@ impl Registry {
                 state.hosts_changed |= former.as_ref() != state.hosts.get(&namespace);
             }
             Event::Numbers { block, entries } => state.numbers.set(block, entries),
-            Event::Synced => {}
+            Event::Siblings(activators) => {
+                self.parts.slots.iter().for_each(|slots| slots.set_activators(&activators));
+            }
+            Event::Synced => self.parts.slots.iter().for_each(Slots::set_synced),
         }
     }
 

@@ -8,8 +8,9 @@ use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::registry::inbox::Handle;
+use crate::slots::Slots;
 use activator_core::accounting::{Clock, RevisionStats};
-use activator_core::breaker::{AdmissionError, Capacity};
+use activator_core::breaker::AdmissionError;
 use activator_core::contract::Contract;
 use activator_core::hold::Share;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
@@ -47,6 +48,8 @@ pub(crate) struct Revision {
     answers: ArcSwapOption<Answers>,
     /// What that needs to know of its wakes. They outlive it.
     pub(crate) wakes: Arc<Wakes>,
+    /// Where its pods may be shared with other activators.
+    slots: Option<Slots>,
 }
 
 /// What an edit changes and a request reads.
@@ -103,6 +106,7 @@ impl Revision {
         metrics: &Metrics,
         memory: Share,
         wakes: Arc<Wakes>,
+        slots: Option<Slots>,
     ) -> Arc<Self> {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {
@@ -118,22 +122,30 @@ impl Revision {
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
+            slots,
         });
-        revision.apply(spec);
+        revision.take(spec, true);
         revision
     }
 
     /// Takes over an edit. Nothing that waits or runs is disturbed, except that a failing revision's waiters are told.
     pub(crate) fn apply(&self, spec: &Spec) {
+        self.take(spec, false);
+    }
+
+    /// `fresh`: no pod has been told.
+    fn take(&self, spec: &Spec, fresh: bool) {
         self.live.store(Arc::new(Live::of(spec)));
         if spec.answers.is_some() || self.answers.load().is_some() {
             self.answers.store(spec.answers.as_deref().map(|said| Arc::new(Answers::new(said))));
         }
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);
-        // Knative's own activators divide pods to the letter, and so do we beside them. A plain pod holds no limit
-        // itself.
-        self.throttler.set_sharing(spec.contract == Contract::QueueProxy);
+        match &self.slots {
+            Some(slots) if spec.backend.container_concurrency > 0 => slots.enter(&self.key, &self.throttler, fresh),
+            Some(slots) => slots.exit(&self.key),
+            None => {}
+        }
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         self.throttler.refuse_waiting(failing);
         self.backends.set_spec(spec);
@@ -146,6 +158,7 @@ impl Revision {
         if !ports.is_empty() || self.pod_ports.load().is_some() {
             self.pod_ports.store((!ports.is_empty()).then(|| Arc::new(ports)));
         }
+        self.throttler.set_addresses(listing.all().cloned().collect());
         self.backends.set_listing(listing);
     }
 
@@ -168,6 +181,9 @@ impl Revision {
     /// Its task ends, and its series with it.
     pub(crate) fn end(&self) {
         self.backends.close();
+        if let Some(slots) = &self.slots {
+            slots.exit(&self.key);
+        }
         self.metrics.forget();
     }
 
@@ -205,7 +221,7 @@ impl Revision {
 
     /// Whether no pod can be sent to.
     pub(crate) fn is_cold(&self) -> bool {
-        self.throttler.capacity() == Capacity::CLOSED
+        self.throttler.is_cold()
     }
 
     /// The latest wake-up.
@@ -291,7 +307,7 @@ pub(crate) mod fixture {
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
         let spec = Spec::standalone("ns", "app", backend);
-        Revision::new(&spec, clock, &metrics, HeldBytes::new(None).share(), Arc::default())
+        Revision::new(&spec, clock, &metrics, HeldBytes::new(None).share(), Arc::default(), None)
     }
 }
 

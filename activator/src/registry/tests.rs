@@ -33,6 +33,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
         ports: None,
         runtime: Handle::current(),
         probe_budget: Arc::default(),
+        slots: None,
     });
     (registry, move || shown.encode().expect("text"))
 }

@@ -7,6 +7,7 @@ mod clients;
 mod cold_start;
 mod connections;
 mod expect;
+mod fair;
 mod frames;
 mod full_queue;
 mod grpc;

@@ -78,6 +78,8 @@ mod peers;
 mod pod;
 mod pool;
 mod rendezvous;
+pub mod session;
+pub mod standing;
 
 use std::fmt;
 use std::sync::Arc;

@@ -92,9 +92,7 @@ impl Admitted {
                 _ if snapshot.is_shared => inner.take_laid_out(),
                 Targets::ClusterIp(only) => Some(only.reserve()),
                 // Looked at again: sharing may have begun.
-                Targets::Pods(pods) => {
-                    snapshot.policy.pick(pods, &inner.cursor.0, rng).filter(|_| !inner.is_shared())
-                }
+                Targets::Pods(pods) => snapshot.policy.pick(pods, &inner.cursor.0, rng).filter(|_| !inner.is_shared()),
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

@@ -147,7 +147,10 @@ impl Throttler {
 
     /// All addresses that are listed for the revision, whether they may be sent to or not.
     pub fn set_addresses(&self, addresses: BTreeSet<Destination>) {
-        self.inner.change(|state| state.addresses = addresses);
+        self.inner.state.lock().addresses = addresses;
+        if self.is_shared() {
+            self.inner.change(|_| ());
+        }
     }
 
     /// Every pod's slots as this activator knows them. Empty where pods are not shared.

@@ -56,10 +56,7 @@ pub fn assign(len: usize, activators: Activators) -> Slice {
     }
     let (size, leftover) = (len / count, len % count);
     let first_leftover = len - leftover;
-    Slice {
-        run: index * size..(index + 1) * size,
-        extra: (index < leftover).then(|| first_leftover + index),
-    }
+    Slice { run: index * size..(index + 1) * size, extra: (index < leftover).then(|| first_leftover + index) }
 }
 
 /// What Knative computes a breaker's capacity from.

@@ -68,6 +68,7 @@ pub(crate) struct Liveness {
 struct Inbox {
     opened: Vec<Arc<Tracked>>,
     doubted: Vec<Arc<Link>>,
+    to_cut: Vec<Arc<Link>>,
     /// The task waits for a first connection.
     sleeping: bool,
 }
@@ -99,6 +100,12 @@ impl Liveness {
     /// A request's connect has stayed unanswered for a while. Asks whether it is there at all.
     pub(crate) fn suspect(&self, link: &Arc<Link>) {
         self.inbox.lock().doubted.push(link.clone());
+        self.news.notify_one();
+    }
+
+    /// Every connection to this address ends, whatever the pod may say.
+    pub(crate) fn cut(&self, link: &Arc<Link>) {
+        self.inbox.lock().to_cut.push(link.clone());
         self.news.notify_one();
     }
 

@@ -94,6 +94,8 @@ impl Task {
         self.take_opened();
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
+        let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
+        to_cut.into_iter().for_each(|link| self.cut(&link));
         self.entries.is_empty()
     }
 
@@ -185,6 +187,11 @@ impl Task {
         let cause = "it answers neither bytes nor a connect";
         tracing::warn!(pod = %link.address, cause, "pod gone");
         self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, cause));
+        self.cut(link);
+    }
+
+    /// All connections to it end.
+    fn cut(&mut self, link: &Arc<Link>) {
         link.lose();
         // Also those of a moment ago, and those of a pool that was there before this one.
         self.take_opened();

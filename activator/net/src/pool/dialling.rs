@@ -72,6 +72,11 @@ impl Dialler {
         self.link.lost()
     }
 
+    /// Every connection to the pod is to end.
+    pub(super) fn cut(&self) {
+        self.liveness.cut(&self.link);
+    }
+
     /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found
     /// out.
     pub(super) fn doubt(&self) {

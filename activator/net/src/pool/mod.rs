@@ -108,6 +108,12 @@ impl Pool {
         self.dialler.doubt();
     }
 
+    /// Ends every connection to the pod at once, and what runs on it.
+    pub fn cut(&self) {
+        self.close();
+        self.dialler.cut();
+    }
+
     /// An idle HTTP/1.1 connection that the pod has not closed.
     #[inline]
     pub(crate) fn idle(&self) -> Option<Box<Http1>> {

@@ -30,6 +30,8 @@ pub(crate) struct Knative {
     pub(crate) probe_timeout: Duration,
     /// Such as `cluster.local`.
     pub(crate) cluster_domain: String,
+    /// Where the activators' Service is.
+    pub(crate) system_namespace: String,
 }
 
 impl FrontEnd for Knative {
@@ -39,7 +41,8 @@ impl FrontEnd for Knative {
         network: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()> {
-        watch::run(client, network, self.probe_timeout, events).boxed()
+        let (probe_timeout, system_namespace) = (self.probe_timeout, self.system_namespace.clone());
+        async move { watch::run(client, network, (probe_timeout, &system_namespace), events).await }.boxed()
     }
 
     fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
@@ -112,7 +115,11 @@ mod tests {
 
     #[test]
     fn refusals_are_told_in_upstreams_words() {
-        let knative = Knative { probe_timeout: Duration::from_millis(300), cluster_domain: "cluster.local".to_owned() };
+        let knative = Knative {
+            probe_timeout: Duration::from_millis(300),
+            cluster_domain: "cluster.local".to_owned(),
+            system_namespace: "knative-serving".to_owned(),
+        };
         let name = r#"<b>"q\ "#.to_owned();
         assert_eq!(
             knative.text(&Refusal::NoRevision { name }),

@@ -9,6 +9,7 @@
 //! System-internal TLS ([`crate::InternalTls`]); the annotation for full duplex, which is always on.
 
 use super::revision::{passthrough, rules, spec};
+use crate::discovery::siblings;
 use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec, listing};
 use activator_core::Destination;
@@ -34,7 +35,7 @@ use tokio::sync::{mpsc, watch};
 pub(super) async fn run(
     client: Client,
     network: watch::Receiver<Arc<NetworkConfig>>,
-    probe_timeout: Duration,
+    (probe_timeout, system_namespace): (Duration, &str),
     events: mpsc::Sender<Event>,
 ) {
     let mut adapter = KnativeWatch {
@@ -49,7 +50,7 @@ pub(super) async fn run(
         events,
     };
     // Ends with the receiver; there is nobody left to tell.
-    let _ = adapter.watch(client, network).await;
+    let _ = adapter.watch(client, network, system_namespace).await;
 }
 
 /// What a revision came to.
@@ -82,13 +83,20 @@ struct KnativeWatch {
 }
 
 impl KnativeWatch {
-    async fn watch(&mut self, client: Client, mut network: watch::Receiver<Arc<NetworkConfig>>) -> Result<(), Closed> {
+    async fn watch(
+        &mut self,
+        client: Client,
+        mut network: watch::Receiver<Arc<NetworkConfig>>,
+        system_namespace: &str,
+    ) -> Result<(), Closed> {
+        let mut activators = siblings::of_endpoints(client.clone(), system_namespace);
         let by_label = listing().labels(names::SERVICE_TYPE);
         let mut revisions = watch_all(Api::<Revision>::all(client.clone()), listing());
         let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());
         let mut services = watch_all(Api::<Service>::all(client), by_label);
         loop {
             tokio::select! {
+                Some(activators) = activators.next() => self.send(Event::Siblings(activators)).await?,
                 Some(event) = revisions.next() => self.take_revision(event).await?,
                 Some(event) = endpoints.next(), if self.listed[0] => self.take_endpoints(event).await?,
                 Some(event) = services.next(), if self.listed[0] => self.take_service(event).await?,

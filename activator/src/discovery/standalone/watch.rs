@@ -13,6 +13,7 @@
 use super::proof::{PrivateService, Proof};
 use super::scalers;
 use super::sources::{self, WatchEvent, after_pause};
+use crate::discovery::siblings;
 use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
 use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
@@ -79,8 +80,13 @@ impl StandaloneWatch {
         let mut services = sources::services(client.clone()).boxed();
         let mut hosts = sources::hosts(client.clone(), system_namespace).boxed();
         let mut addresses = sources::slices(client.clone());
+        let mut activators = siblings::of_slices(client.clone(), system_namespace);
         loop {
             let change = tokio::select! {
+                Some(activators) = activators.next() => {
+                    self.send(Event::Siblings(activators)).await?;
+                    continue;
+                }
                 Some(change) = scalers.next() => change,
                 Some(change) = numbers.next(), if self.listed.scalers => change,
                 Some(change) = services.next(), if self.listed.scalers => change,

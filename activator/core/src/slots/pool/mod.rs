@@ -104,7 +104,7 @@ impl Pool {
                 look = matches!(message, Message::Claim { .. } | Message::Confirm { .. });
                 self.receive(&from, message, peers, now, &mut out);
             }
-            Input::Tick => {}
+            Input::Tick => look = self.idle.open,
         }
         if look {
             self.look(peers, now, &mut out);
@@ -120,6 +120,7 @@ impl Pool {
     /// Changes the limit of each pod. Running requests are not disturbed. A [`Input::Tick`] makes it effective.
     pub fn set_limit(&mut self, limit: NonZeroU32) {
         self.limit = limit.get();
+        self.idle.of_all = true;
     }
 
     /// A request has been running on a pod since before slots were granted: it is counted from now on.

@@ -1,0 +1,140 @@
+//! The activators of this install: whoever stands behind `activator-service` of the system namespace, ready or not.
+//!
+//! One that is terminating counts as not ready: it takes no new requests, and may go on with what it has.
+
+use common::names;
+use common_runtime::watching::watch;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::net::{IpAddr, SocketAddr};
+
+/// The Service's port that sessions go to.
+const PORT: &str = "http";
+
+/// Each address, and whether it is ready.
+pub(super) type Activators = Vec<(SocketAddr, bool)>;
+
+/// From EndpointSlices: all that there are, whenever they change.
+pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
+    let selector = format!("kubernetes.io/service-name={}", names::ACTIVATOR_SERVICE);
+    let config = watcher::Config::default().labels(&selector);
+    sums(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice).boxed()
+}
+
+/// From Endpoints, where nothing else may be read.
+pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", names::ACTIVATOR_SERVICE));
+    sums(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints).boxed()
+}
+
+/// The sum of all objects, after each list and each change.
+fn sums<K>(
+    events: impl Stream<Item = Event<K>> + Send + 'static,
+    addresses: impl Fn(&K) -> Activators + Send + 'static,
+) -> impl Stream<Item = Activators> + Send
+where
+    K: ResourceExt + Send + 'static,
+{
+    let (mut known, mut listing) = (BTreeMap::new(), BTreeMap::new());
+    events.filter_map(move |event| {
+        match event {
+            Event::Init => {
+                listing.clear();
+                return ready(None);
+            }
+            Event::InitApply(object) => {
+                listing.insert(object.name_any(), addresses(&object));
+                return ready(None);
+            }
+            Event::InitDone => known = std::mem::take(&mut listing),
+            Event::Apply(object) => _ = known.insert(object.name_any(), addresses(&object)),
+            Event::Delete(object) => _ = known.remove(&object.name_any()),
+        }
+        let mut sum = BTreeMap::new();
+        for (address, is_ready) in known.values().flatten() {
+            *sum.entry(*address).or_insert(false) |= *is_ready;
+        }
+        ready(Some(sum.into_iter().collect()))
+    })
+}
+
+fn slice(slice: &EndpointSlice) -> Activators {
+    let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT)).and_then(|port| port.port);
+    let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return Vec::new() };
+    let all = slice.endpoints.iter().flatten().flat_map(|endpoint| {
+        let conditions = endpoint.conditions.clone().unwrap_or_default();
+        let is_ready = conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false);
+        endpoint.addresses.iter().filter_map(move |address| Some((address.parse::<IpAddr>().ok()?, is_ready)))
+    });
+    all.map(|(address, is_ready)| (SocketAddr::new(address, port), is_ready)).collect()
+}
+
+fn endpoints(endpoints: &Endpoints) -> Activators {
+    let of_subset = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
+        let port = subset.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT))?;
+        let port = u16::try_from(port.port).ok()?;
+        let ready = subset.addresses.iter().flatten().map(|address| (address, true));
+        let all = ready.chain(subset.not_ready_addresses.iter().flatten().map(|address| (address, false)));
+        let parsed = all.filter_map(|(address, is_ready)| Some((address.ip.parse::<IpAddr>().ok()?, is_ready)));
+        Some(parsed.map(|(ip, is_ready)| (SocketAddr::new(ip, port), is_ready)).collect::<Vec<_>>())
+    };
+    endpoints.subsets.iter().flatten().filter_map(of_subset).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use serde_json::json;
+
+    fn told(activators: &Activators) -> Vec<(String, bool)> {
+        activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
+    }
+
+    /// Goal: the sum of all slices is told after each list and each change; who terminates is there, and not ready.
+    #[test]
+    fn the_sum_is_told_after_every_change() {
+        let one = |name: &str, address: &str, conditions: serde_json::Value| -> EndpointSlice {
+            serde_json::from_value(json!({
+                "metadata": {"name": name}, "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+                "endpoints": [{"addresses": [address], "conditions": conditions}],
+            }))
+            .expect("a slice")
+        };
+        let leaving = json!({"ready": false, "serving": true, "terminating": true});
+        let events = vec![
+            Event::Init,
+            Event::InitApply(one("a", "10.0.0.1", json!({"ready": true}))),
+            Event::InitApply(one("b", "10.0.0.2", json!({}))),
+            Event::InitDone,
+            Event::Apply(one("b", "10.0.0.2", leaving)),
+            Event::Delete(one("a", "10.0.0.1", json!({}))),
+        ];
+        let sums: Vec<Activators> =
+            sums(futures::stream::iter(events), slice).collect().now_or_never().expect("all of it at once");
+        let row = |address: &str, is_ready| (address.to_owned(), is_ready);
+        let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");
+        let expected = [vec![a.clone(), row(b, true)], vec![a, row(b, false)], vec![row(b, false)]];
+        assert_eq!(sums.iter().map(told).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn endpoints_tell_the_same() {
+        let object: Endpoints = serde_json::from_value(json!({
+            "metadata": {"name": "activator-service"},
+            "subsets": [{
+                "addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
+                "ports": [{"name": "http", "port": 8012}, {"name": "http2", "port": 8013}],
+            }],
+        }))
+        .expect("endpoints");
+        assert_eq!(told(&endpoints(&object)), [("10.0.0.1:8012".into(), true), ("10.0.0.2:8012".into(), false)]);
+    }
+}

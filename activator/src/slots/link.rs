@@ -1,0 +1,75 @@
+//! One revision's way to its siblings.
+
+use super::{Shared, now};
+use activator_core::Destination;
+use activator_core::slots::{Input, Message, Peer, Peers};
+use activator_core::throttler::Siblings;
+use common::RevisionKey;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+pub(super) struct Link {
+    key: RevisionKey,
+    shared: Arc<Shared>,
+    /// When a tick is due, in µs since the epoch; [`NEVER`].
+    due: Arc<AtomicU64>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Link {
+    pub(super) fn new(key: RevisionKey, shared: Arc<Shared>) -> Self {
+        Self { key, shared, due: Arc::new(AtomicU64::new(NEVER)) }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Link").field(&self.key).finish()
+    }
+}
+
+impl Siblings for Link {
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn peers(&self) -> Arc<Peers> {
+        self.shared.peers.load_full()
+    }
+
+    fn send(&self, to: &Peer, message: Message) {
+        if let Some(session) = self.shared.sessions.load().get(to) {
+            session.send_slots(&self.key, message);
+        }
+    }
+
+    /// Later, on a task: it takes locks of its own.
+    fn cut(&self, pod: &Destination) {
+        let (pools, address, namespace) =
+            (self.shared.parts.pools.clone(), pod.address(), self.key.namespace().to_owned());
+        tracing::warn!(revision = %self.key, pod = %pod, "cut: this activator has left and lost touch with who takes over");
+        self.shared.parts.runtime.spawn(async move { pools.get(address, &namespace).cut() });
+    }
+
+    fn due(&self, at: Instant) {
+        let micros = at.saturating_duration_since(self.shared.epoch).as_micros();
+        let micros = u64::try_from(micros).unwrap_or(NEVER - 1);
+        if self.due.fetch_min(micros, Ordering::AcqRel) <= micros {
+            return; // One comes in time.
+        }
+        let (due, shared, key) = (self.due.clone(), self.shared.clone(), self.key.clone());
+        self.shared.parts.runtime.spawn(async move {
+            tokio::time::sleep_until((at + Duration::from_micros(1)).into()).await;
+            if due.compare_exchange(micros, NEVER, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                return; // An earlier one has come.
+            }
+            let throttler = shared.revisions.get(&key).map(|entry| entry.value().clone());
+            if let Some(throttler) = throttler {
+                throttler.tell(Input::Tick);
+            }
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! One session: frames both ways on an upgraded connection, until one side ends it or falls silent.
+
+use super::{Shared, now};
+use activator_core::slots::session::{FRAME_MAX, Frame, SessionError, VERSION};
+use activator_core::slots::standing::Says;
+use activator_core::slots::{Beat, Input, Message, Peer, message};
+use activator_net::{Duplex, accept};
+use bytes::Bytes;
+use common::RevisionKey;
+use futures::{SinkExt, StreamExt};
+use http::{HeaderValue, Request, Response, StatusCode};
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio_util::sync::CancellationToken;
+
+/// What the connection is upgraded to, and the header that every answer of ours to who asks for it carries.
+pub(super) const PROTOCOL: &str = "zeroscale-slots";
+/// What may wait to be sent to one sibling.
+pub(super) const QUEUE_MAX: usize = 16 * 1024;
+/// Frames of one sibling between two beats of ours.
+pub(super) const FRAMES_MAX: u32 = 20_000;
+/// Longest wait for the other side's first frame.
+const HELLO: Duration = Duration::from_secs(3);
+/// Sent at once, at most.
+const BATCH: usize = 256;
+
+type Frames = Framed<Duplex, LengthDelimitedCodec>;
+
+/// A session, as the rest of the activator has it.
+pub(super) struct Session {
+    pub(super) peer: Peer,
+    /// By this side.
+    pub(super) dialled: bool,
+    queue: mpsc::Sender<Outgoing>,
+    /// Whether what is read is still delivered.
+    open: Mutex<bool>,
+    /// Whether pools are in touch over it.
+    connected: watch::Sender<bool>,
+    frames: AtomicU32,
+    ending: CancellationToken,
+}
+
+enum Outgoing {
+    Frame(Frame),
+    Slots(RevisionKey, Message),
+}
+
+/// Why a session is not opened, or ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Message(#[from] message::FrameError),
+    #[error("the other side said nothing for {HELLO:?}")]
+    Late,
+    #[error("the other side ended it")]
+    Ended,
+    #[error("version {0} is not {VERSION}")]
+    Version(u32),
+    #[error("{found} answers where {wanted} was expected")]
+    Name { wanted: Peer, found: Peer },
+    #[error("there is another session")]
+    Another,
+    #[error("{0} frames within 100 ms")]
+    TooMany(u32),
+    #[error("a frame out of turn")]
+    OutOfTurn,
+}
+
+impl Session {
+    fn new(peer: Peer, dialled: bool) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
+        let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
+        let (open, connected) = (Mutex::new(true), watch::Sender::new(false));
+        let (frames, ending) = (AtomicU32::new(0), CancellationToken::new());
+        (Arc::new(Self { peer, dialled, queue, open, connected, frames, ending }), outgoing)
+    }
+
+    pub(super) fn send_beat(&self, beat: Beat) {
+        self.send(Outgoing::Frame(Frame::Beat(beat)));
+    }
+
+    pub(super) fn send_says(&self, says: Says) {
+        self.send(Outgoing::Frame(Frame::Says(says)));
+    }
+
+    pub(super) fn send_slots(&self, key: &RevisionKey, message: Message) {
+        self.send(Outgoing::Slots(key.clone(), message));
+    }
+
+    /// What cannot be queued must not be lost either: then the session ends.
+    fn send(&self, outgoing: Outgoing) {
+        if self.queue.try_send(outgoing).is_err() {
+            self.end("it does not take what it is sent");
+        }
+    }
+
+    pub(super) fn end(&self, why: &str) {
+        if !self.ending.is_cancelled() {
+            tracing::debug!(peer = %self.peer, why, "session ends");
+            self.ending.cancel();
+        }
+    }
+
+    /// Nothing is delivered from it any more, from when this returns.
+    pub(super) fn shut(&self) {
+        *self.open.lock() = false;
+    }
+
+    /// What it says of slots is delivered from now on.
+    pub(super) fn connect(&self) {
+        self.connected.send_replace(true);
+    }
+
+    /// Frames are counted anew.
+    pub(super) fn begin_interval(&self) {
+        self.frames.store(0, Ordering::Relaxed);
+    }
+}
+
+fn framed(io: Duplex) -> Frames {
+    let mut codec = LengthDelimitedCodec::builder();
+    codec.max_frame_length(FRAME_MAX);
+    Framed::new(io, codec.new_codec())
+}
+
+/// Opens a session on a connection that was dialled to `peer`, and lets it run.
+pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
+    let mut frames = framed(io);
+    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None };
+    frames.send(Bytes::from(hello.encode())).await?;
+    let found = hello_of(&mut frames).await?;
+    if found != *peer {
+        return Err(Broken::Name { wanted: peer.clone(), found });
+    }
+    begin(shared, frames, peer.clone(), true)
+}
+
+/// Answers who asks for a session.
+pub(super) fn answer<B, R: Default>(
+    shared: &Arc<Shared>,
+    request: &mut Request<B>,
+    from: SocketAddr,
+) -> Option<Response<R>> {
+    let (mut response, upgraded) = accept(request, PROTOCOL)?;
+    let peer = Peer::from(from.ip().to_canonical().to_string().as_str());
+    response.headers_mut().insert(PROTOCOL, HeaderValue::from(VERSION));
+    if !shared.roster.lock().knows(&peer) {
+        tracing::debug!(%peer, "no session with an address that is no activator's");
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        response.headers_mut().remove(http::header::CONNECTION);
+        response.headers_mut().remove(http::header::UPGRADE);
+        return Some(response);
+    }
+    let answering = Arc::clone(shared);
+    shared.parts.runtime.spawn(async move {
+        if let Err(error) = accepted(&answering, upgraded, &peer).await {
+            tracing::debug!(%peer, %error, "no session");
+        }
+    });
+    Some(response)
+}
+
+async fn accepted(
+    shared: &Arc<Shared>,
+    upgraded: impl Future<Output = io::Result<Duplex>>,
+    peer: &Peer,
+) -> Result<(), Broken> {
+    let mut frames = framed(timeout(HELLO, upgraded).await.map_err(|_| Broken::Late)??);
+    let found = hello_of(&mut frames).await?;
+    if found != *peer {
+        return Err(Broken::Name { wanted: peer.clone(), found });
+    }
+    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None };
+    frames.send(Bytes::from(hello.encode())).await?;
+    begin(shared, frames, peer.clone(), false)
+}
+
+async fn hello_of(frames: &mut Frames) -> Result<Peer, Broken> {
+    let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
+    match Frame::decode(&bytes)? {
+        Some(Frame::Hello { version: VERSION, from, .. }) => Ok(from),
+        Some(Frame::Hello { version, .. }) => Err(Broken::Version(version)),
+        _ => Err(Broken::OutOfTurn),
+    }
+}
+
+fn begin(shared: &Arc<Shared>, frames: Frames, peer: Peer, dialled: bool) -> Result<(), Broken> {
+    let (session, outgoing) = Session::new(peer, dialled);
+    if !shared.with_roster(|roster, _| roster.opened(shared, &session)) {
+        return Err(Broken::Another);
+    }
+    tracing::debug!(peer = %session.peer, dialled, "session");
+    session.send_beat(shared.beat(&session.peer));
+    shared.parts.runtime.spawn(run(Arc::clone(shared), frames, session, outgoing));
+    Ok(())
+}
+
+async fn run(shared: Arc<Shared>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Outgoing>) {
+    let (sink, stream) = frames.split();
+    let ended = tokio::select! {
+        ended = write(sink, outgoing) => ended,
+        ended = read(&shared, &session, stream) => ended,
+        () = session.ending.cancelled() => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %session.peer, %error, "session ended");
+    }
+    shared.with_roster(|roster, _| roster.ended(&shared, &session));
+}
+
+/// Messages about one revision that follow each other share a frame.
+async fn write(
+    mut sink: impl SinkExt<Bytes, Error = io::Error> + Unpin,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+) -> Result<(), Broken> {
+    let mut batch = Vec::with_capacity(BATCH);
+    while outgoing.recv_many(&mut batch, BATCH).await > 0 {
+        let mut batch = batch.drain(..).peekable();
+        while let Some(first) = batch.next() {
+            let frame = match first {
+                Outgoing::Frame(frame) => frame,
+                Outgoing::Slots(key, message) => {
+                    let mut messages = vec![message];
+                    while let Some(Outgoing::Slots(_, message)) =
+                        batch.next_if(|next| matches!(next, Outgoing::Slots(other, _) if *other == key))
+                    {
+                        messages.push(message);
+                    }
+                    Frame::Slots(message::encode(key.as_str(), messages))
+                }
+            };
+            sink.feed(frame.encode().into()).await?;
+        }
+        sink.flush().await?;
+    }
+    Ok(())
+}
+
+async fn read(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    mut stream: impl StreamExt<Item = io::Result<bytes::BytesMut>> + Unpin,
+) -> Result<(), Broken> {
+    let mut connected = session.connected.subscribe();
+    while let Some(bytes) = stream.next().await {
+        let frames = session.frames.fetch_add(1, Ordering::Relaxed) + 1;
+        if frames > FRAMES_MAX {
+            return Err(Broken::TooMany(frames));
+        }
+        match Frame::decode(&bytes?)? {
+            Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
+            Some(Frame::Says(says)) => shared.with_roster(|roster, _| roster.said(session, says)),
+            Some(Frame::Slots(bytes)) => {
+                // Whoever sends it knows that this side shares; its pools may not all have been told yet.
+                connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
+                deliver(shared, session, &bytes)?;
+            }
+            Some(Frame::Hello { .. }) => return Err(Broken::OutOfTurn),
+            None => {}
+        }
+    }
+    Err(Broken::Ended)
+}
+
+fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
+    let (revision, messages) = message::decode(bytes)?;
+    let Some((namespace, name)) = revision.split_once('/') else { return Ok(()) };
+    let key = RevisionKey::new(namespace, name);
+    let throttler = shared.revisions.get(&key).map(|entry| entry.value().clone());
+    for message in messages {
+        let from = session.peer.clone();
+        match &throttler {
+            Some(throttler) => {
+                let open = session.open.lock();
+                if !*open {
+                    return Err(Broken::Ended);
+                }
+                throttler.tell(Input::Received { from, message });
+            }
+            None => {
+                let mut roster = shared.roster.lock();
+                if !*session.open.lock() {
+                    return Err(Broken::Ended);
+                }
+                roster.received_about_unknown(shared, session, key.clone(), message);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Several activators on the same pods: one limit for each pod, whoever sends, and nobody waits beside an idle slot.
+
+use crate::rig::{Answer, Pod, Rig, backend, full, key, own_address, patient, until};
+use activator::discovery::{Event, Listing, Spec};
+use bytes::Bytes;
+use common::backend::Backend;
+use http::{Request, Response};
+use http_body_util::Empty;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A pod that counts what it runs at once.
+struct Counting {
+    pod: Pod,
+    most: Arc<AtomicUsize>,
+}
+
+/// How long a request takes.
+const WORK: Duration = Duration::from_millis(50);
+
+impl Counting {
+    async fn start() -> Self {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = most.clone();
+        let pod = Pod::start(move |_| {
+            let (running, seen) = (running.clone(), seen.clone());
+            async move {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                seen.fetch_max(now, Ordering::SeqCst);
+                // A client that leaves drops this.
+                let _counted = Counted(running);
+                sleep(WORK).await;
+                Response::new(full("done"))
+            }
+        })
+        .await;
+        Self { pod, most }
+    }
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An activator of several, at an address of its own.
+async fn activator(at: SocketAddr) -> Rig {
+    Rig::start_with(|options| {
+        options.pod_ip = at.ip();
+        options.http1 = at;
+        // Long enough for others to take over.
+        options.linger = Duration::from_secs(2);
+    })
+    .await
+}
+
+async fn list(rig: &Rig, all: &[SocketAddr]) {
+    rig.tell(Event::Siblings(all.iter().map(|at| (*at, true)).collect())).await;
+}
+
+async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {
+    let backend = Backend { container_concurrency: limit, ..backend("app") };
+    rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await;
+    let ready = pods.iter().map(|counting| counting.pod.address.into()).collect();
+    rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+}
+
+/// Requests at equal distances to one activator, each on a connection of its own. Their times, in order.
+async fn load(at: SocketAddr, every: Duration, count: u32) -> Vec<Duration> {
+    let start = Instant::now();
+    let requests = (0..count).map(|n| async move {
+        tokio::time::sleep_until(start + every * n).await;
+        let mut client = crate::rig::http1_client(at).await;
+        let sent = Instant::now();
+        let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+        let answer = Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        sent.elapsed()
+    });
+    let mut took: Vec<Duration> = futures::future::join_all(requests).await;
+    took.sort_unstable();
+    took
+}
+
+/// A load on one of two activators that five pods can take, and that activator's part of them cannot (two pods run 40 a
+/// second). Goal: both meet the same latency, pods have equal shares, and none runs two at once.
+#[tokio::test]
+async fn two_activators_are_one_queue() {
+    let (a, b) = (own_address(), own_address());
+    let rigs = [activator(a).await, activator(b).await];
+    let mut pods = Vec::new();
+    for _ in 0..5 {
+        pods.push(Counting::start().await);
+    }
+    for rig in &rigs {
+        list(rig, &[a, b]).await;
+        serve(rig, 1, &pods).await;
+    }
+    for rig in &rigs {
+        until(|| rig.activator.shares_pods()).await;
+    }
+    // Until the pods that were there before are granted.
+    load(a, Duration::from_millis(1), 1).await;
+    load(b, Duration::from_millis(1), 1).await;
+    let (few, many) = (Duration::from_millis(100), Duration::from_millis(20));
+    let (at_a, at_b) = tokio::join!(load(a, few, 40), load(b, many, 200));
+    // However slow the machine is, it is for both.
+    let p99 = |took: &[Duration]| took[took.len() * 99 / 100 - 1];
+    let (at_a, at_b) = (p99(&at_a), p99(&at_b));
+    assert!(at_b < at_a * 2 + Duration::from_millis(250), "p99 {at_a:?} where few came, {at_b:?} where many did");
+    let served: Vec<usize> = pods.iter().map(|counting| counting.pod.requests()).collect();
+    assert!(served.iter().all(|n| (20..=100).contains(n)), "{served:?}");
+    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+}
+
+/// Goal: when one of two ends in the midst of things, nothing fails that it did not carry, no pod runs more than its
+/// limit, and the other one has all pods soon. Method: a load that needs more than the other one's own pods.
+#[tokio::test]
+async fn one_that_ends_takes_nothing_with_it() {
+    let (a, b) = (own_address(), own_address());
+    let (first, second) = (activator(a).await, activator(b).await);
+    let mut pods = Vec::new();
+    for _ in 0..4 {
+        pods.push(Counting::start().await);
+    }
+    for rig in [&first, &second] {
+        // Revisions may be told before the activators.
+        serve(rig, 1, &pods).await;
+        list(rig, &[a, b]).await;
+    }
+    until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
+    let every = Duration::from_millis(20);
+    let lost = load_until_lost(a, every, 200);
+    let ending = async {
+        sleep(Duration::from_secs(2)).await;
+        drop(first);
+        sleep(Duration::from_millis(300)).await;
+        list(&second, &[b]).await;
+    };
+    let (took, _, ()) = tokio::join!(load(b, every, 300), lost, ending);
+    assert_eq!(took.len(), 300);
+    until(|| !second.activator.shares_pods()).await;
+    load(b, every, 20).await;
+    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+}
+
+/// A load on an activator that ends: what it answers, until it does not.
+async fn load_until_lost(at: SocketAddr, every: Duration, count: u32) -> usize {
+    let mut answered = 0;
+    for _ in 0..count {
+        sleep(every).await;
+        let Ok(stream) = tokio::net::TcpStream::connect(at).await else { return answered };
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let Ok((mut client, connection)) = hyper::client::conn::http1::handshake(io).await else { return answered };
+        tokio::spawn(connection);
+        let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+        // Once it has ended, what waits there is never answered.
+        let Ok(answer) = tokio::time::timeout(Duration::from_secs(2), client.send_request(request)).await else {
+            return answered;
+        };
+        answered += usize::from(answer.is_ok());
+    }
+    answered
+}
+
+/// Goal: one that was alone goes on when a second one comes, and again when that one leaves in order; every request is
+/// answered, and at no instant a pod runs more than its limit.
+#[tokio::test]
+async fn a_second_one_comes_and_goes() {
+    let (a, b) = (own_address(), own_address());
+    let first = activator(a).await;
+    let mut pods = Vec::new();
+    for _ in 0..3 {
+        pods.push(Counting::start().await);
+    }
+    list(&first, &[a]).await;
+    serve(&first, 1, &pods).await;
+    let coming = async {
+        sleep(Duration::from_secs(2)).await;
+        assert!(!first.activator.shares_pods(), "it is alone");
+        // As a Service lists it before it is ready.
+        first.tell(Event::Siblings(vec![(a, true), (b, false)])).await;
+        let second = activator(b).await;
+        second.tell(Event::Siblings(vec![(a, true), (b, false)])).await;
+        serve(&second, 1, &pods).await;
+        until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
+        list(&first, &[a, b]).await;
+        list(&second, &[a, b]).await;
+        load(b, Duration::from_millis(50), 40).await;
+        let unlisted = async {
+            sleep(Duration::from_millis(100)).await;
+            list(&first, &[a]).await;
+        };
+        tokio::join!(second.activator.stop(), unlisted);
+        until(|| !first.activator.shares_pods()).await;
+    };
+    tokio::join!(load(a, Duration::from_millis(40), 200), coming);
+    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+}
+
+/// Goal: beside an activator that does not speak of slots pods are divided as Knative does it, also by one of ours that
+/// has not met it; when it is gone they are shared.
+#[tokio::test]
+async fn beside_one_of_knatives_pods_are_divided() {
+    let (a, b, knative) = (own_address(), own_address(), own_address());
+    let foreign = Pod::on(tokio::net::TcpListener::bind(knative).await.expect("its own"), |_| async {
+        let mut response = Response::new(full("revision not found"));
+        *response.status_mut() = http::StatusCode::NOT_FOUND;
+        response
+    });
+    let (first, second) = (activator(a).await, activator(b).await);
+    list(&first, &[a, b, knative]).await;
+    list(&second, &[a, b, knative]).await;
+    let pod = Counting::start().await;
+    for rig in [&first, &second] {
+        serve(rig, 1, std::slice::from_ref(&pod)).await;
+        rig.tell(Event::Activators {
+            key: key("app"),
+            addresses: [a, b, knative].iter().map(|at| at.ip().to_string()).collect(),
+        })
+        .await;
+    }
+    // Whoever is undecided holds.
+    load(a, Duration::from_millis(1), 1).await;
+    load(b, Duration::from_millis(1), 1).await;
+    assert!(foreign.requests() > 0, "it was asked");
+    assert!(!first.activator.shares_pods() && !second.activator.shares_pods());
+    list(&first, &[a, b]).await;
+    list(&second, &[a, b]).await;
+    until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
+    list(&first, &[a, b, knative]).await;
+    until(|| !first.activator.shares_pods() && !second.activator.shares_pods()).await;
+}
