@@ -189,7 +189,13 @@ async fn begin(
         false => None,
     };
     // Sessions between activators carry no token and no TLS yet: where stats do, pods are divided.
-    let is_shared = options.stat_token.is_none() && options.stat_trust.is_none();
+    let is_plain = options.stat_token.is_none() && options.stat_trust.is_none();
+    if options.share_pods && !is_plain {
+        tracing::warn!(
+            "ZEROSCALE_SHARE_PODS is of no effect: stats carry a token or go over TLS, sessions would do neither"
+        );
+    }
+    let is_shared = options.share_pods && is_plain;
     let slots = Slots::start(slots::Parts {
         address: options.pod_ip,
         pools: pools.clone(),

@@ -54,6 +54,9 @@ pub struct Options {
     pub stat_token: Option<TokenFile>,
     /// What the autoscaler's certificate must prove; none: stats go in plain.
     pub stat_trust: Option<StatTrust>,
+    /// Whether pods with a hard limit are shared with other activators that ask for it as well, in place of a part for
+    /// each. Not where stats carry a token or go over TLS: what activators tell each other does neither.
+    pub share_pods: bool,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
     /// Peers that are believed in standalone whom a request has passed: what they say in `Forwarded` and `X-Forwarded-For`
@@ -94,6 +97,7 @@ impl Options {
             stat_url: stat_url("ws", &namespace, &domain),
             stat_token: None,
             stat_trust: None,
+            share_pods: false,
             system_namespace: namespace,
             cluster_domain: domain,
             mode,
@@ -138,6 +142,7 @@ impl Options {
             .filter(|url| !url.is_empty())
             .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
         options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
+        options.share_pods = environment::parsed(get, "ZEROSCALE_SHARE_PODS", false, "must be `true` or `false`")?;
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         options.http1.set_ip(listen);
@@ -249,6 +254,7 @@ mod tests {
         for (variable, value) in [
             ("POD_IP", "here"),
             ("ZEROSCALE_MODE", "both"),
+            ("ZEROSCALE_SHARE_PODS", "on"),
             ("ZEROSCALE_LISTEN_ADDRESS", "all"),
             ("MAX_IDLE_PROXY_CONNS", "many"),
             ("MAX_IDLE_PROXY_CONNS_PER_HOST", "-1"),
