@@ -4,6 +4,7 @@
 //! over, so every caller goes through the activator, by whatever port of it. KEDA aims at the target value itself, not at a share of it,
 //! keeps a workload for five minutes after its last request, and never makes more than a hundred replicas unless told.
 
+use super::answers;
 use super::draft::Draft;
 use super::source::Source;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
     "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
+const NO_FALLBACK: &str = "requests are held until the workload is awake; there is no other Service";
 const HELD: &str = "a held request waits as long as spec.wake.timeout allows in all";
 
 /// An HTTPScaledObject.
@@ -42,10 +44,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     measured(from, &mut draft, pending);
     from.lose("/spec/timeouts/conditionWait", HELD);
     draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
-    from.lose(
-        "/spec/coldStartTimeoutFailoverRef",
-        "requests are held until the workload is awake; there is no other Service",
-    );
+    from.lose("/spec/coldStartTimeoutFailoverRef", NO_FALLBACK);
     vec![draft.finish()]
 }
 
@@ -94,8 +93,14 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &HashMap<String, Valu
     from.lose("/spec/timeouts/readiness", HELD);
     draft.duration("wake.timeout", from, "/spec/timeouts/request");
     draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
-    from.lose("/spec/coldStart", "requests are held until the workload is awake; there is no other answer");
-    from.lose("/spec/staticRoutes", "answer them in the ingress");
+    if let Some(response) = answers::response(from, "/spec/coldStart/placeholder/response") {
+        draft.set("wake.placeholder", json!({"response": response}));
+    }
+    from.lose("/spec/coldStart/fallback", NO_FALLBACK);
+    let answers = answers::static_routes(from);
+    if !answers.is_empty() {
+        draft.set("wake.static", answers);
+    }
     vec![draft.finish()]
 }
 

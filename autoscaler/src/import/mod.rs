@@ -15,6 +15,7 @@
 //!
 //! Reading the cluster. Ingresses, routes and domains.
 
+mod answers;
 mod draft;
 mod hpa;
 mod keda;

@@ -1,7 +1,7 @@
 //! Sablier: Deployments and StatefulSets that its labels enable, and the Traefik Middleware that names their group.
 //!
-//! There a proxy in front asks Sablier to start what is called, and shows a page meanwhile; here the request waits. A
-//! session there is what the window is here. Of the workload itself nothing is printed: it stays as it is.
+//! There a proxy in front asks Sablier to start what is called, and shows a page meanwhile or waits, as the Middleware says;
+//! so it is here. Hours in which a workload runs become a schedule. A session there is what the window is here. Of the workload itself nothing is printed: it stays as it is.
 
 use super::draft::Draft;
 use super::source::Source;
@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 
 const ENABLE: &str = "/metadata/labels/sablier.enable";
-const GROUP: &str = "/metadata/labels/sablier.group";
 const PLUGIN: &str = "/spec/plugin/sablier";
 /// What a workload is in whose labels name none.
 const GROUP_DEFAULT: &str = "default";
@@ -36,12 +35,14 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     from.take(ENABLE);
-    let group = from.text(GROUP).unwrap_or_else(|| GROUP_DEFAULT.to_owned());
-    from.keep_labels_of("sablier.");
+    let group = said(from, "group");
+    let (hours, days) = (said(from, "running-hours"), said(from, "running-days").map(|(_, days)| days));
+    from.keep_of("sablier.");
     let mut draft = Draft::new(&name, namespace.as_deref(), json!({"kind": kind, "name": name}));
-    if group != GROUP_DEFAULT {
-        from.note(GROUP, "workloads wake one by one, each when it is called, not as a group");
+    if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
+        from.note(at, "workloads wake one by one, each when it is called, not as a group");
     }
+    let group = group.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group);
     if let Some(middleware) = middlewares.get(&group) {
         let mut plugin = Source::new(middleware.clone());
         plugin.take("/metadata");
@@ -50,11 +51,36 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         }
         draft.duration("scale.window", &mut plugin, &format!("{PLUGIN}/sessionDuration"));
         draft.duration("wake.timeout", &mut plugin, &format!("{PLUGIN}/blocking/timeout"));
-        plugin.lose(&format!("{PLUGIN}/dynamic"), "there is no waiting page: requests wait for the workload");
+        let dynamic = format!("{PLUGIN}/dynamic");
+        if plugin.look(&dynamic).is_some() {
+            draft.set("wake.page", json!({}));
+            plugin.lose(
+                &format!("{dynamic}/displayName"),
+                "the page shows the workload's name; HTML of your own may show another",
+            );
+            plugin.lose(
+                &format!("{dynamic}/theme"),
+                "the page has one look, light and dark; spec.wake.page.html names another",
+            );
+            plugin.lose(
+                &format!("{dynamic}/refreshFrequency"),
+                "the page replaces itself as soon as the workload is ready",
+            );
+            plugin.lose(&format!("{dynamic}/showDetails"), "the page says since when, and how long it usually takes");
+        }
         plugin.lose(&format!("{PLUGIN}/failOpen"), "traffic that is on goes on without the autoscaler");
         plugin.lose(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
         for (field, why) in plugin.lost() {
             from.note(&format!("/Middleware/{}", field.replace('.', "/")), why);
+        }
+    }
+    if let Some((at, hours)) = hours {
+        match schedule(&hours, days.as_deref()) {
+            Some(schedule) => {
+                draft.set("schedules", vec![schedule]);
+                from.note(&at, "taken in UTC; say schedules[0].timeZone if Sablier had another TZ");
+            }
+            None => from.note(&at, format!("{hours} cannot be read, as there")),
         }
     }
     from.note("/metadata/labels", "take Sablier's labels and its Middleware away before this is applied");
@@ -63,4 +89,42 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         "the Service that clients call is taken to have the workload's name; say service.name if it has not",
     );
     vec![draft.finish()]
+}
+
+/// A setting of Sablier's and where it stands: an annotation, or a label as in earlier versions.
+fn said(from: &mut Source, name: &str) -> Option<(String, String)> {
+    let mut found = |kind: &str| {
+        let at = format!("/metadata/{kind}/sablier.{name}");
+        from.text(&at).map(|text| (at, text))
+    };
+    let (annotation, label) = (found("annotations"), found("labels"));
+    annotation.or(label)
+}
+
+/// `HH:MM-HH:MM` on these days, else on all, as a schedule; none: it cannot be read.
+fn schedule(hours: &str, days: Option<&str>) -> Option<Value> {
+    const DAY: u32 = 24 * 60;
+    let minutes = |text: &str| {
+        let (hour, minute) = text.trim().split_once(':')?;
+        let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
+        (hour < 24 && minute < 60).then_some(hour * 60 + minute)
+    };
+    let (begin, end) = hours.split_once('-')?;
+    let (begin, end) = (minutes(begin)?, minutes(end)?);
+    // From noon to noon is no time there.
+    let length = Some((end + DAY - begin) % DAY).filter(|length| *length > 0)?;
+    let days = days.and_then(week_days).unwrap_or_else(|| "*".to_owned());
+    let cron = format!("{} {} * * {days}", begin % 60, begin / 60);
+    Some(json!({"cron": cron, "duration": format!("{length}m"), "min": 1}))
+}
+
+/// Days of the week as crontab(5) has them; none: they cannot be read, which means every day there.
+fn week_days(text: &str) -> Option<String> {
+    const NAMES: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
+    let number = |day: &str| {
+        let day = day.trim().to_lowercase();
+        let is = |name: &&str| *name == day || (day.len() == 3 && name.starts_with(&day));
+        NAMES.iter().position(is).map(|number| number.to_string())
+    };
+    text.split(',').map(number).collect::<Option<Vec<_>>>().map(|days| days.join(","))
 }

@@ -74,11 +74,14 @@ impl Source {
         }
     }
 
-    /// Forgets everything but the labels that begin so: the rest of the object stays where it is.
-    pub(super) fn keep_labels_of(&mut self, prefix: &str) {
-        let labels = self.rest.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
-        let kept: Map<_, _> = labels.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
-        self.rest = json!({"metadata": {"labels": kept}});
+    /// Forgets everything but the labels and annotations that begin so: the rest of the object stays where it is.
+    pub(super) fn keep_of(&mut self, prefix: &str) {
+        let kept = |at: &str| {
+            let all = self.rest.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
+            all.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect::<Map<_, _>>()
+        };
+        let (labels, annotations) = (kept("/metadata/labels"), kept("/metadata/annotations"));
+        self.rest = json!({"metadata": {"labels": labels, "annotations": annotations}});
     }
 
     /// Looks without taking.

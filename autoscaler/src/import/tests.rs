@@ -98,7 +98,7 @@ spec:
             "service": {"name": "api-svc"},
             "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
             "hosts": ["api.example.com"],
-            "wake": {"timeout": "60s"},
+            "wake": {"timeout": "60s", "placeholder": {"response": {"status": 202}}},
         })
     );
     let fields = [
@@ -107,7 +107,6 @@ spec:
         "spec.hosts",
         "spec.timeouts.readiness",
         "spec.timeouts.responseHeader",
-        "spec.coldStart",
     ];
     assert_eq!(lost(&imported), fields);
 }
@@ -221,6 +220,105 @@ spec:
         metric["resource"],
         json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}})
     );
+}
+
+/// Goal: KEDA's documented examples of what is answered without a pod, each as what it means here.
+#[test]
+fn placeholders_and_static_routes_are_carried_over() {
+    let route = |fields: &str| {
+        one(&format!(
+            "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {{name: my-app}}\nspec:\n  \
+             target: {{service: my-app, port: 8080}}\n  scalingMetric: {{concurrency: {{targetValue: 100}}}}\n{fields}"
+        ))
+    };
+    let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let rows = [
+        (
+            "  coldStart: {placeholder: {response: {body: '<h1>Loading...</h1>', headers: {Content-Type: text/html, Refresh: '5'}, \
+             statusCode: 503}}}",
+            json!({"placeholder": {"response": {
+                "status": 503, "body": "<h1>Loading...</h1>",
+                "headers": [{"name": "Content-Type", "value": "text/html"}, {"name": "Refresh", "value": "5"}],
+            }}}),
+            0,
+        ),
+        (
+            "  coldStart: {placeholder: {response: {bodyFromConfigMap: {name: placeholder-page, key: index.html}}}}",
+            json!({"placeholder": {"response": {"bodyFrom": {"configMap": "placeholder-page", "key": "index.html"}}}}),
+            1,
+        ),
+        (
+            "  staticRoutes: [{rules: [{paths: [{value: /healthz}]}], response: {statusCode: 200, body: OK}}]",
+            json!({"static": [{
+                "match": {"paths": ["/healthz", "/healthz/*"], "methods": all}, "response": {"status": 200, "body": "OK"},
+            }]}),
+            0,
+        ),
+        (
+            "  staticRoutes:\n  - rules: [{paths: [{value: /}]}, {headers: [{name: X-Probe}], hosts: [a.example.com]}]\n    \
+             response: {statusCode: 503, body: closed}\n    responseMode: Always",
+            json!({"static": [
+                {"match": {"paths": ["/*"], "methods": all}, "response": {"status": 503, "body": "closed"}, "answer": "Always"},
+                {
+                    "match": {"headers": [{"name": "X-Probe"}], "methods": all},
+                    "response": {"status": 503, "body": "closed"}, "answer": "Always",
+                },
+            ]}),
+            1,
+        ),
+    ];
+    for (fields, expected, notes) in rows {
+        let imported = route(fields);
+        assert_eq!(imported.objects[0]["spec"]["wake"], expected, "{fields}");
+        let said: Vec<_> = lost(&imported)
+            .into_iter()
+            .filter(|field| field.starts_with("spec.coldStart") || field.starts_with("spec.static"))
+            .collect();
+        assert_eq!(said.len(), notes, "{fields}: {said:?}");
+        assert!(!lost(&imported).iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {fields}");
+    }
+}
+
+/// Goal: Sablier's waiting page and its running hours, as its documentation shows them.
+#[test]
+fn sabliers_page_and_hours_are_carried_over() {
+    let rows = [
+        ("09:00-18:00", Some("Mon,Tue,Wed,Thu,Fri"), Some(("0 9 * * 1,2,3,4,5", "540m"))),
+        ("22:00-06:00", Some("Friday"), Some(("0 22 * * 5", "480m"))),
+        ("08:30-09:15", None, Some(("30 8 * * *", "45m"))),
+        ("08:30-09:15", Some("Caturday"), Some(("30 8 * * *", "45m"))),
+        ("24:00-06:00", None, None),
+        ("all day", None, None),
+    ];
+    for (hours, days, expected) in rows {
+        let days = days.map(|days| format!(", sablier.running-days: '{days}'")).unwrap_or_default();
+        let imported = one(&format!(
+            "
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: myapp
+  labels: {{sablier.enable: 'true'}}
+  annotations: {{sablier.group: myapp, sablier.running-hours: '{hours}'{days}}}
+---
+apiVersion: traefik.io/v1alpha1
+kind: Middleware
+metadata: {{name: myapp}}
+spec:
+  plugin:
+    sablier: {{group: myapp, sessionDuration: 1m, dynamic: {{displayName: My App, theme: ghost}}}}
+"
+        ));
+        let spec = &imported.objects[0]["spec"];
+        assert_eq!(spec["wake"], json!({"page": {}}), "{hours}");
+        let expected = expected.map(|(cron, duration)| json!([{"cron": cron, "duration": duration, "min": 1}]));
+        assert_eq!(spec.get("schedules"), expected.as_ref(), "{hours}");
+        let lost = lost(&imported);
+        for field in ["metadata.annotations.sablier.running-hours", "Middleware.spec.plugin.sablier.dynamic.theme"] {
+            assert!(lost.contains(&field), "{field}: {lost:?}");
+        }
+        assert!(!lost.iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {lost:?}");
+    }
 }
 
 /// Goal: what Sablier's labels and the Middleware of their group say, and nothing of the workload itself.

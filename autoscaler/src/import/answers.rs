@@ -1,0 +1,84 @@
+//! What KEDA's HTTP add-on answers without a pod: a placeholder, and static routes.
+//!
+//! There a path means itself and everything below it, and a route may have several rules, any of which will do: each
+//! becomes an entry of its own here. It answers any method; here the usual ones are named.
+
+use super::source::Source;
+use serde_json::{Map, Value, json};
+
+/// Methods that a route answers there: all.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// The static routes of an InterceptorRoute, as `wake.static`.
+pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
+    let count = |from: &Source, at: &str| from.look(at).and_then(Value::as_array).map_or(0, Vec::len);
+    let mut entries = Vec::new();
+    for route in 0..count(from, "/spec/staticRoutes") {
+        let at = format!("/spec/staticRoutes/{route}");
+        let response = response(from, &format!("{at}/response")).unwrap_or_else(|| json!({}));
+        let always = from.text(&format!("{at}/responseMode")).is_some_and(|mode| mode == "Always");
+        for rule in 0..count(from, &format!("{at}/rules")) {
+            let mut entry = json!({"match": matching(from, &format!("{at}/rules/{rule}")), "response": response});
+            if always {
+                entry["answer"] = "Always".into();
+            }
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+fn matching(from: &mut Source, at: &str) -> Value {
+    from.lose(&format!("{at}/hosts"), "an answer is for each host of the workload");
+    let paths = from.take(&format!("{at}/paths"));
+    let paths = paths.as_ref().and_then(Value::as_array).into_iter().flatten();
+    let mut found = Vec::new();
+    for path in paths.filter_map(|path| path["value"].as_str()) {
+        let path = format!("/{}", path.trim_matches('/'));
+        match path.as_str() {
+            "/" => found.push("/*".to_owned()),
+            path => found.extend([path.to_owned(), format!("{path}/*")]),
+        }
+    }
+    let headers =
+        from.take(&format!("{at}/headers")).filter(|headers| headers.as_array().is_some_and(|all| !all.is_empty()));
+    let mut matching = Map::new();
+    if found.is_empty() && headers.is_none() {
+        found.push("/*".to_owned());
+    }
+    if !found.is_empty() {
+        matching.insert("paths".to_owned(), found.into());
+    }
+    matching.insert("methods".to_owned(), METHODS.as_slice().into());
+    matching.extend(headers.map(|headers| ("headers".to_owned(), headers)));
+    matching.into()
+}
+
+/// A static response, if there is one.
+pub(super) fn response(from: &mut Source, at: &str) -> Option<Value> {
+    from.look(at).filter(|value| value.is_object())?;
+    let mut response = Map::new();
+    if let Some(status) = from.number(&format!("{at}/statusCode")).filter(|status| *status != json!(0)) {
+        response.insert("status".to_owned(), status);
+    }
+    let headers = from.take(&format!("{at}/headers"));
+    let headers = headers.as_ref().and_then(Value::as_object).into_iter().flatten();
+    let headers: Vec<_> = headers.map(|(name, value)| json!({"name": name, "value": value})).collect();
+    if !headers.is_empty() {
+        response.insert("headers".to_owned(), headers.into());
+    }
+    if let Some(body) = from.text(&format!("{at}/body")).filter(|body| !body.is_empty()) {
+        response.insert("body".to_owned(), body.into());
+    }
+    let source = format!("{at}/bodyFromConfigMap");
+    if let Some(name) = from.text(&format!("{source}/name")) {
+        match from.text(&format!("{source}/key")) {
+            Some(key) => {
+                response.insert("bodyFrom".to_owned(), json!({"configMap": name, "key": key}));
+                from.note(&source, format!("give ConfigMap {name} the label zeroscale.dev/response: \"true\""));
+            }
+            None => from.note(&source, "a body has one key; that of the request's path has no equivalent"),
+        }
+    }
+    Some(response.into())
+}
