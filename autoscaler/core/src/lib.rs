@@ -16,7 +16,7 @@
 //! [`history::History`] keeps why each revision has the scale it has. [`engine`] lets the HorizontalPodAutoscaler's
 //! rules ([`hpa_core`]) ask for pods beside the decider. [`scale_conflict`] says how soon a scale that somebody undoes is
 //! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner. [`ports`]
-//! gives workloads their port numbers on the activators.
+//! gives workloads their port numbers on the activators, [`schedules`] a least and a most scale by the clock.
 //!
 //! # Not here
 //!
@@ -39,4 +39,5 @@ pub mod sample;
 pub mod scale_conflict;
 pub mod scale_status;
 pub mod scale_to_zero;
+pub mod schedules;
 pub mod window;

@@ -10,6 +10,7 @@ use super::hpa::Hpa;
 use super::path_proof::PathByPort;
 use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_CHANGES, TARGET_NOT_FOUND, TARGET_TAKEN};
 use super::scalers::translation;
+use super::schedules;
 use super::serverless::adopt::{self, Claimant, Standing, standing};
 use super::serverless::{backend, services};
 use super::service_ports::tcp_ports;
@@ -30,6 +31,7 @@ use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::WorkQueue;
 use common_controller::objects::controller;
+use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -44,6 +46,7 @@ pub(super) struct Admission {
     pub(super) configs: ReconcilerConfigs,
     /// Workloads to look at again.
     pub(super) decisions: WorkQueue<Key>,
+    pub(super) clock: Clock,
 }
 
 impl Admission {
@@ -206,7 +209,13 @@ impl Admission {
         let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
         let initialized = status.is_scale_target_initialized();
         let original = &accepted.original;
-        let mut parameters = adoption.parameters(original, &config, &deployment, initialized);
+        let now = self.clock.now();
+        let scheduled = schedules::bounds(&original.spec, &config, now);
+        if let Some(after) = schedules::until_look(&scheduled, now) {
+            self.decisions.add_after(key.clone(), after);
+            self.cluster.scalers.queue().add_after(key.clone(), after); // Its status says what comes next.
+        }
+        let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, initialized);
         parameters.ignored = self.hpa.ignored(original);
         let probe = service.as_deref().map(|service| {
             let served = services::served_ports(original, service, &port, &target, asked.spec.protocol_type);

@@ -11,7 +11,7 @@ use autoscaler_core::bounds;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;
 use common::config::{AutoscalerConfig, DeploymentConfig};
-use common::scaling::BurstCapacity;
+use common::scaling::{Bounds, BurstCapacity};
 use common_api::ZeroScaler;
 
 /// How a target was taken up.
@@ -24,12 +24,13 @@ pub(crate) struct Adoption {
 }
 
 impl Adoption {
-    /// Resolves everything. `initialized`: the first scale was reached once.
+    /// Resolves everything. `own`: fewest and most pods now; `initialized`: the first scale was reached once.
     pub(crate) fn parameters(
         self,
         object: &ZeroScaler,
         config: &AutoscalerConfig,
         deployment: &DeploymentConfig,
+        own: Bounds,
         initialized: bool,
     ) -> Parameters {
         let scale = &object.spec.scale;
@@ -40,7 +41,6 @@ impl Adoption {
         if self.plain {
             decider.target_burst_capacity = BurstCapacity::Always;
         }
-        let own = scale.bounds(config);
         let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
         Parameters {
             bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
@@ -70,7 +70,9 @@ mod tests {
             "spec": {"target": {"name": "hello"}, "scale": {"initial": initial}},
         }))
         .expect("a ZeroScaler");
-        adoption.parameters(&object, &AutoscalerConfig::default(), &DeploymentConfig::default(), initialized)
+        let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
+        let own = object.spec.scale.bounds(&config);
+        adoption.parameters(&object, &config, &deployment, own, initialized)
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Autoscalers {
                 cluster: cluster.clone(),
                 configs: parts.configs.clone(),
                 decisions: parts.writes.decisions.clone(),
+                clock: parts.writes.clock.clone(),
             },
             retirement: Retirement::new(parts, cluster, finalizers.clone()),
             validation,

@@ -24,6 +24,7 @@ pub(crate) mod ports;
 pub(crate) mod reasons;
 mod retire;
 pub(crate) mod scalers;
+mod schedules;
 pub(crate) mod serverless;
 pub(crate) mod service_ports;
 pub(crate) mod settings;

@@ -7,6 +7,7 @@
 
 use super::hpa::Hpa;
 use super::scalers::{Scalers, translation};
+use super::schedules;
 use autoscaler_core::engine::Plan;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -80,7 +81,7 @@ impl Validation {
             .served
             .get(key)
             .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
-        let checked = if is_known { Ok(()) } else { original.validate_in(&config) };
+        let checked = if is_known { Ok(()) } else { check(original, &config) };
         let ((), plan) = all_errors(checked, self.plan(original))?;
         Ok(meaning(original.clone(), plan, &config))
     }
@@ -98,7 +99,7 @@ impl Validation {
         let written = original.status.as_ref()?.in_force.as_ref();
         let former = written.filter(|written| written.generation != original.metadata.generation)?;
         let former = former.version_of(original)?;
-        former.validate_in(&self.config.borrow()).is_ok().then(|| Arc::new(former))
+        check(&former, &self.config.borrow()).is_ok().then(|| Arc::new(former))
     }
 
     /// The version that is in force, as far as this process knows it.
@@ -144,6 +145,12 @@ impl Validation {
         self.served.remove(key);
         self.scalers.keep(key, None);
     }
+}
+
+/// Whether it breaks a rule that it can be looked at by itself for.
+fn check(object: &ZeroScaler, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
+    object.validate_in(config)?;
+    schedules::check(&object.spec)
 }
 
 /// What a valid ZeroScaler asks for.

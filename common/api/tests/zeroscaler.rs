@@ -108,3 +108,18 @@ fn the_page_of_the_manual_is_fresh() {
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == manual::page(), "{} is stale: cargo run -p common-api --example crds", manual::PAGE);
 }
+
+/// Goal: what the page shows can be applied.
+#[test]
+fn the_examples_of_the_page_are_good() {
+    let page = manual::page();
+    let examples: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let object: ZeroScaler = serde_yaml_ng::from_str(example).expect(example);
+        assert!(object.validate().is_ok(), "{:?}", object.validate());
+        let written: Value = serde_yaml_ng::from_str(example).expect(example);
+        let errors = kube_cel::validate(&schema(), &written, None).err().map(|errors| errors.into_vec());
+        assert!(errors.is_none(), "{errors:?}");
+    }
+}

@@ -47,7 +47,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler-core",
-        "lib > forwarding history metrics multiscaler num_activators pod_counts ports sample scale_conflict scale_status > \
+        "lib > forwarding history metrics multiscaler num_activators pod_counts ports sample scale_conflict scale_status schedules > \
          decider scale_to_zero > active bounds engine path_mode > max_window window",
     ),
     (

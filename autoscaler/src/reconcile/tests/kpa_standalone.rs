@@ -304,6 +304,20 @@ async fn replicas_changed_by_hand_are_put_right_once() {
 }
 
 /// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: the activator that the slice leads to
+/// Goal: a workload that nobody calls wakes when its schedule begins, with as many pods as that asks for.
+#[tokio::test]
+async fn a_schedule_wakes_what_sleeps() {
+    let mut f = Fixture::standalone();
+    let asleep = || status("False", "NoTraffic", 60, 0, 0);
+    let schedule = |min: i32| json!({"schedules": [{"cron": "* * * * *", "duration": "1h", "min": min}]});
+    settled(&f, schedule(0), asleep(), 0);
+    f.decides(Some(0), -1);
+    pass(&mut f, vec![]).await.expect("it sleeps on");
+    settled(&f, schedule(2), asleep(), 0);
+    pass(&mut f, vec![patched(2), put_status()]).await.expect("it wakes");
+    assert_eq!(acted(&f).0, Some(2));
+}
+
 /// answers for somebody else, and no patch either; it answers for this one, the pod goes.
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {

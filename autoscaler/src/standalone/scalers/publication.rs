@@ -11,6 +11,7 @@ use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
 use super::super::ports::{Given, Numbers};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
+use super::super::schedules;
 use super::super::serverless::adopt::{self, ADOPTED_BY};
 use super::super::service_ports::{TcpPort, tcp_ports};
 use super::super::validation::Validation;
@@ -154,7 +155,7 @@ impl Publisher {
             object,
             said: words,
             pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
-            bounds: object.spec.scale.bounds(&self.config.borrow()),
+            scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: service.as_deref().map(|service| ports(service, served, given.as_ref())).unwrap_or_default(),
             is_led: self.scalers.is_led(key),

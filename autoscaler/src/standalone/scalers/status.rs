@@ -17,6 +17,7 @@ use super::allocation::Allocation;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
 use crate::standalone::answers::Resolved;
 use crate::standalone::reasons::NOT_ADOPTED;
+use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
 use common::names;
 use common::scaling::Bounds;
@@ -27,7 +28,7 @@ use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_REA
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, Answers, BackendStatus, InForce, PodCounts, PortStatus, State, ZeroScalerStatus,
+    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus,
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 
@@ -52,8 +53,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) said: &'a PodAutoscalerStatus,
     /// Its pods.
     pub(crate) pods: PodCounts,
-    /// Its limits, the cluster's defaults included.
-    pub(crate) bounds: Bounds,
+    /// Its limits, now and next.
+    pub(crate) scheduled: InForce,
     /// Those of its hosts that lead here.
     pub(crate) hosts: Vec<String>,
     /// Its Service's ports.
@@ -71,14 +72,14 @@ pub(crate) struct Inputs<'a> {
     /// What was found.
     pub(crate) adopted: Option<Adopted>,
     /// The version of the spec that is in force, if this process knows it.
-    pub(crate) in_force: Option<InForce>,
+    pub(crate) in_force: Option<Version>,
     /// Now.
     pub(crate) now: Timestamp,
 }
 
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, said, pods, bounds, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
+    let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
     let Inputs { answers, adopted, in_force, now, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
@@ -120,8 +121,9 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         state,
         desired: said.desired_scale.filter(|desired| *desired >= 0),
         pods: Some(pods),
-        min: Some(bounds.min),
-        max: bounds.max,
+        min: Some(scheduled.bounds.min),
+        max: scheduled.bounds.max,
+        next_change: scheduled.next.map(|(at, Bounds { min, max })| NextChange { at: written::time(at), min, max }),
         service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
         hosts,
         ports,

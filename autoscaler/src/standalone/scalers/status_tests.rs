@@ -50,7 +50,7 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         object: &object,
         said: &said,
         pods,
-        bounds: Bounds { min: 0, max: None },
+        scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, look: None },
         hosts: Vec::new(),
         ports: Vec::new(),
         allocation: Some(Allocation::Whole),

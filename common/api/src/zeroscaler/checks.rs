@@ -109,6 +109,18 @@ pattern!(
     "^/[!-\"$-)+-~]*[*]?$",
     "a path is expected, such as /robots.txt, or one with * as its last character, such as /assets/*"
 );
+pattern!(
+    CRON,
+    128,
+    "^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[A-Za-z0-9*/,#?+-]+( [A-Za-z0-9*/,#?+-]+){4})$",
+    "five fields with a space between each are expected, such as 0 8 * * 1-5, or @daily"
+);
+pattern!(
+    TIME_ZONE,
+    64,
+    "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$",
+    "the name of a time zone is expected, such as Europe/Berlin"
+);
 pattern!(METHOD, 32, "^[A-Z][A-Z-]*$", "a method is expected, in capital letters, such as GET");
 pattern!(
     MEDIA_TYPE,
@@ -172,6 +184,19 @@ static LIMIT: Span = Span {
     most: "720h",
     pattern: &DURATION,
     rule: "a duration up to 720h is expected, such as 30s; 0s: no limit",
+};
+
+static FOR: Span = Span {
+    least: "1m",
+    most: "744h",
+    pattern: &WHOLE_SECONDS,
+    rule: "a duration in whole seconds from 1m to 744h is expected, such as 10h",
+};
+static PREWARM: Span = Span {
+    least: "0s",
+    most: "1h",
+    pattern: &WHOLE_SECONDS,
+    rule: "a duration in whole seconds up to 1h is expected, such as 5m",
 };
 
 /// The rules, by field. `[]` stands for each item of a list.
@@ -246,6 +271,12 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.static[].response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
     ("spec.wake.static[].response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
     ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
+    ("spec.schedules[].cron", Check::Text(&CRON)),
+    ("spec.schedules[].timeZone", Check::Text(&TIME_ZONE)),
+    ("spec.schedules[].duration", Check::Span(&FOR)),
+    ("spec.schedules[].prewarm", Check::Span(&PREWARM)),
+    ("spec.schedules[].min", Check::Within(0.0, INT32_MAX)),
+    ("spec.schedules[].max", Check::Within(0.0, INT32_MAX)),
 ];
 
 const STATUS: Check = Check::Within(200.0, 599.0);
@@ -272,6 +303,7 @@ pub const LISTS: &[(&str, List, i64)] = &[
     ("spec.wake.static[].match.accept", List::Set, 16),
     ("spec.wake.static[].match.headers", List::Map("name"), 16),
     ("spec.wake.static[].response.headers", List::Atomic, 32),
+    ("spec.schedules", List::Atomic, 16),
     ("status.conditions", List::Map("type"), 16),
     ("status.hosts", List::Set, 64),
     ("status.ports", List::Map("name"), 64),

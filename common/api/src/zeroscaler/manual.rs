@@ -39,6 +39,47 @@ const METRICS: &str = "`metrics` and `behavior` are those of a
 each metric with its `type` and the field of that name.
 ";
 
+const WAKING: &str = "
+## While it wakes, and by the clock
+
+Without a word of `page`, `placeholder` or `static` every request waits for the workload. With them:
+
+```yaml
+apiVersion: zeroscale.dev/v1alpha1
+kind: ZeroScaler
+metadata: {name: shop}
+spec:
+  target: {name: shop}
+  wake:
+    page: {}                                   # browsers see that it wakes, since when, and how long that usually takes
+    placeholder:                               # who sends jobs need not wait
+      match: {paths: [/jobs/*], methods: [POST]}
+      response: {status: 202, body: accepted}
+    static:                                    # nobody wakes for these
+    - {match: {paths: [/healthz]}, response: {body: ok}}
+    - {match: {paths: [/robots.txt]}, response: {bodyFrom: {configMap: shop, key: robots.txt}}, answer: Always}
+  schedules:                                   # two pods on working days, ready when the day begins
+  - {cron: 0 8 * * 1-5, timeZone: Europe/Berlin, duration: 10h, min: 2, prewarm: 2m}
+```
+
+- A request gets the first of these that means it: the page's stream of events, `static`, `page`, `placeholder`; else it is
+  held. While pods are ready they answer everything but `static` entries with `answer: Always`, and the stream.
+- The page is for people: a GET that prefers HTML, from a browser's window, not from a script or for a part of another page.
+  It is a 503 with Retry-After and `no-store`. It listens to `PATH/.zeroscale/wake`, a path that a workload with a page does
+  not get, and loads again when that says `ready`; without a stream, or scripts, it asks again after some seconds. 256 streams
+  of one workload and 2048 of all are served by one activator; beyond, a stream is refused (`page-events-full`).
+- Whoever sees the page or gets a placeholder wakes the workload as whoever is held does; an open stream keeps that going
+  until it is ready. Static answers are no load, and neither are such requests when pods answer them, unless
+  `keepsAwake: true`.
+- A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
+  `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}` are replaced, escaped; `{{script}}` is where what
+  replaces the page goes. A text that is missing or too large is the condition AnswersResolved.
+- Each answer has `x-zeroscale-reason` (`page`, `page-events`, `placeholder`, `static`) and counts in
+  `zeroscale_answered_total`.
+- `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest
+  `min` counts.
+";
+
 /// Fields whose own fields are explained elsewhere: those of another API, and those that stand in the spec as well.
 const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.answers", "status.conditions"];
 
@@ -59,6 +100,7 @@ pub fn page() -> String {
             }
         }
     }
+    page.push_str(WAKING);
     let _ = write!(
         page,
         "\n## Conditions and columns\n\nConditions are of the types {}. `lastTransitionTime` is ",

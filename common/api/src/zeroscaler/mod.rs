@@ -19,6 +19,7 @@ pub mod manual;
 pub mod ports;
 pub mod rules;
 pub mod scale;
+pub mod schedule;
 pub mod status;
 pub mod validation;
 pub mod wake;
@@ -31,7 +32,8 @@ pub use conditions::ConditionStatus;
 pub use duration::DurationText;
 pub use ports::{Port, PortProtocol};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
-pub use status::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
+pub use schedule::Schedule;
+pub use status::{Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus};
 pub use wake::{ProbeChoice, Wake};
 
 use common::RevisionKey;
@@ -86,6 +88,9 @@ pub struct ZeroScalerSpec {
     /// What happens to a request while it waits, and how a pod is proven ready.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wake: Wake,
+    /// Fewest and most pods by the clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<Schedule>,
 }
 
 /// Names the workload.

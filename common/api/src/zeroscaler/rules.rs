@@ -177,6 +177,32 @@ pub const RULES: &[Rule] = &[
             })
         },
     },
+    Rule {
+        at: "spec.schedules[]",
+        field: "",
+        cel: "has(self.min) || has(self.max)",
+        says: "a schedule has `min` or `max`",
+        message: "'min or max is expected: schedule ' + self.cron + ' changes nothing'",
+        broken: |spec| {
+            items(&spec.schedules, |schedule| {
+                let changes = schedule.min.is_some() || schedule.max.is_some();
+                (!changes).then(|| format!("min or max is expected: schedule {} changes nothing", schedule.cron))
+            })
+        },
+    },
+    Rule {
+        at: "spec.schedules[]",
+        field: ".min",
+        cel: "!has(self.min) || !has(self.max) || self.max == 0 || self.min <= self.max",
+        says: "its `min` is not above its `max`, unless that is 0",
+        message: "'min %d is above max %d'.format([self.min, self.max])",
+        broken: |spec| {
+            items(&spec.schedules, |schedule| {
+                let (min, max) = (schedule.min?, schedule.max?);
+                (max != 0 && min > max).then(|| format!("min {min} is above max {max}"))
+            })
+        },
+    },
 ];
 
 fn two_bodies(response: &FixedResponse) -> Option<String> {

@@ -33,12 +33,15 @@ pub struct ZeroScalerStatus {
     /// How many pods there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodCounts>,
-    /// Fewest pods, the cluster's default included.
+    /// Fewest pods now, by the schedules and the cluster's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
-    /// Most pods, the cluster's default included; absent: as many as the load asks for.
+    /// Most pods now, by the schedules and the cluster's default; absent: as many as the load asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
+    /// When min and max change next, by the schedules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_change: Option<NextChange>,
     /// Name of the Service that is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
@@ -64,6 +67,19 @@ pub struct ZeroScalerStatus {
     /// When it last woke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<Time>,
+}
+
+/// Fewest and most pods from some time on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NextChange {
+    /// When.
+    pub at: Time,
+    /// Fewest pods from then on.
+    pub min: i32,
+    /// Most pods from then on; absent: as many as the load asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<i32>,
 }
 
 /// What a workload is doing.

@@ -1,0 +1,96 @@
+//! The schedules of ZeroScalers: read, and looked at in time.
+
+use autoscaler_core::schedules::{InForce, Schedule, ScheduleError, Written, in_force};
+use common::config::AutoscalerConfig;
+use common::field::FieldErrors;
+use common::time::Timestamp;
+use common_api::ZeroScalerSpec;
+use common_api::zeroscaler;
+use std::time::Duration;
+
+/// Longest time between two looks: a clock that is set is followed within it.
+const LOOK_MAX: Duration = Duration::from_secs(600);
+
+/// Fewest and most pods of one, now and next.
+pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Timestamp) -> InForce {
+    // Those that cannot be read have been refused; what was in force before them may have none.
+    let schedules: Vec<_> = spec.schedules.iter().filter_map(|said| read(said).ok()).collect();
+    in_force(&schedules, spec.scale.bounds(config), now)
+}
+
+/// How long until that has to be looked at again; none: nothing changes by itself.
+pub(crate) fn until_look(found: &InForce, now: Timestamp) -> Option<Duration> {
+    // What is rounded down is looked at a moment too early, and then not again for long.
+    found.look.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(LOOK_MAX))
+}
+
+/// Whether each can be read.
+///
+/// # Errors
+/// Every one that cannot: field, value, rule.
+pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
+    let mut errors = FieldErrors::new();
+    for (index, said) in spec.schedules.iter().enumerate() {
+        if let Err(error) = read(said) {
+            let (field, value) = match error {
+                ScheduleError::Cron(_) | ScheduleError::Never => ("cron", &said.cron),
+                ScheduleError::TimeZone => ("timeZone", &said.time_zone),
+            };
+            errors.invalid_value(value, format!("spec.schedules[{index}].{field}"), error.to_string());
+        }
+    }
+    errors.into_result()
+}
+
+fn read(said: &zeroscaler::Schedule) -> Result<Schedule, ScheduleError> {
+    let zeroscaler::Schedule { cron, time_zone, min, max, .. } = said;
+    let (duration, prewarm) = (said.duration(), said.prewarm());
+    Schedule::read(Written { cron, time_zone, duration, prewarm, min: *min, max: *max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(yaml: &str) -> ZeroScalerSpec {
+        serde_yaml_ng::from_str(&format!("{{target: {{name: a}}, scale: {{max: 9}}, schedules: {yaml}}}")).expect(yaml)
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused_at_its_field() {
+        let wrong = spec(
+            "[{cron: 0 0 30 2 *, duration: 1h, min: 1}, {cron: 0 25 * * *, duration: 1h, min: 1}, \
+              {cron: 0 0 * * *, timeZone: Europe/Atlantis, duration: 1h, min: 1}]",
+        );
+        let errors = check(&wrong).expect_err("three").to_string();
+        for part in [
+            "spec.schedules[0].cron",
+            "0 0 30 2 *",
+            "there is no such time",
+            "spec.schedules[1].cron",
+            "spec.schedules[2].timeZone",
+            "Europe/Atlantis",
+        ] {
+            assert!(errors.contains(part), "{part}: {errors}");
+        }
+    }
+
+    /// Goal: what is in force at a time, when that is looked at again, and that nothing is looked at without a schedule.
+    #[test]
+    fn bounds_follow_the_clock_and_are_looked_at_in_time() {
+        let config = AutoscalerConfig::default();
+        let spec_of = spec("[{cron: 0 8 * * *, timeZone: Etc/UTC, duration: 1h, min: 2, prewarm: 1m}]");
+        let at = |seconds: i64| {
+            let now = Timestamp::from_secs(86_400 * 20_000 + seconds);
+            let found = bounds(&spec_of, &config, now);
+            (found.bounds.min, found.bounds.max, until_look(&found, now))
+        };
+        let (before, begins) = (7 * 3600 + 58 * 60, 7 * 3600 + 59 * 60);
+        let soon = Duration::from_millis(60_001);
+        assert_eq!(at(before), (0, Some(9), Some(soon)));
+        assert_eq!(at(begins), (2, Some(9), Some(LOOK_MAX)));
+        assert_eq!(at(9 * 3600), (0, Some(9), Some(LOOK_MAX)));
+        let none = bounds(&spec("[]"), &config, Timestamp::from_secs(0));
+        assert_eq!((none.bounds.min, until_look(&none, Timestamp::from_secs(0))), (0, None));
+    }
+}
