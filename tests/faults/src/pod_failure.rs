@@ -19,6 +19,7 @@ use http::Method;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -116,7 +117,8 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     }
     rig.serve(&pods.iter().map(|(_, pod)| pod.address).collect::<Vec<_>>()).await?;
 
-    let load = tokio::spawn(load(clients, plan.work, WARM_UP + plan.after));
+    let (ending, ended) = watch::channel(false);
+    let load = tokio::spawn(load(clients, plan.work, ended));
     tokio::time::sleep(WARM_UP).await;
     let (namespace, failing) = &pods[0];
     let posts_in_flight = failing.posts_running();
@@ -126,6 +128,10 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     if plan.fault == Fault::Reset {
         failing.kill();
     }
+    // On a busy machine it takes a while until the fault is there; requests go on after it.
+    let failing_took = failed_at.elapsed();
+    tokio::time::sleep(plan.after).await;
+    ending.send_replace(true);
     let (samples, late) = load.await?;
 
     let mut streamed = Vec::new();
@@ -160,19 +166,19 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
         streams: streamed.len() - 1,
         stream_broken: (!broken.is_good()).then(|| (broken.sent + broken.took).saturating_duration_since(failed_at)),
         late,
-        stalled: stalls.total(),
+        stalled: stalls.total() + failing_took,
     })
 }
 
-/// Sends requests for so long. Also tells how late it was at worst with one.
-async fn load(clients: Clients, work: Duration, lasts: Duration) -> (Vec<Sample>, Duration) {
+/// Sends requests until it is told to end. Also tells how late it was at worst with one.
+async fn load(clients: Clients, work: Duration, ended: watch::Receiver<bool>) -> (Vec<Sample>, Duration) {
     let (clients, query) = (Arc::new(clients), format!("work={}", work.as_millis()));
     let mut running = JoinSet::new();
     let mut ticks = tokio::time::interval(SPACING);
-    let (start, mut late) = (Instant::now(), Duration::ZERO);
+    let mut late = Duration::ZERO;
     for method in [Method::GET, Method::POST].into_iter().cycle() {
         late = late.max(ticks.tick().await.elapsed());
-        if start.elapsed() > lasts {
+        if *ended.borrow() {
             break;
         }
         let (clients, query) = (clients.clone(), query.clone());
