@@ -5,7 +5,7 @@
 //! [`Slots`] knows the activators of the install, as their Service lists them, and keeps a session with each: an upgraded
 //! connection to its data port ([`activator_net::dial`]), so nothing needs a port of its own, and an activator that is not
 //! ours tells so by its answer. How pods are used follows from that ([`activator_core::slots::standing`]). While they are
-//! shared, each revision with a hard limit has a [`Pool`](activator_core::slots::Pool) behind its throttler.
+//! shared, each revision with a hard limit has a [`Pool`] behind its throttler.
 //!
 //! ```text
 //! discovery ── activators ──▶ roster ── standing, who is in touch ──▶ throttlers (Pool)
