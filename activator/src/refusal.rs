@@ -73,6 +73,14 @@ pub(crate) enum Refusal {
         /// What Kubernetes says of them.
         reason: String,
     },
+    /// Its workload did not wake in time, and who was to answer instead did not.
+    #[error("the workload is not awake, and its fallback {service} did not answer: {cause}")]
+    Fallback {
+        /// Name of its Service.
+        service: String,
+        /// Why not.
+        cause: String,
+    },
     /// The revision was deleted while the request was held.
     #[error("the revision was deleted")]
     Deleted,
@@ -130,6 +138,7 @@ impl Refusal {
             Refusal::AnswerFull { .. } => "answer-memory",
             Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
             Refusal::Failing { .. } => "failing",
+            Refusal::Fallback { .. } => "fallback",
             Refusal::Deleted => "deleted",
             Refusal::ClientGone => "client-gone",
             Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
@@ -163,7 +172,9 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
             Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
             Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::AnswerFull { .. } => StatusCode::BAD_GATEWAY,
+            Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::AnswerFull { .. } | Refusal::Fallback { .. } => {
+                StatusCode::BAD_GATEWAY
+            }
             Refusal::NotServed
             | Refusal::NotSynced
             | Refusal::QueueFull { .. }

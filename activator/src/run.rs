@@ -17,6 +17,7 @@ use crate::discovery::{self, Event};
 use crate::layers::answers::Answering;
 use crate::layers::connect::Connections;
 use crate::layers::error_responder::ErrorResponder;
+use crate::layers::fallback::Fallbacks;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
 use crate::layers::probe::{Probe, is_probe, is_probe_beside_ports};
@@ -180,7 +181,7 @@ async fn begin(
         None => None,
     };
     let config = Config { token: options.stat_token.clone(), trust, ..Config::default() };
-    let link = DurableSender::start(vec![options.stat_url.clone()], resolver, config, infrastructure.clone())?;
+    let link = DurableSender::start(vec![options.stat_url.clone()], resolver.clone(), config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let held = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
@@ -228,7 +229,8 @@ async fn begin(
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), options.on_cold_start.clone());
+    let fallbacks = Fallbacks::new(pools.clone(), resolver, &options.cluster_domain, metrics.answered());
+    let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
     let connections =
         Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink.clone());

@@ -25,6 +25,7 @@ pub mod backends;
 pub mod breaker;
 pub mod contract;
 pub mod destination;
+pub mod fallback;
 pub mod hold;
 pub mod own_index;
 pub mod slots;

@@ -8,7 +8,7 @@
 //! | one of `static` | its answer; nobody wakes | forwarded, uncounted unless told to; its answer with `Always` |
 //! | a browser's, to see a page | the page, and the workload wakes | forwarded |
 //! | one of `placeholder` | its answer, and the workload wakes | forwarded |
-//! | any other | held | forwarded |
+//! | any other | held; after a time, another Service ([`fallback`]) | forwarded |
 //!
 //! A browser's request is a GET for HTML before anything else, by somebody who looks at a window: no script's, and none
 //! for a part of another page ([`matching`]). gRPC calls get no placeholder: what they read is no HTTP body.
@@ -17,26 +17,30 @@
 //!
 //! Sockets, counts and bounds: [`crate::layers::answers`].
 
+pub(crate) mod fallback;
 pub(crate) mod fixed;
 pub(crate) mod matching;
 pub(crate) mod page;
 pub(crate) mod wakes;
 
 use common_api::zeroscaler::{self, AnswerMode};
+use fallback::Fallback;
 use fixed::Fixed;
 use http::{HeaderMap, Method};
 use matching::{Asked, Matching};
 use page::Page;
+use std::sync::Arc;
 
 /// Where a page's stream of events is: below its own path, so that whoever routes by prefix routes it alike.
 pub(crate) const EVENTS: &str = "/.zeroscale/wake";
 
 /// What one workload answers without a pod.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Answers {
     page: Option<(Matching, Page)>,
     placeholder: Option<(Matching, Fixed)>,
     fixed: Vec<Static>,
+    fallback: Option<Arc<Fallback>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -78,7 +82,7 @@ pub(crate) struct Request<'a> {
 impl Answers {
     /// From what its owner has resolved.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
-        let zeroscaler::Answers { page, page_html, placeholder, fixed } = said;
+        let zeroscaler::Answers { page, page_html, placeholder, fixed, fallback } = said;
         let placeholder = placeholder
             .as_ref()
             .map(|said| (Matching::new(&said.matching, Asked::Anything), Fixed::placeholder(&said.response)));
@@ -94,7 +98,13 @@ impl Answers {
                 .map(|said| (Matching::new(&said.matching, Asked::Get), Page::new(page_html.as_deref()))),
             placeholder,
             fixed: fixed.collect(),
+            fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),
         }
+    }
+
+    /// Who answers a request that is forwarded while no pod is ready, if it has to wait for too long.
+    pub(crate) fn fallback(&self, request: Request<'_>) -> Option<&Arc<Fallback>> {
+        self.fallback.as_ref().filter(|fallback| fallback.takes(request))
     }
 
     /// What a request gets. `is_cold`: no pod can be sent to.

@@ -1,5 +1,6 @@
 //! What travels through the chain of layers once its revision is known.
 
+use super::fallback::Standby;
 use super::trace::Trace;
 use crate::registry::revision::Revision;
 use activator_net::{Peer, RequestBody};
@@ -23,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) trace: Option<Arc<Trace>>,
     /// Whether it is load.
     pub(crate) counts: bool,
+    /// Who answers if it has to wait for too long.
+    pub(crate) standby: Option<Arc<Standby>>,
 }
 
 /// Calls for tests of the layers.
@@ -41,6 +44,7 @@ pub(crate) mod fixture {
             revision: revision.clone(),
             trace: None,
             counts: true,
+            standby: None,
         }
     }
 }

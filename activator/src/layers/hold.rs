@@ -9,6 +9,9 @@
 //! a free slot, or to the same if none has. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
 //! place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
+//! Whoever came while no pod was ready, and has a fallback, goes there by the rule of [`activator_core::fallback`]. What has
+//! once had a pod does not: something of it may have been sent.
+//!
 //! # Bounds
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
@@ -22,6 +25,7 @@
 
 use super::charge::{self, charge};
 use super::compact::compact;
+use super::fallback::{Fallbacks, Standby};
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
@@ -31,6 +35,7 @@ use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::breaker;
+use activator_core::fallback::{self, Next, Standing};
 use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Admitted, Permit};
@@ -69,17 +74,33 @@ struct Shared {
     pools: Arc<Pools>,
     held: Arc<HeldBytes>,
     sink: StatSink,
+    fallbacks: Fallbacks,
     on_cold_start: Option<OnColdStart>,
 }
 
 /// What an admitted request occupies.
 pub(crate) struct Occupied {
-    _permit: Permit,
-    _active: Active,
+    /// None: it is no pod that answers.
+    _place: Option<(Permit, Active)>,
     _trace: Option<Box<AtPod>>,
 }
 
 impl Guard for Occupied {}
+
+impl Occupied {
+    /// No place.
+    pub(super) fn nothing(trace: Option<Box<AtPod>>) -> Self {
+        Self { _place: None, _trace: trace }
+    }
+}
+
+/// Where an admitted request goes.
+enum Way {
+    /// To a pod. Also: whether there was none when it came.
+    Pod(Admitted, bool),
+    /// To whoever answers instead.
+    Fallback(Arc<Standby>),
+}
 
 impl Hold {
     /// The innermost layer. `held` is the process's bound in bytes.
@@ -87,9 +108,10 @@ impl Hold {
         pools: Arc<Pools>,
         held: Arc<HeldBytes>,
         sink: StatSink,
+        fallbacks: Fallbacks,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { pools, held, sink, on_cold_start }) }
+        Self { shared: Arc::new(Shared { pools, held, sink, fallbacks, on_cold_start }) }
     }
 }
 
@@ -119,7 +141,11 @@ fn exchange(
             span.failed(refusal);
         }
         drop(waiting);
-        let (admitted, cold) = admitted?;
+        let (admitted, cold) = match admitted? {
+            Way::Pod(admitted, cold) => (admitted, cold),
+            // Boxed, as what is rare.
+            Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
+        };
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
         let protocol = live.protocol_for(request.version(), peer.port().map(WorkloadPort::service_port));
@@ -137,30 +163,83 @@ fn exchange(
     })
 }
 
-/// Waits for a place. Says also whether there was no pod when the request came.
-async fn admit(shared: &Shared, call: &mut Call) -> Result<(Admitted, bool), Refusal> {
+/// Waits for a place, or for the time when the request falls back.
+async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     let mut acquire = call.revision.throttler.acquire();
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
     if let Poll::Ready(admitted) = at_once {
-        return Ok((admitted.map_err(refusal)?, false));
+        return admitted.map(|admitted| Way::Pod(admitted, false)).or_else(|error| refused(call, error));
     }
     let cold = call.revision.is_cold();
-    let _charge = call.revision.memory.hold(charge(&call.request, call.again)).map_err(too_much)?;
+    let held = call.revision.memory.hold(charge(&call.request, call.again));
+    let _charge = match (held, falls_back(call, Standing::NoRoom)) {
+        (Ok(charge), _) => charge,
+        (Err(_), Some(standby)) => return Ok(Way::Fallback(standby)),
+        (Err(full), None) => return Err(too_much(full)),
+    };
     if shared.held.requests() > UNTOUCHED_MAX {
         compact(&mut call.request);
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let admitted = match call.peer.disconnect(call.request.version(), call.request.body()) {
-        None => acquire.await,
-        Some(disconnect) => tokio::select! {
+    let turn = until_fallback(call);
+    let turn = async move {
+        match turn {
+            Some(turn) => turn.await,
+            None => std::future::pending().await,
+        }
+    };
+    let place = |admitted: Result<Admitted, breaker::AdmissionError>| match admitted {
+        Ok(admitted) => Ok(Way::Pod(admitted, cold)),
+        Err(error) => refused(call, error),
+    };
+    let way = match call.peer.disconnect(call.request.version(), call.request.body()) {
+        None => tokio::select! {
             biased; // A place that was given is used.
-            admitted = acquire => admitted,
+            admitted = acquire => place(admitted),
+            standby = turn => Ok(Way::Fallback(standby)),
+        },
+        Some(disconnect) => tokio::select! {
+            biased;
+            admitted = acquire => place(admitted),
             () = disconnect.gone() => return Err(Refusal::ClientGone),
+            standby = turn => Ok(Way::Fallback(standby)),
         },
     };
     call.revision.metrics.held(since.elapsed());
-    Ok((admitted.map_err(refusal)?, cold))
+    way
+}
+
+/// There is no place for it, and it may not wait for one.
+fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> {
+    let standing = match &error {
+        breaker::AdmissionError::QueueFull { .. } => Standing::NoRoom,
+        breaker::AdmissionError::Failing { .. } => Standing::Failing,
+        breaker::AdmissionError::Gone => Standing::Gone,
+    };
+    falls_back(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
+}
+
+/// Whom a request falls back on now, if it does.
+fn falls_back(call: &Call, standing: Standing) -> Option<Arc<Standby>> {
+    let standby = call.standby.as_ref()?;
+    let next = fallback::next(standing, call.received.elapsed(), standby.fallback.after);
+    (next == Next::FallBack).then(|| standby.clone())
+}
+
+/// Whom a request that is held falls back on, when it does; none: it has nobody. Boxed: few have.
+fn until_fallback(call: &Call) -> Option<BoxFuture<'static, Arc<Standby>>> {
+    let (standby, revision, received) = (call.standby.clone()?, call.revision.clone(), call.received);
+    Some(Box::pin(async move {
+        loop {
+            let standing = if revision.is_cold() { Standing::Held } else { Standing::Queued };
+            match fallback::next(standing, received.elapsed(), standby.fallback.after) {
+                Next::Wait(left) => tokio::time::sleep(left).await,
+                Next::FallBack => return standby,
+                Next::Stay => std::future::pending().await,
+            }
+        }
+    }))
 }
 
 /// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
@@ -195,7 +274,7 @@ async fn send(
                     let charge = revision.memory.hold(kept).map_err(head_too_much)?;
                     response.extensions_mut().insert(HeadCharge::new(charge));
                 }
-                let occupied = Occupied { _permit: permit, _active: active, _trace: at_pod };
+                let occupied = Occupied { _place: Some((permit, active)), _trace: at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
@@ -324,7 +403,7 @@ fn announce(cold: &ColdStart) {
 }
 
 /// Why there is no memory for an answer's head.
-fn head_too_much(full: BytesFull) -> Refusal {
+pub(super) fn head_too_much(full: BytesFull) -> Refusal {
     Refusal::AnswerFull { needed: full.needed, bound: full.limit, own: full.own }
 }
 

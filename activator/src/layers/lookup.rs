@@ -66,7 +66,7 @@ where
             Ok(revision) => {
                 let trace = self.shared.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
                 let Inbound { request, peer, received, again } = inbound;
-                let call = Call { request, peer, received, again, revision, trace, counts: true };
+                let call = Call { request, peer, received, again, revision, trace, counts: true, standby: None };
                 LookedUp::Found { exchange: self.inner.call(call) }
             }
             Err(refusal) => {

@@ -8,7 +8,7 @@
 //! | [`answers`] | what needs no pod: a page while it wakes, placeholders, static answers | yes |
 //! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
 //! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
-//! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent | 503, 502 |
+//! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent, to another Service what waits too long ([`fallback`]) | 503, 502 |
 //!
 //! What is no HTTP passes none of them: [`connect`] does for a connection what they do for a request.
 //!
@@ -21,6 +21,7 @@ mod charge;
 mod compact;
 pub(crate) mod connect;
 pub(crate) mod error_responder;
+pub(crate) mod fallback;
 pub(crate) mod hold;
 pub(crate) mod lookup;
 pub(crate) mod probe;

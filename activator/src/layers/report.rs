@@ -4,6 +4,7 @@
 //! bound of time, this is also where it is looked up whether its revision could be woken at all.
 
 use crate::layers::call::Call;
+use crate::layers::fallback::Standby;
 use crate::layers::trace::Trace;
 use crate::metrics::ExchangeKind;
 use crate::refusal::Refusal;
@@ -50,8 +51,17 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
+        let in_flight = call.counts.then(|| enter(&self.sink, &call.revision));
+        let in_flight = match (&call.standby, in_flight) {
+            (Some(standby), Some(load)) => {
+                standby.hold(load);
+                None
+            }
+            (_, load) => load,
+        };
         let counted = Counted {
-            _in_flight: call.counts.then(|| enter(&self.sink, &call.revision)),
+            _in_flight: in_flight,
+            _standby: call.standby.clone(),
             revision: call.revision.clone(),
             kind: ExchangeKind::new(call.request.method(), call.request.version(), call.peer.tls),
             upload: call.request.body().upload(),
@@ -76,6 +86,8 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>) -> InFlight {
 /// A counted request.
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
+    /// Keeps it instead, until a fallback answers.
+    _standby: Option<Arc<Standby>>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
     upload: Option<Arc<Upload>>,

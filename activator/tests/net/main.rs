@@ -8,6 +8,7 @@ mod cold_start;
 mod connections;
 mod expect;
 mod fair;
+mod fallback;
 mod frames;
 mod full_queue;
 mod grpc;

@@ -10,7 +10,7 @@ use common::backend::Backend;
 use common::host::HostPattern;
 use common::stat::WireStatMessage;
 use common_runtime::environment::Mode;
-use common_runtime::resolve::Dns;
+use common_runtime::resolve::{Dns, Resolve};
 use futures::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -60,6 +60,19 @@ impl Rig {
     }
 
     pub(crate) async fn start_configured(change: impl FnOnce(&mut Options), configs: activator::Configs) -> Self {
+        Self::start_whole(change, configs, Arc::new(Dns)).await
+    }
+
+    /// With Services that are found by `resolver`.
+    pub(crate) async fn start_resolving(resolver: Arc<dyn Resolve>) -> Self {
+        Self::start_whole(|_| {}, activator::Configs::default(), resolver).await
+    }
+
+    async fn start_whole(
+        change: impl FnOnce(&mut Options),
+        configs: activator::Configs,
+        resolver: Arc<dyn Resolve>,
+    ) -> Self {
         let stat_listener = listen().await;
         let stat_address = stat_listener.local_addr().expect("bound");
         let (heard, stats) = mpsc::unbounded_channel();
@@ -79,7 +92,7 @@ impl Rig {
         }));
         change(&mut options);
         let (events, receiver) = mpsc::channel(64);
-        let activator = activator::start(options, receiver, Arc::new(Dns), configs).await.expect("free ports");
+        let activator = activator::start(options, receiver, resolver, configs).await.expect("free ports");
         let mut rig = Self { address: activator.http1, activator, events, stats, cold_starts };
         rig.tell(Event::Synced).await;
         rig.linked().await;

@@ -19,7 +19,8 @@ const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
     "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
-const NO_FALLBACK: &str = "requests are held until the workload is awake; there is no other Service";
+/// How long is waited before a fallback answers, where nothing is said.
+const FALLBACK_AFTER: &str = "30s";
 const HELD: &str = "a held request waits as long as spec.wake.timeout allows in all";
 
 /// An HTTPScaledObject.
@@ -42,9 +43,13 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     from.lose("/spec/initialCooldownPeriod", "a workload is taken as it is found");
     let pending = from.number("/spec/targetPendingRequests");
     measured(from, &mut draft, pending);
-    from.lose("/spec/timeouts/conditionWait", HELD);
     draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
-    from.lose("/spec/coldStartTimeoutFailoverRef", NO_FALLBACK);
+    let seconds = from.text("/spec/coldStartTimeoutFailoverRef/timeoutSeconds").filter(|seconds| seconds != "0");
+    if !fallback(from, &mut draft, "/spec/coldStartTimeoutFailoverRef", seconds.map(|seconds| format!("{seconds}s"))) {
+        from.lose("/spec/timeouts/conditionWait", HELD);
+    } else {
+        from.lose("/spec/timeouts/conditionWait", "the fallback's own time counts");
+    }
     vec![draft.finish()]
 }
 
@@ -90,18 +95,34 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &HashMap<String, Valu
     }
     say_hosts(from, &mut draft, hosts);
     measured(from, &mut draft, None);
-    from.lose("/spec/timeouts/readiness", HELD);
+    let readiness = from.look("/spec/timeouts/readiness").and_then(Value::as_str).map(str::to_owned);
+    match fallback(from, &mut draft, "/spec/coldStart/fallback", readiness.filter(|text| text != "0s")) {
+        true => _ = from.take("/spec/timeouts/readiness"),
+        false => from.lose("/spec/timeouts/readiness", HELD),
+    }
     draft.duration("wake.timeout", from, "/spec/timeouts/request");
     draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
     if let Some(response) = answers::response(from, "/spec/coldStart/placeholder/response") {
         draft.set("wake.placeholder", json!({"response": response}));
     }
-    from.lose("/spec/coldStart/fallback", NO_FALLBACK);
     let answers = answers::static_routes(from);
     if !answers.is_empty() {
         draft.set("wake.static", answers);
     }
     vec![draft.finish()]
+}
+
+/// The Service that answers when the workload is not ready after a time, if there is one: named at once, or below `service`.
+fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String>) -> bool {
+    let nested = from.look(&format!("{at}/service")).is_some_and(Value::is_object);
+    let (at, name) = if nested { (format!("{at}/service"), "name") } else { (at.to_owned(), "service") };
+    let Some(service) = from.text(&format!("{at}/{name}")) else { return false };
+    let port = from.take(&format!("{at}/port")).filter(|port| *port != json!(0));
+    let port = port.or_else(|| from.take(&format!("{at}/portName")));
+    draft.set("wake.fallback.service", service);
+    draft.set_some("wake.fallback.port", port);
+    draft.set("wake.fallback.after", after.unwrap_or_else(|| FALLBACK_AFTER.to_owned()));
+    true
 }
 
 /// What `/spec/scaleTargetRef` names.

@@ -279,6 +279,59 @@ fn placeholders_and_static_routes_are_carried_over() {
     }
 }
 
+/// Goal: KEDA's fallbacks in each form that its versions have, with the time after which they answer there.
+#[test]
+fn fallbacks_are_carried_over() {
+    let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: a}\n\
+                  spec: {hosts: [a.example.com], scaleTargetRef: {name: a, service: a, port: 80}, ";
+    let route = "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {name: a}\n\
+                 spec: {target: {service: a, port: 80}, scalingMetric: {concurrency: {targetValue: 9}}, ";
+    let wait = "spec.timeouts.conditionWait";
+    let rows = [
+        (
+            scaled,
+            "coldStartTimeoutFailoverRef: {service: b, port: 8080}",
+            json!({"service": "b", "port": 8080, "after": "30s"}),
+            "",
+        ),
+        (
+            scaled,
+            "coldStartTimeoutFailoverRef: {service: b, portName: web, timeoutSeconds: 5}, timeouts: {conditionWait: 9s}",
+            json!({"service": "b", "port": "web", "after": "5s"}),
+            wait,
+        ),
+        (scaled, "timeouts: {conditionWait: 9s}", Value::Null, wait),
+        (
+            route,
+            "coldStart: {fallback: {service: b, port: 8080}}",
+            json!({"service": "b", "port": 8080, "after": "30s"}),
+            "",
+        ),
+        (
+            route,
+            "coldStart: {fallback: {service: {name: b, portName: web}}}, timeouts: {readiness: 5s}",
+            json!({"service": "b", "port": "web", "after": "5s"}),
+            "",
+        ),
+        (
+            route,
+            "coldStart: {fallback: {service: b, port: 1}}, timeouts: {readiness: 0s}",
+            json!({"service": "b", "port": 1, "after": "30s"}),
+            "",
+        ),
+        (route, "timeouts: {readiness: 5s}", Value::Null, "spec.timeouts.readiness"),
+    ];
+    for (head, fields, expected, lost_field) in rows {
+        let imported = one(&format!("{head}{fields}}}\n"));
+        let fallback = imported.objects[0]["spec"].pointer("/wake/fallback").cloned().unwrap_or_default();
+        assert_eq!(fallback, expected, "{fields}");
+        let all = lost(&imported);
+        assert!(lost_field.is_empty() || all.contains(&lost_field), "{fields}: {all:?}");
+        assert!(!all.iter().any(|field| field.contains("ollback") || field.contains("Failover")), "{fields}: {all:?}");
+        assert!(!all.iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {fields}");
+    }
+}
+
 /// Goal: Sablier's waiting page and its running hours, as its documentation shows them.
 #[test]
 fn sabliers_page_and_hours_are_carried_over() {

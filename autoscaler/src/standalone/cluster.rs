@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | PodAutoscaler | itself, unless only its status changed | – |
 //! | ServerlessService | itself | – |
-//! | Service | those whose public Service it is, and its owner | those whose public Service it is |
+//! | Service | those whose public Service it is, and its owner; the statuses of those that fall back on it | those whose public Service it is |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
 //!
 //! A public Service is that of the version in force and that of the newest, where these differ.
@@ -15,8 +15,9 @@
 //! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
 //! of ours.
 
-use super::answers::Texts;
+use super::answers::{Resolved, Texts};
 use super::claims::{Claims, Named};
+use super::fallbacks::{self, Fallbacks};
 use super::finalizer::{adopted_target, has_finalizer};
 use super::handover::Handovers;
 use super::horizontals::Horizontals;
@@ -36,7 +37,7 @@ use common::hosts::claims::Claim;
 use common::names;
 use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::ACTIVE;
-use common_api::{PodAutoscaler, ServerlessService, ZeroScalerSpec};
+use common_api::{PodAutoscaler, ServerlessService, ZeroScaler, ZeroScalerSpec};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use futures::FutureExt;
@@ -74,6 +75,7 @@ struct Routes {
     /// ServerlessServices to reconcile.
     serverless: WorkQueue<Key>,
     claims: Arc<Claims>,
+    fallbacks: Fallbacks,
     handovers: Arc<Handovers>,
     /// Slices by the Service they are about.
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
@@ -100,6 +102,7 @@ impl Cluster {
             autoscalers,
             serverless: numbers.paths(),
             claims,
+            fallbacks: Fallbacks::default(),
             handovers: handovers.clone(),
             slices: RwLock::default(),
             known: RwLock::default(),
@@ -132,6 +135,22 @@ impl Cluster {
     /// ServerlessServices to reconcile.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.routes.serverless.clone()
+    }
+
+    /// What activators answer without a pod of this version of an object; none: that is not known yet.
+    pub(crate) fn answers(&self, object: &ZeroScaler) -> Option<Resolved> {
+        let (key, wake) = (object.key(), &object.spec.wake);
+        let mut resolved = self.texts.resolve(key.namespace(), wake)?;
+        if let Some(said) = &wake.fallback {
+            let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
+            let own = object.spec.service_name();
+            let circle = self.routes.fallbacks.circle(key.namespace(), own, &said.service);
+            match fallbacks::resolve(said, service.as_deref(), circle.as_deref()) {
+                Ok(found) => resolved.answers.fallback = Some(found),
+                Err(wrong) => _ = resolved.wrong.get_or_insert(wrong),
+            }
+        }
+        Some(resolved)
     }
 
     /// Slices about a Service, whoever wrote them, in order of their names.
@@ -207,6 +226,10 @@ impl Watches for Cluster {
         if self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler))) {
             self.hosts.look();
         }
+        let original = new.and_then(|autoscaler| self.routes.scalers.behind(autoscaler));
+        if self.routes.fallbacks.apply(key, original.as_deref().map(|original| &original.spec)) {
+            self.scalers.look_in(key.namespace());
+        }
         let status = new.and_then(|autoscaler| autoscaler.status.as_ref()?.condition(ACTIVE));
         match status.is_some_and(|active| active.is_true()) {
             true => self.routes.awake.write().insert(key.clone()),
@@ -264,6 +287,9 @@ impl Routes {
         for autoscaler in self.of_service(key) {
             self.autoscalers.add(autoscaler.clone(), Priority::Normal);
             self.serverless.add(autoscaler, Priority::Normal);
+        }
+        for falling_back in self.fallbacks.on(key) {
+            self.scalers.queue().add(falling_back, Priority::Normal);
         }
         let owner = new.or(old).and_then(|service| controller(&service.metadata));
         if let Some(owner) = owner.filter(|owner| OWNER_KINDS.contains(&owner.kind.as_str())) {

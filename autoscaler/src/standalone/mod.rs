@@ -11,6 +11,7 @@ mod adoption;
 pub(crate) mod answers;
 mod claims;
 pub(crate) mod cluster;
+pub(crate) mod fallbacks;
 pub(crate) mod finalizer;
 pub(crate) mod handover;
 pub(crate) mod horizontals;

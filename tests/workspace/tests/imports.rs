@@ -30,7 +30,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator-core",
-        "lib > accounting backends hold slots throttler > breaker contract destination own_index > sync",
+        "lib > accounting backends hold slots throttler > breaker contract destination fallback own_index > sync",
     ),
     (
         "activator-net",

@@ -22,6 +22,7 @@ use crate::answers::page::{Page, Wake};
 use crate::answers::{Answer, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
+use crate::layers::fallback::Standby;
 use crate::layers::report::enter;
 use crate::metrics::Answered;
 use crate::refusal::Refusal;
@@ -107,6 +108,7 @@ impl Shared {
             Answer::Forward => {
                 if is_cold {
                     revision.wakes.wait(now); // It is held: so wakes are measured as well.
+                    call.standby = answers.fallback(request).map(|fallback| Standby::new(fallback.clone()));
                 }
                 None
             }

@@ -161,7 +161,7 @@ impl Publisher {
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
-            answers: self.cluster.texts.resolve(key.namespace(), &served.spec.wake),
+            answers: self.cluster.answers(served),
             unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),

@@ -7,7 +7,7 @@
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
 //! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
-//! | AnswersResolved | each text that is answered without a pod was found | some was not, or is too large | not yet |
+//! | AnswersResolved | each text that is answered without a pod was found, and so was the fallback | some was not, or is too large, or cannot answer | not yet |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
@@ -110,7 +110,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         (_, Some((reason, message))) => says(ConditionStatus::False, reason, message),
         _ => says(ConditionStatus::True, RESOLVED, ""),
     };
-    let asks = object.spec.wake.answers().is_some();
+    let asks = object.spec.wake.answers().is_some() || object.spec.wake.fallback.is_some();
     set(written::ANSWERS_RESOLVED, Some(found).filter(|_| asks));
     let answers =
         answers.map_or(before.answers, |resolved| Some(resolved.answers).filter(|all| *all != Answers::default()));

@@ -4,6 +4,7 @@
 //! to the activators ([`Answers`], in the status): there every text from a ConfigMap has been read and bounded.
 
 use super::ProbeHeader as Header;
+use super::fallback::FallbackStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -138,4 +139,7 @@ pub struct Answers {
     /// What is answered without waking.
     #[serde(default, rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub fixed: Vec<StaticAnswer>,
+    /// Who answers when the workload does not wake in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<FallbackStatus>,
 }

@@ -179,6 +179,8 @@ static TIMEOUT: Span = Span {
     pattern: &DURATION,
     rule: "a duration above 0s and up to 720h is expected, such as 300s",
 };
+static AFTER: Span =
+    Span { least: "0s", most: "1h", pattern: &DURATION, rule: "a duration up to 1h is expected, such as 10s" };
 static LIMIT: Span = Span {
     least: "0s",
     most: "720h",
@@ -271,6 +273,13 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.static[].response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
     ("spec.wake.static[].response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
     ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
+    ("spec.wake.fallback.match.paths[]", Check::Text(&PATH)),
+    ("spec.wake.fallback.match.methods[]", Check::Text(&METHOD)),
+    ("spec.wake.fallback.match.accept[]", Check::Text(&MEDIA_TYPE)),
+    ("spec.wake.fallback.match.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.fallback.match.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.fallback.service", Check::Text(&SERVICE_NAME)),
+    ("spec.wake.fallback.after", Check::Span(&AFTER)),
     ("spec.schedules[].cron", Check::Text(&CRON)),
     ("spec.schedules[].timeZone", Check::Text(&TIME_ZONE)),
     ("spec.schedules[].duration", Check::Span(&FOR)),
@@ -303,6 +312,10 @@ pub const LISTS: &[(&str, List, i64)] = &[
     ("spec.wake.static[].match.accept", List::Set, 16),
     ("spec.wake.static[].match.headers", List::Map("name"), 16),
     ("spec.wake.static[].response.headers", List::Atomic, 32),
+    ("spec.wake.fallback.match.paths", List::Set, 32),
+    ("spec.wake.fallback.match.methods", List::Set, 16),
+    ("spec.wake.fallback.match.accept", List::Set, 16),
+    ("spec.wake.fallback.match.headers", List::Map("name"), 16),
     ("spec.schedules", List::Atomic, 16),
     ("status.conditions", List::Map("type"), 16),
     ("status.hosts", List::Set, 64),

@@ -20,7 +20,7 @@ pub const HOSTS_OWNED: &str = "HostsOwned";
 pub const PORTS_ALLOCATED: &str = "PortsAllocated";
 /// Each metric of the spec can be read.
 pub const METRICS_MEASURED: &str = "MetricsMeasured";
-/// Each text that is answered without a pod was found.
+/// Each text that is answered without a pod was found, and so was the fallback.
 pub const ANSWERS_RESOLVED: &str = "AnswersResolved";
 /// All types that there are.
 pub const TYPES: [&str; 7] = [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED];

@@ -94,6 +94,10 @@ fn complete(root: &mut JSONSchemaProps) {
         });
     }
     at(root, "spec.wake", |wake| wake.default = Some(JSON(json!({}))));
+    // In the form of `spec.wake`, which says what it means, and checked there.
+    at(root, "status.answers", |answers| {
+        (answers.properties, answers.x_kubernetes_preserve_unknown_fields) = (None, Some(true));
+    });
     let pending = json!({
         "type": READY, "status": "Unknown", "reason": "Pending", "message": "no autoscaler has looked at it yet",
         "lastTransitionTime": "1970-01-01T00:00:00Z",

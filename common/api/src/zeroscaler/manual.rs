@@ -42,7 +42,7 @@ each metric with its `type` and the field of that name.
 const WAKING: &str = "
 ## While it wakes, and by the clock
 
-Without a word of `page`, `placeholder` or `static` every request waits for the workload. With them:
+Without a word of `page`, `placeholder`, `static` or `fallback` every request waits for the workload. With them:
 
 ```yaml
 apiVersion: zeroscale.dev/v1alpha1
@@ -58,6 +58,7 @@ spec:
     static:                                    # nobody wakes for these
     - {match: {paths: [/healthz]}, response: {body: ok}}
     - {match: {paths: [/robots.txt]}, response: {bodyFrom: {configMap: shop, key: robots.txt}}, answer: Always}
+    fallback: {service: shop-sorry, after: 20s}  # who has waited for so long is answered by this Service
   schedules:                                   # two pods on working days, ready when the day begins
   - {cron: 0 8 * * 1-5, timeZone: Europe/Berlin, duration: 10h, min: 2, prewarm: 2m}
 ```
@@ -71,11 +72,18 @@ spec:
 - Whoever sees the page or gets a placeholder wakes the workload as whoever is held does; an open stream keeps that going
   until it is ready. Static answers are no load, and neither are such requests when pods answer them, unless
   `keepsAwake: true`.
+- What is held falls back on another Service after a time, or at once when the pods crash-loop or there is no room to hold it,
+  if no pod was ready when it came and none is by then. Nothing of it has been sent by then, so its body goes there whole;
+  what has once been given to a pod is that pod's to answer, and no body is sent twice. From then on it is no load of the
+  workload. The answer has `x-zeroscale-fallback` with the Service's name. The Service gets the request as the workload
+  would, with `x-zeroscale-fallback` and the workload's name, and a request with that field is given to no further fallback:
+  it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not there, speaks TLS, or leads
+  back here by the fallbacks of others, is left out, and the condition AnswersResolved says why.
 - A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
   `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}` are replaced, escaped; `{{script}}` is where what
   replaces the page goes. A text that is missing or too large is the condition AnswersResolved.
-- Each answer has `x-zeroscale-reason` (`page`, `page-events`, `placeholder`, `static`) and counts in
-  `zeroscale_answered_total`.
+- Each answer of ours has `x-zeroscale-reason` (`page`, `page-events`, `placeholder`, `static`). They and those of fallbacks
+  count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest
   `min` counts.
 ";

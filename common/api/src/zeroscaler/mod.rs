@@ -15,6 +15,7 @@ pub mod columns;
 pub mod conditions;
 pub mod crd;
 pub mod duration;
+pub mod fallback;
 pub mod manual;
 pub mod ports;
 pub mod rules;
@@ -30,6 +31,7 @@ pub use answers::{
 pub use backend::{BackendStatus, ProbeHeader, ProbeKind, ProbeStatus};
 pub use conditions::ConditionStatus;
 pub use duration::DurationText;
+pub use fallback::{Fallback, FallbackStatus};
 pub use ports::{Port, PortProtocol};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
 pub use schedule::Schedule;

@@ -21,7 +21,7 @@ pub struct ZeroScalerStatus {
     /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
     /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: each text that is answered
-    /// without a pod was found.
+    /// without a pod was found, and so was the fallback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.

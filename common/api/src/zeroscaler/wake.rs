@@ -2,6 +2,7 @@
 
 use super::DurationText;
 use super::answers::{Answers, Page, Placeholder, StaticAnswer};
+use super::fallback::Fallback;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -40,6 +41,10 @@ pub struct Wake {
     /// What is answered without waking: health checks, robots.txt.
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub fixed: Vec<StaticAnswer>,
+    /// Another Service, which answers when the workload does not wake in time, or cannot. Without it a request waits until
+    /// its timeout. Not for tcp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<Fallback>,
 }
 
 impl Default for Wake {
@@ -53,6 +58,7 @@ impl Default for Wake {
             page: None,
             placeholder: None,
             fixed: Vec::new(),
+            fallback: None,
         }
     }
 }
@@ -78,10 +84,10 @@ impl Wake {
         self.idle.get().filter(|limit| !limit.is_zero())
     }
 
-    /// What is answered without a pod, texts of ConfigMaps aside; none: nothing is.
+    /// What is answered without a pod, texts of ConfigMaps and the fallback's Service aside; none: nothing is.
     pub fn answers(&self) -> Option<Answers> {
         let (page, placeholder) = (self.page.clone(), self.placeholder.clone());
-        let answers = Answers { page, page_html: None, placeholder, fixed: self.fixed.clone() };
+        let answers = Answers { page, page_html: None, placeholder, fixed: self.fixed.clone(), fallback: None };
         Some(answers).filter(|answers| *answers != Answers::default())
     }
 

@@ -82,7 +82,7 @@ catalog! {
         .by(REASON).of(Activator);
     ANSWERED = Instrument::new(Counter, "zeroscale.answered",
         "Requests that were answered without a pod, as their workload asks for it: `page`, `page-events` (those who wait \
-         for its end), `page-events-full` (too many of them), `placeholder`, `static`").by(&["kind"]).of(Activator);
+         for its end), `page-events-full` (too many of them), `placeholder`, `static`, `fallback` (by another Service)").by(&["kind"]).of(Activator);
     TCP_ENDED = Instrument::new(Counter, "zeroscale.tcp.connections_ended",
         "Connections that were passed on as bytes, by how they ended").by(&[NAMESPACE, REVISION, "reason"])
         .of(Activator);

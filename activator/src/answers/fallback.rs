@@ -1,0 +1,97 @@
+//! Who may be answered by a workload's fallback.
+//!
+//! A request that has been given to a fallback carries [`MARK`], and no further fallback takes it: however workloads name
+//! each other, a request is handed on once.
+
+use super::Request;
+use super::matching::{Asked, Matching, is_grpc};
+use common::backend::Protocol;
+use common_api::zeroscaler::FallbackStatus;
+use http::{HeaderName, HeaderValue};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// In a request: the workload that it was for. In an answer: the Service that gave it.
+pub(crate) const MARK: HeaderName = HeaderName::from_static("x-zeroscale-fallback");
+
+/// Another Service of a workload's namespace.
+#[derive(Debug)]
+pub(crate) struct Fallback {
+    matching: Matching,
+    /// Its name.
+    pub(crate) service: String,
+    /// The same, as a header says it.
+    pub(crate) mark: HeaderValue,
+    /// Its port.
+    pub(crate) port: u16,
+    /// What it speaks.
+    pub(crate) protocol: Protocol,
+    /// How long a request waits for the workload before.
+    pub(crate) after: Duration,
+    /// Where it was found last, and when.
+    pub(crate) found: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
+}
+
+impl Fallback {
+    /// From what the owner has found; none: its name is none.
+    pub(super) fn new(said: &FallbackStatus) -> Option<Self> {
+        let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let service = Some(&said.service).filter(|name| !name.is_empty() && is_name(name))?;
+        Some(Self {
+            matching: Matching::new(&said.matching, Asked::Anything),
+            service: service.clone(),
+            mark: HeaderValue::try_from(service).ok()?,
+            port: said.port,
+            protocol: said.protocol,
+            after: Duration::from_millis(said.after_ms),
+            found: Mutex::default(),
+        })
+    }
+
+    /// Whether it may answer this request. Calls of gRPC need HTTP/2 all the way.
+    pub(super) fn takes(&self, request: Request<'_>) -> bool {
+        !request.headers.contains_key(MARK)
+            && (self.protocol == Protocol::H2c || !is_grpc(request.headers))
+            && self.matching.matches(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderMap, Method};
+
+    fn fallback(yaml: &str) -> Option<Fallback> {
+        Fallback::new(&serde_yaml_ng::from_str(yaml).expect(yaml))
+    }
+
+    #[test]
+    fn a_request_falls_back_once_and_grpc_only_over_http2() {
+        let plain = "{service: sorry, port: 80, afterMs: 1, match: {paths: [/a/*]}}";
+        let h2c = "{service: sorry, port: 80, protocol: h2c, afterMs: 1}";
+        let rows = [
+            (plain, "/a/b", "accept", "*/*", true),
+            (plain, "/b", "accept", "*/*", false),
+            (plain, "/a/b", "x-zeroscale-fallback", "", false),
+            (plain, "/a/b", "content-type", "application/grpc+proto", false),
+            (h2c, "/a/b", "content-type", "application/grpc", true),
+            (h2c, "/a/b", "x-zeroscale-fallback", "other", false),
+        ];
+        for (yaml, path, name, value, expected) in rows {
+            let headers: HeaderMap =
+                [(HeaderName::from_static(name), HeaderValue::from_static(value))].into_iter().collect();
+            let request = Request { method: &Method::POST, path, headers: &headers };
+            assert_eq!(fallback(yaml).expect(yaml).takes(request), expected, "{yaml} {path} {name}: {value}");
+        }
+    }
+
+    /// Goal: what stands in a status leads to no other namespace, and to no host elsewhere.
+    #[test]
+    fn a_name_that_is_more_than_a_name_is_no_fallback() {
+        for name in ["", "a.other", "A", "a/b", "a:1", "ä"] {
+            assert!(fallback(&format!("{{service: '{name}', port: 80, afterMs: 1}}")).is_none(), "{name}");
+        }
+    }
+}

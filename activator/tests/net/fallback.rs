@@ -1,0 +1,206 @@
+//! Another Service answers for a workload that does not wake in time.
+
+use crate::rig::{Answer, Pod, Rig, backend, full, http1_client, http2_client, key, patient, until};
+use activator::discovery::{Event, Spec};
+use bytes::Bytes;
+use common::backend::{Backend, Protocol};
+use common_api::zeroscaler::{Answers, FallbackStatus};
+use common_runtime::resolve::{Dns, Resolve};
+use futures::future::BoxFuture;
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Longer than any of these tests.
+const NEVER_MS: u64 = 3_600_000;
+
+/// Where `sorry.ns` is, and for which names it was asked.
+#[derive(Default)]
+struct Names {
+    sorry: Mutex<Vec<SocketAddr>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Resolve for Names {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        if host.parse::<IpAddr>().is_ok() {
+            return Dns.resolve(host, port); // The autoscaler's.
+        }
+        self.asked.lock().push(format!("{host}:{port}"));
+        let found = self.sorry.lock().clone();
+        let found = if found.is_empty() { Err(io::Error::other("nobody knows it")) } else { Ok(found) };
+        Box::pin(std::future::ready(found))
+    }
+}
+
+async fn rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
+    let names = Arc::new(Names { sorry: Mutex::new(sorry.to_vec()), ..Names::default() });
+    (Rig::start_resolving(names.clone()).await, names)
+}
+
+/// `ns/app`, which falls back on `sorry` after a time.
+async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnOnce(&mut Backend)) {
+    let fallback =
+        FallbackStatus { matching: Default::default(), service: "sorry".into(), port: 80, protocol, after_ms };
+    let answers = Some(Arc::new(Answers { fallback: Some(fallback), ..Answers::default() }));
+    let mut backend = backend("app");
+    change(&mut backend);
+    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
+    rig.settled().await;
+}
+
+/// A Service that says what it was sent, body and mark.
+async fn sorry() -> Pod {
+    Pod::start(|request: Request<Incoming>| async move {
+        let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
+        let field = |name: &str| request.headers().get(name).map(|value| value.to_str().expect("text").to_owned());
+        let mark = field("x-zeroscale-fallback").unwrap_or_default();
+        let host = request.uri().authority().map(ToString::to_string).or_else(|| field("host")).unwrap_or_default();
+        let text = format!("sorry, {version} {} {} for {mark} at {host}: ", request.method(), request.uri().path());
+        let body = request.into_body().collect().await.expect("a whole body").to_bytes();
+        Response::new(full([text.into_bytes(), body.to_vec()].concat()))
+    })
+    .await
+}
+
+async fn is_load(rig: &mut Rig) -> bool {
+    let (mut attested, mut load) = (0, false);
+    while rig.stats.try_recv().is_ok() {}
+    while attested < 3 {
+        match patient(rig.stats.recv()).await.expect("the link stays up").stat {
+            None => attested += 1,
+            // Of the first second a part may be from before.
+            Some(stat) => load |= attested > 1 && stat.average_concurrent_requests > 0.0,
+        }
+    }
+    load
+}
+
+/// Goal: whoever has waited for so long is answered by the other Service, body and all, and says so; the workload was woken
+/// all the same, and who comes once it is awake gets its own answer.
+#[tokio::test]
+async fn what_waits_for_too_long_is_answered_by_another_service() {
+    let fallback = sorry().await;
+    let (mut rig, names) = rig(&[fallback.address]).await;
+    workload(&rig, 300, Protocol::Http1, |_| {}).await;
+    let begun = tokio::time::Instant::now();
+    let answer = rig.get("app.ns", "/a?b").await;
+    assert!(begun.elapsed() >= Duration::from_millis(300), "not before its time");
+    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-fallback")), (200, "sorry"));
+    assert_eq!(answer.body, "sorry, h1 GET /a for app at app.ns: ");
+    assert_eq!(*names.asked.lock(), ["sorry.ns.svc.cluster.local.:80"]);
+    let told = async {
+        loop {
+            let heard = rig.stats.recv().await.expect("the link stays up");
+            if heard.stat.is_some() {
+                return heard.name;
+            }
+        }
+    };
+    assert_eq!(patient(told).await, "app", "it wakes");
+
+    let request = Request::post("/p").header("host", "app.ns").body(Full::new(Bytes::from(vec![b'x'; 100_000])));
+    let response = patient(http1_client(rig.address).await.send_request(request.expect("a request"))).await;
+    let answer = Answer::read(response.expect("an answer")).await;
+    assert_eq!(answer.body.len(), "sorry, h1 POST /p for app at app.ns: ".len() + 100_000);
+    assert_eq!(names.asked.lock().len(), 1, "the address is kept for a while");
+
+    let held = tokio::spawn(get(rig.address, "/own"));
+    rig.until(|load| load.queued == 1).await;
+    let pod = Pod::saying("awake").await;
+    rig.pods(&[pod.address]).await;
+    let answer = held.await.expect("no panic");
+    assert_eq!((answer.body.as_str(), answer.header("x-zeroscale-fallback")), ("awake", ""));
+    assert_eq!(fallback.requests(), 2);
+}
+
+/// Goal: nobody waits for pods that are known to fail, or where there is no room to wait.
+#[tokio::test]
+async fn what_cannot_be_held_falls_back_at_once() {
+    let fallback = sorry().await;
+    let (rig, _) = rig(&[fallback.address]).await;
+    workload(&rig, NEVER_MS, Protocol::Http1, |backend| backend.max_held = 1).await;
+    let held = tokio::spawn(get(rig.address, "/held"));
+    rig.until(|load| load.queued == 1).await;
+    assert_eq!(rig.get("app.ns", "/beyond").await.body, "sorry, h1 GET /beyond for app at app.ns: ");
+    workload(&rig, NEVER_MS, Protocol::Http1, |backend| backend.failing = Some("CrashLoopBackOff".into())).await;
+    assert_eq!(held.await.expect("no panic").body, "sorry, h1 GET /held for app at app.ns: ");
+    assert_eq!(rig.get("app.ns", "/late").await.header("x-zeroscale-fallback"), "sorry");
+}
+
+/// Goal: a fallback that takes its time keeps nobody awake.
+#[tokio::test]
+async fn a_slow_fallback_is_no_load_of_the_workload() {
+    let go = Arc::new(Notify::new());
+    let waiting = go.clone();
+    let fallback = Pod::start(move |_| {
+        let waiting = waiting.clone();
+        async move {
+            waiting.notified().await;
+            Response::new(full("at last"))
+        }
+    })
+    .await;
+    let (mut rig, _) = rig(&[fallback.address]).await;
+    workload(&rig, 100, Protocol::Http1, |_| {}).await;
+    let slow = tokio::spawn(get(rig.address, "/"));
+    until(|| fallback.requests() == 1).await;
+    assert!(!is_load(&mut rig).await, "it was load while it was held");
+    assert_eq!(rig.activator.load(&key("app")).expect("known").queued, 0);
+    go.notify_one();
+    assert_eq!(slow.await.expect("no panic").body, "at last");
+}
+
+/// Goal: a fallback that leads back here is asked once: the request waits there, within its time, and goes no further.
+#[tokio::test]
+async fn a_request_falls_back_once() {
+    let (rig, names) = rig(&[]).await;
+    names.sorry.lock().push(rig.address);
+    workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 500).await;
+    let answer = rig.get("app.ns", "/").await;
+    assert_eq!(answer.status.as_u16(), 504);
+    assert_eq!(names.asked.lock().len(), 1);
+    let marked = Request::get("/").header("host", "app.ns").header("x-zeroscale-fallback", "other");
+    let answer = rig.send(marked).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
+    assert_eq!(names.asked.lock().len(), 1, "not even asked for");
+}
+
+/// Goal: a fallback that is not there is named, in the form that its client reads.
+#[tokio::test]
+async fn a_fallback_that_does_not_answer_is_named() {
+    let gone = crate::rig::listen().await.local_addr().expect("bound");
+    let (rig, names) = rig(&[gone]).await;
+    workload(&rig, 0, Protocol::H2c, |_| {}).await;
+    let answer = rig.get("app.ns", "/").await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
+    assert!(answer.body.contains("its fallback sorry did not answer: connect"), "{}", answer.body);
+    names.sorry.lock().clear();
+    let grpc = Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
+    let grpc = grpc.body(Empty::<Bytes>::new()).expect("a request");
+    let response = patient(http2_client(rig.address).await.send_request(grpc)).await.expect("an answer");
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["grpc-status"]),
+        (200, &"14".parse().expect("a value"))
+    );
+
+    // Once it is back, it answers, and gRPC is spoken to it.
+    let fallback = sorry().await;
+    names.sorry.lock().push(fallback.address);
+    let grpc = Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
+    let grpc = grpc.body(Full::new(Bytes::from_static(b"frame"))).expect("a request");
+    let response = patient(http2_client(rig.address).await.send_request(grpc)).await.expect("an answer");
+    let answer = Answer::read(response).await;
+    assert_eq!(answer.body, "sorry, h2 POST /a.B/C for app at app.ns: frame");
+}
+
+async fn get(address: SocketAddr, path: &'static str) -> Answer {
+    let request = Request::get(path).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+    Answer::read(patient(http1_client(address).await.send_request(request)).await.expect("an answer")).await
+}
