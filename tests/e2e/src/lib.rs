@@ -7,6 +7,7 @@
 //! the state itself, with a bound.
 
 pub mod bare;
+pub mod browser;
 pub mod load;
 pub mod parts;
 pub mod process;
@@ -16,6 +17,7 @@ pub mod space;
 pub mod streams;
 pub mod talk;
 pub mod test_env;
+pub mod up;
 pub mod workload;
 
 pub use load::{Answer, Load, Outcome};

@@ -62,7 +62,7 @@ const ORDERS: &[(&str, &str)] = &[
         "bench",
         "main > activator autoscaler > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
-    ("e2e", "lib > soak test_env > bare load parts relay space streams talk > process workload"),
+    ("e2e", "lib > soak test_env up > bare load parts relay space streams talk > browser process workload"),
     (
         "sim",
         "main > lib ports slots > activator autoscaler cluster events faults invariants lease links metrics model \

@@ -1,0 +1,308 @@
+//! A real browser, Chromium without a window, driven by its own DevTools protocol: JSON over one WebSocket.
+//!
+//! Tests need a dozen of its calls, so they are made as they are documented
+//! (<https://chromedevtools.github.io/devtools-protocol/>), and no crate stands between. A [`Tab`] has a context of its own:
+//! cookies, caches and emulated devices of others are not there.
+//!
+//! `CHROMIUM` names the program; else `chromium` or `google-chrome` is looked for.
+
+use anyhow::{Context, bail, ensure};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures::{SinkExt, StreamExt};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+/// Longest wait for an answer of the browser, or for a state of a page.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a page is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What keeps it from asking the world for anything, and from needing a window, a sandbox or a sound card.
+const FLAGS: [&str; 13] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--metrics-recording-only",
+    "--mute-audio",
+    "--no-first-run",
+    "--remote-debugging-port=0",
+];
+
+/// A browser; it ends, with all its processes, when it is dropped.
+pub struct Browser {
+    child: Child,
+    link: Arc<Link>,
+    _profile: TempDir,
+}
+
+/// A tab of it.
+pub struct Tab {
+    link: Arc<Link>,
+    session: String,
+}
+
+/// The way to the browser.
+struct Link {
+    calls: mpsc::UnboundedSender<Message>,
+    next: AtomicU64,
+    heard: Mutex<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
+    waiting: HashMap<u64, oneshot::Sender<Value>>,
+    /// Events by session, in order.
+    events: HashMap<String, Vec<Value>>,
+}
+
+impl Browser {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        let profile = tempfile::tempdir()?;
+        let mut command = Command::new(program()?);
+        command.args(FLAGS).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        let mut child = command.spawn().context("Chromium cannot be started")?;
+        let mut lines = BufReader::new(child.stderr.take().context("its error output")?).lines();
+        let address = timeout(PATIENCE, async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some(address) = line.strip_prefix("DevTools listening on ") {
+                    return Ok(address.to_owned());
+                }
+            }
+            bail!("Chromium ended before it listened")
+        });
+        let address = address.await.context("Chromium does not listen")??;
+        // Whoever writes to nobody is ended by that.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let (socket, _) = tokio_tungstenite::connect_async(&address).await.context("DevTools")?;
+        let (mut to, mut from) = socket.split();
+        let (calls, mut queued) = mpsc::unbounded_channel();
+        let link = Arc::new(Link { calls, next: AtomicU64::new(1), heard: Mutex::default() });
+        tokio::spawn(async move {
+            while let Some(message) = queued.recv().await {
+                if to.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let hearing = Arc::downgrade(&link);
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = from.next().await {
+                let Some(link) = hearing.upgrade() else { return };
+                if let Ok(heard) = serde_json::from_slice(&message.into_data()) {
+                    link.hear(heard);
+                }
+            }
+        });
+        Ok(Self { child, link, _profile: profile })
+    }
+
+    /// A new tab with nothing in it, which tells of requests, of its console, and of errors.
+    ///
+    /// # Errors
+    /// The browser's.
+    pub async fn tab(&self) -> anyhow::Result<Tab> {
+        let text = |value: &Value, name: &str| value[name].as_str().map(str::to_owned).context("a text");
+        let context = text(&self.link.call(None, "Target.createBrowserContext", json!({})).await?, "browserContextId")?;
+        let new = json!({"url": "about:blank", "browserContextId": context});
+        let target = text(&self.link.call(None, "Target.createTarget", new).await?, "targetId")?;
+        let attach = json!({"targetId": target, "flatten": true});
+        let session = text(&self.link.call(None, "Target.attachToTarget", attach).await?, "sessionId")?;
+        let tab = Tab { link: self.link.clone(), session };
+        for domain in ["Page", "Runtime", "Network", "Log"] {
+            tab.call(&format!("{domain}.enable"), json!({})).await?;
+        }
+        Ok(tab)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let group = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL); // It may have ended by itself.
+        }
+    }
+}
+
+impl Tab {
+    /// Calls a method of the protocol.
+    ///
+    /// # Errors
+    /// The browser's, or it does not answer.
+    pub async fn call(&self, method: &str, parameters: Value) -> anyhow::Result<Value> {
+        self.link.call(Some(&self.session), method, parameters).await
+    }
+
+    /// Goes to an address, and waits until its document is there.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub async fn go(&self, url: &str) -> anyhow::Result<()> {
+        let gone = self.call("Page.navigate", json!({"url": url})).await?;
+        ensure!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
+        self.until("document.readyState !== 'loading'").await
+    }
+
+    /// The value of an expression in the page.
+    ///
+    /// # Errors
+    /// It throws.
+    pub async fn look(&self, expression: &str) -> anyhow::Result<Value> {
+        let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut found = self.call("Runtime.evaluate", asked).await?;
+        ensure!(found["exceptionDetails"].is_null(), "{expression}: {}", found["exceptionDetails"]);
+        Ok(found["result"]["value"].take())
+    }
+
+    /// Waits until an expression is true in whatever document is there.
+    ///
+    /// # Errors
+    /// It stays false.
+    pub async fn until(&self, expression: &str) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            // Between two documents there is none to ask.
+            let found = self.look(expression).await;
+            if found.as_ref().is_ok_and(|value| *value == json!(true)) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                let text = self.look("document.documentElement.outerHTML").await;
+                bail!("{expression} stays {found:?} in {text:?}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a person reads.
+    ///
+    /// # Errors
+    /// There is no document.
+    pub async fn text(&self) -> anyhow::Result<String> {
+        let text = self.look("document.body.innerText").await?;
+        Ok(text.as_str().context("a text")?.trim().to_owned())
+    }
+
+    /// A screen of this size, a phone's or not, in light or dark.
+    ///
+    /// # Errors
+    /// The browser's.
+    pub async fn screen(&self, width: u32, height: u32, is_phone: bool, scheme: &str) -> anyhow::Result<()> {
+        let screen = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
+        self.call("Emulation.setDeviceMetricsOverride", screen).await?;
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.call("Emulation.setEmulatedMedia", json!({"features": features})).await?;
+        Ok(())
+    }
+
+    /// What is to be seen, as PNG.
+    ///
+    /// # Errors
+    /// The browser's.
+    pub async fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
+        let shot = self.call("Page.captureScreenshot", json!({"format": "png", "optimizeForSpeed": false})).await?;
+        Ok(BASE64_STANDARD.decode(shot["data"].as_str().context("a picture")?)?)
+    }
+
+    /// The parameters of all events of a name so far.
+    pub fn events(&self, method: &str) -> Vec<Value> {
+        let heard = self.link.heard();
+        let events = heard.events.get(&self.session).into_iter().flatten();
+        events.filter(|event| event["method"] == method).map(|event| event["params"].clone()).collect()
+    }
+
+    /// Statuses of its documents so far, in order.
+    pub fn documents(&self) -> Vec<u64> {
+        let answers = self.events("Network.responseReceived");
+        let documents = answers.iter().filter(|answer| answer["type"] == "Document");
+        documents.filter_map(|answer| answer["response"]["status"].as_u64()).collect()
+    }
+
+    /// Addresses that it has asked for, those that hold their own content aside.
+    pub fn asked(&self) -> Vec<String> {
+        let requests = self.events("Network.requestWillBeSent");
+        let urls = requests.iter().filter_map(|request| request["request"]["url"].as_str());
+        urls.filter(|url| !url.starts_with("data:")).map(str::to_owned).collect()
+    }
+
+    /// What its console shows as an error, documents with a status of one aside: exceptions, refused loads, messages.
+    pub fn errors(&self) -> Vec<String> {
+        let thrown = self.events("Runtime.exceptionThrown").into_iter();
+        let said = self.events("Runtime.consoleAPICalled").into_iter().filter(|call| call["type"] == "error");
+        let is_document = |entry: &Value| self.asked().first().is_some_and(|url| entry["url"] == url.as_str());
+        let logged = self.events("Log.entryAdded").into_iter().map(|mut event| event["entry"].take());
+        let logged = logged.filter(|entry| entry["level"] == "error");
+        let logged = logged.filter(|entry| entry["source"] != "network" || !is_document(entry));
+        thrown.chain(said).chain(logged).map(|event| event.to_string()).collect()
+    }
+}
+
+impl Link {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, message: Value) {
+        let mut heard = self.heard();
+        match message["id"].as_u64() {
+            Some(id) => {
+                if let Some(waiting) = heard.waiting.remove(&id) {
+                    let _ = waiting.send(message); // Whoever asked may have given up.
+                }
+            }
+            None => {
+                let session = message["sessionId"].as_str().unwrap_or_default().to_owned();
+                heard.events.entry(session).or_default().push(message);
+            }
+        }
+    }
+
+    async fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> anyhow::Result<Value> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.heard().waiting.insert(id, answer);
+        let mut call = json!({"id": id, "method": method, "params": parameters});
+        if let Some(session) = session {
+            call["sessionId"] = session.into();
+        }
+        self.calls.send(Message::text(call.to_string())).context("the browser has gone")?;
+        let answer = timeout(PATIENCE, answered).await.with_context(|| format!("{method} is not answered"))??;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        Ok(answer["result"].clone())
+    }
+}
+
+fn program() -> anyhow::Result<PathBuf> {
+    if let Some(named) = std::env::var_os("CHROMIUM") {
+        return Ok(named.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let named = ["chromium", "chromium-browser", "google-chrome"];
+    let mut found = named.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    found.find(|file| file.is_file()).context("Chromium is missing (Debian: chromium), or named by CHROMIUM")
+}

@@ -1,0 +1,80 @@
+//! `local up` as a user runs it: a process, its ingress on a free port, and a namespace in it.
+
+use crate::space::client;
+use crate::{Load, Process, Space};
+use anyhow::Context;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use tempfile::NamedTempFile;
+
+/// One cluster.
+pub struct Up {
+    /// A namespace in it.
+    pub space: Space,
+    /// Port of its ingress.
+    pub port: u16,
+    process: Process,
+    _settings: NamedTempFile,
+}
+
+impl Up {
+    /// One whose workloads fall asleep soon.
+    ///
+    /// # Errors
+    /// The binary is not built, or does not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        let mut settings = NamedTempFile::new()?;
+        writeln!(settings, "scale-to-zero-grace-period: 6s")?;
+        let file = settings.path().to_str().context("UTF-8")?;
+        let args = ["up", "--ingress", "127.0.0.1:0", "--config-autoscaler", file];
+        let mut process = Process::start("local", &args, &[])?;
+        let ready = process.line().await?;
+        let word = |name: &str| {
+            let found = ready.split_whitespace().find_map(|word| word.strip_prefix(name));
+            found.with_context(|| format!("{name} in {ready}"))
+        };
+        let port = word("ingress=http://127.0.0.1:")?.parse()?;
+        let client = client(Path::new(word("kubeconfig=")?)).await?;
+        let space = Space::create_in(client).await?;
+        Ok(Self { space, port, process, _settings: settings })
+    }
+
+    /// Address of a Service, as a user opens it.
+    pub fn url(&self, name: &str, path: &str) -> String {
+        format!("http://{}:{}{path}", self.host(name), self.port)
+    }
+
+    /// A client of a Service.
+    pub fn load(&self, name: &str) -> Load {
+        Load::new(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), self.host(name))
+    }
+
+    /// Id of the process.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Its next line of output.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub async fn line(&mut self) -> anyhow::Result<String> {
+        self.process.line().await
+    }
+
+    /// Takes it all down.
+    ///
+    /// # Errors
+    /// The process does not end well.
+    pub async fn end(self) -> anyhow::Result<()> {
+        self.space.delete().await?;
+        let ended = self.process.terminate().await?;
+        anyhow::ensure!(ended.success(), "{ended}");
+        Ok(())
+    }
+
+    fn host(&self, name: &str) -> String {
+        format!("{name}.{}.localhost", self.space.namespace)
+    }
+}

@@ -1,0 +1,106 @@
+//! What is answered without a pod, and what the clock asks for, before `local up` as a user runs it. The page itself is
+//! looked at in a browser (`page.rs`).
+
+use e2e::space::SOON;
+use e2e::up::Up;
+use e2e::{Space, Workload};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+async fn edit(space: &Space, name: &str, spec: Value) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    space.api::<common_api::ZeroScaler>().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn until_condition(space: &Space, name: &str, status: &str, reason: &str) -> anyhow::Result<String> {
+    let mut said = String::new();
+    space
+        .until(SOON, &format!("AnswersResolved {status} {reason} of {name}"), async || {
+            let Some((is, why, message)) = space.condition(name, "AnswersResolved").await? else { return Ok(false) };
+            said = message;
+            Ok(is == status && why == reason)
+        })
+        .await?;
+    Ok(said)
+}
+
+/// Goal: a static answer leaves the workload asleep, a placeholder wakes it, and then its pod answers both.
+#[tokio::test(flavor = "multi_thread")]
+async fn static_answers_wake_nobody_and_placeholders_do() -> anyhow::Result<()> {
+    let up = Up::start().await?;
+    let space = &up.space;
+    let fixed = json!([{"match": {"paths": ["/healthz"]}, "response": {"body": "fine"}}]);
+    let placeholder = json!({"match": {"paths": ["/jobs/*"]}, "response": {"status": 202, "body": "later"}});
+    let shop = Workload::new("shop").env("HELLO_TEXT", "awake");
+    space.deploy(&shop.set("wake.static", fixed).set("wake.placeholder", placeholder)).await?;
+    let load = up.load("shop");
+    let fine = load.get("/healthz").await?;
+    assert_eq!((fine.status.as_u16(), &fine.body[..], fine.pod()), (200, &b"fine"[..], None));
+    assert_eq!(fine.headers["x-zeroscale-reason"], "static");
+    assert!(space.is_asleep("shop").await?, "it woke for a static answer");
+    let later = load.get("/jobs/1").await?;
+    assert_eq!((later.status.as_u16(), &later.body[..]), (202, &b"later"[..]));
+    space.until(SOON, "a pod, since somebody has come", async || Ok(space.ready_pods("shop").await? > 0)).await?;
+    space.until(SOON, "the pod's own answer", async || Ok(load.get("/jobs/1").await?.pod().is_some())).await?;
+    let own = load.get("/healthz").await?;
+    assert!(own.pod().is_some(), "awake, the pod answers itself: {own:?}");
+    up.end().await
+}
+
+/// Goal: another Service answers for a workload that does not wake in time, by itself asleep or not; one that is not there,
+/// or leads back, is named with field, value and rule, and comes into force as soon as it is right.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::Result<()> {
+    let up = Up::start().await?;
+    let space = &up.space;
+    let sorry = Workload::new("sorry").env("HELLO_TEXT", "sorry");
+    let shop = Workload::new("shop").env("HELLO_NEVER_READY", 1);
+    let shop = shop.set("wake.fallback", json!({"service": "apology", "port": 80, "after": "300ms"}));
+    space.deploy(&sorry).await?;
+    space.deploy(&shop).await?;
+    let said = until_condition(space, "shop", "False", "FallbackNotFound").await?;
+    assert!(said.starts_with("spec.wake.fallback.service: there is no Service \"apology\""), "{said}");
+
+    edit(space, "shop", json!({"wake": {"fallback": {"service": "sorry"}}})).await?;
+    until_condition(space, "shop", "True", "Resolved").await?;
+    let load = up.load("shop");
+    space
+        .until(SOON, "the fallback's answer", async || {
+            let answer = load.get("/").await?;
+            Ok(answer.headers.get("x-zeroscale-fallback").is_some_and(|name| name == "sorry")
+                && &answer.body[..] == b"sorry")
+        })
+        .await?;
+    assert!(space.ready_pods("sorry").await? > 0, "it was woken for that");
+
+    edit(space, "sorry", json!({"wake": {"fallback": {"service": "shop"}}})).await?;
+    for (name, way) in [("sorry", "sorry -> shop -> sorry"), ("shop", "shop -> sorry -> shop")] {
+        let said = until_condition(space, name, "False", "FallbackCircle").await?;
+        assert!(said.starts_with("spec.wake.fallback.service: ") && said.contains(way), "{said}");
+    }
+    edit(space, "sorry", json!({"wake": {"fallback": null}})).await?;
+    until_condition(space, "shop", "True", "Resolved").await?;
+    let itself = edit(space, "shop", json!({"wake": {"fallback": {"service": "shop"}}})).await;
+    let refused = itself.expect_err("refused at once").to_string();
+    assert!(refused.contains("wake.fallback.service shop is the Service that clients call"), "{refused}");
+    assert!(space.api::<Service>().get_opt("apology").await?.is_none());
+    up.end().await
+}
+
+/// Goal: pods are there by the clock, without a request, and go when it does not ask for them any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_there_by_the_clock() -> anyhow::Result<()> {
+    let up = Up::start().await?;
+    let space = &up.space;
+    let schedules = json!([{"cron": "* * * * *", "duration": "2m", "min": 2}]);
+    space.deploy(&Workload::new("shop").set("schedules", schedules)).await?;
+    space.until(SOON, "two pods that nobody called", async || Ok(space.ready_pods("shop").await? == 2)).await?;
+    let status = space.scaler("shop").await?.status.unwrap_or_default();
+    assert_eq!(status.min, Some(2), "{status:?}");
+    edit(space, "shop", json!({"schedules": null})).await?;
+    space.until_asleep("shop").await?;
+    tokio::time::timeout(Duration::from_secs(60), up.end()).await?
+}

@@ -1,0 +1,151 @@
+//! The page that a visitor sees while a workload wakes, in a real browser, before `local up` as a user runs it.
+//!
+//! With `E2E_SCREENSHOTS` set, the pictures of the manual are made anew.
+
+use anyhow::Context;
+use e2e::Workload;
+use e2e::browser::{Browser, Tab};
+use e2e::space::SOON;
+use e2e::up::Up;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Pictures of the manual, and most bytes of one.
+const LIGHT: &str = "deploy/docs/waking-light.png";
+const DARK: &str = "deploy/docs/waking-dark-phone.png";
+const PICTURE_BYTES_MAX: usize = 40 * 1024;
+
+/// Long enough to be seen.
+const START_MS: u64 = 4000;
+
+fn sleeper(name: &str) -> Workload {
+    Workload::new(name).env("HELLO_START_MS", START_MS).env("HELLO_TEXT", "hello, awake").set("wake.page", json!({}))
+}
+
+/// Nothing of a page came from elsewhere, and its console is empty.
+fn is_by_itself(tab: &Tab, up: &Up, name: &str) {
+    let own = up.url(name, "/");
+    assert!(tab.asked().iter().all(|url| url.starts_with(&own)), "{:?}", tab.asked());
+    assert_eq!(tab.errors(), Vec::<String>::new());
+}
+
+/// Everything stays within the width of the screen.
+async fn fits(tab: &Tab) -> anyhow::Result<()> {
+    let wide = "Math.max(...[...document.querySelectorAll('*')].map(e => Math.ceil(e.getBoundingClientRect().right)))";
+    let (wide, have) = (tab.look(wide).await?, tab.look("window.innerWidth").await?);
+    let scrolls = tab.look("document.documentElement.scrollWidth > window.innerWidth").await?;
+    let moving = tab.look("getComputedStyle(document.querySelector('.track')).overflow").await?;
+    // What moves in its track is cut off by that.
+    assert!(scrolls == json!(false) && moving == json!("hidden"), "{wide} of {have}");
+    Ok(())
+}
+
+fn picture(name: &str, png: &[u8]) -> anyhow::Result<()> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    if std::env::var_os("E2E_SCREENSHOTS").is_some() {
+        std::fs::write(&path, png)?;
+    }
+    let kept = std::fs::read(&path).with_context(|| format!("{name}: E2E_SCREENSHOTS=1 makes it"))?;
+    assert!(kept.starts_with(b"\x89PNG") && kept.len() <= PICTURE_BYTES_MAX, "{name} has {} bytes", kept.len());
+    assert!(png.len() <= PICTURE_BYTES_MAX, "{name} would have {} bytes", png.len());
+    Ok(())
+}
+
+/// Goal: a visitor sees at once what wakes, since when and how long it usually takes, and then the workload, without a hand;
+/// in light and dark, on a desk and on a phone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()> {
+    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
+    let space = &up.space;
+    space.deploy(&sleeper("shop")).await?;
+    let first = browser.tab().await?;
+    first.screen(800, 420, false, "light").await?;
+    first.go(&up.url("shop", "/cart?item=1")).await?;
+    assert_eq!(first.documents(), [503]);
+    let text = first.text().await?;
+    assert!(
+        text.starts_with("shop is waking up") && text.contains("It has been waking for ") && !text.contains("usually"),
+        "{text}"
+    );
+    assert_eq!(first.look("document.title").await?, json!("shop is waking up"));
+    let light = first.look("getComputedStyle(document.body).backgroundColor").await?;
+    first.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 1").await?;
+    first.until("document.body.innerText.trim() === 'hello, awake'").await?;
+    assert_eq!(first.documents(), [503, 200], "one page, then the workload");
+    assert_eq!(first.look("location.pathname + location.search").await?, json!("/cart?item=1"));
+    is_by_itself(&first, &up, "shop");
+    first.call("Page.close", json!({})).await?;
+
+    space.until_asleep("shop").await?;
+    let (desk, phone) = (browser.tab().await?, browser.tab().await?);
+    desk.screen(800, 420, false, "light").await?;
+    phone.screen(360, 640, true, "dark").await?;
+    desk.go(&up.url("shop", "/")).await?;
+    phone.go(&up.url("shop", "/")).await?;
+    for tab in [&desk, &phone] {
+        assert!(tab.text().await?.contains("It usually takes about "), "{}", tab.text().await?);
+        fits(tab).await?;
+    }
+    let dark = phone.look("getComputedStyle(document.body).backgroundColor").await?;
+    assert_ne!(dark, light, "dark is dark");
+    desk.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 2").await?;
+    let pictures = [(LIGHT, desk.screenshot().await?), (DARK, phone.screenshot().await?)];
+    for tab in [&desk, &phone] {
+        tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
+        is_by_itself(tab, &up, "shop");
+    }
+    for (name, png) in pictures {
+        picture(name, &png)?;
+    }
+    up.end().await
+}
+
+/// Goal: a browser without scripts asks again by itself, and says so; HTML of one's own is shown as it is written, with its
+/// names filled in, and is replaced too; a page tells of pods that do not start.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyhow::Result<()> {
+    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
+    let space = &up.space;
+    let html = "<!doctype html><html lang=en><title>{{workload}}</title><p id=own title=\"{{workload}}\">{{workload}} \
+                comes, {{elapsed}} s so far, {{other}}</p>";
+    let texts =
+        json!({"metadata": {"name": "pages", "labels": {"zeroscale.dev/response": "true"}}, "data": {"own": html}});
+    space.create::<ConfigMap>(texts).await?;
+    let own = sleeper("own").set("wake.page", json!({"html": {"configMap": "pages", "key": "own"}}));
+    let failing = Workload::new("failing").env("HELLO_EXIT_AFTER_MS", 1).set("wake.page", json!({}));
+    for workload in [sleeper("plain"), own, failing] {
+        space.deploy(&workload).await?;
+    }
+    space
+        .until(SOON, "its HTML", async || {
+            Ok(space
+                .scaler("own")
+                .await?
+                .status
+                .and_then(|status| status.answers)
+                .is_some_and(|a| a.page_html.is_some()))
+        })
+        .await?;
+
+    let plain = browser.tab().await?;
+    plain.call("Emulation.setScriptExecutionDisabled", json!({"value": true})).await?;
+    plain.go(&up.url("plain", "/")).await?;
+    assert!(plain.text().await?.contains("Your browser asks again every "), "{}", plain.text().await?);
+    let own = browser.tab().await?;
+    own.go(&up.url("own", "/")).await?;
+    let text = own.text().await?;
+    assert!(text.starts_with("own comes, ") && text.ends_with(" s so far, {{other}}"), "{text}");
+    assert_eq!(own.look("document.getElementById('own').title").await?, json!("own"));
+    let failing = browser.tab().await?;
+    failing.go(&up.url("failing", "/")).await?;
+    for (tab, name) in [(&plain, "plain"), (&own, "own")] {
+        tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
+        is_by_itself(tab, &up, name);
+    }
+    assert!(plain.asked().iter().all(|url| !url.contains(".zeroscale")), "it opens no stream");
+    failing.until("document.body.innerText.includes('It does not start')").await?;
+    assert!(failing.documents().iter().all(|status| *status == 503), "{:?}", failing.documents());
+    tokio::time::timeout(Duration::from_secs(60), up.end()).await?
+}
