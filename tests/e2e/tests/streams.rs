@@ -1,0 +1,123 @@
+//! Ten thousand visitors who keep a waiting page open for ever, at one activator that is a process of its own.
+
+use anyhow::Context;
+use e2e::parts::Parts;
+use e2e::space::SOON;
+use e2e::{Load, Space, Workload};
+use serde_json::json;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Visitors.
+const STREAMS: usize = 10_000;
+/// Workloads that they look at, none of which ever becomes ready.
+const WORKLOADS: usize = 10;
+/// Streams of all workloads that one activator serves.
+const OF_ALL: usize = 2048;
+/// The same of one workload.
+const OF_ONE: usize = 256;
+/// Most that the activator may grow by: what a stream keeps, its connection, and that of who was refused, with some room.
+const GROWTH_MAX_MIB: u64 = 256;
+/// Visitors who come at once.
+const AT_ONCE: usize = 200;
+
+/// Resident memory of a process, in MiB.
+fn resident(id: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
+}
+
+/// Opens a stream, and reads the head of its answer.
+async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<(TcpStream, String)> {
+    let mut stream = TcpStream::connect(address).await?;
+    let asked = format!("GET /.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
+    stream.write_all(asked.as_bytes()).await?;
+    let mut bytes = Vec::new();
+    while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
+        let read = timeout(Duration::from_secs(60), stream.read_buf(&mut bytes)).await.context("no answer")??;
+        anyhow::ensure!(read > 0, "closed without an answer");
+    }
+    Ok((stream, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Goal: streams are bounded, for a workload and for all; who comes beyond is told so at once; the cost is bounded, and
+/// others are served as ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
+    common_runtime::descriptor::raise_limit();
+    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let deciding = parts.run(parts.autoscaler).await?;
+    let forwarding = parts.run(parts.activator).await?;
+    let id = forwarding.id().context("it runs")?;
+    let space = Space::create_in(parts.client.clone()).await?;
+    let never = |n: usize| {
+        // No pods: what is asked here costs no process.
+        let workload = Workload::new(&format!("never-{n}")).env("HELLO_NEVER_READY", 1);
+        workload.set("wake.page", json!({})).set("wake.timeout", "20m")
+    };
+    for n in 0..WORKLOADS {
+        space.deploy(&never(n)).await?;
+    }
+    space.deploy(&Workload::new("warm")).await?;
+    let address = parts.activator.address;
+    let warm = Load::new(address, format!("warm.{}", space.namespace));
+    assert_eq!(warm.get("/").await?.status, 200);
+    let (before, stop) = (resident(id)?, CancellationToken::new());
+    let steady = tokio::spawn({
+        let (warm, stop) = (warm.clone(), stop.clone());
+        async move { warm.steady(2, "/", stop).await }
+    });
+
+    let begun = Instant::now();
+    let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), Vec::new());
+    let mut next = 0;
+    while streams.len() + refused.len() < STREAMS {
+        while next < STREAMS && visitors.len() < AT_ONCE {
+            visitors.spawn(open(address, format!("never-{}.{}", next % WORKLOADS, space.namespace)));
+            next += 1;
+        }
+        let (stream, head) = visitors.join_next().await.context("one is left")???;
+        match head.starts_with("HTTP/1.1 200 ") {
+            true => streams.push(stream),
+            false => {
+                let is_clear =
+                    head.starts_with("HTTP/1.1 503 ") && head.contains("x-zeroscale-reason: page-events-full");
+                assert!(is_clear && head.contains("retry-after: 5"), "{head}");
+                refused.push(stream);
+            }
+        }
+    }
+    let took = begun.elapsed();
+    let after = resident(id)?;
+    assert_eq!(streams.len(), OF_ALL.min(WORKLOADS * OF_ONE), "and {} were refused", refused.len());
+    stop.cancel();
+    let others = steady.await?;
+    others.none_lost()?;
+    eprintln!(
+        "{STREAMS} streams in {took:.1?}: {} served, {} refused; the activator {before} -> {after} MiB; \
+         meanwhile {} answers of a warm workload, median {:.1?}, p99 {:.1?}",
+        streams.len(),
+        refused.len(),
+        others.ok,
+        others.quantile(0.5),
+        others.quantile(0.99),
+    );
+    assert!(after.saturating_sub(before) <= GROWTH_MAX_MIB, "{before} -> {after} MiB");
+
+    // What goes gives its place back.
+    drop(streams);
+    space
+        .until(SOON, "a place for one more", async || {
+            let (_, head) = open(address, format!("never-0.{}", space.namespace)).await?;
+            Ok(head.starts_with("HTTP/1.1 200 "))
+        })
+        .await?;
+    drop(refused);
+    space.delete().await?;
+    parts.end(forwarding, deciding).await
+}
