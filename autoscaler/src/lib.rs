@@ -1,6 +1,6 @@
 //! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
-//! switches the path. [`import`] translates manifests of others, [`release`] frees what a former autoscaler holds. HorizontalPodAutoscalers have a crate of their own,
-//! `hpa`.
+//! switches the path. [`release`] frees what a former autoscaler holds. HorizontalPodAutoscalers have a crate of their
+//! own, `hpa`.
 //!
 //! ```text
 //! stats ─▶ ingest ─▶ collect ─▶ scale (decides) ─▶ reconcile ─▶ replicas, path, status
@@ -35,7 +35,6 @@ mod decisions;
 mod engine;
 pub mod explain;
 pub mod front_end;
-pub mod import;
 pub mod ingest;
 pub mod knative;
 pub mod options;

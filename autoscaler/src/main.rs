@@ -1,5 +1,5 @@
-//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; `autoscaler import`, which
-//! translates manifests of others; and `autoscaler release`, which gives workloads back where none runs.
+//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler release`, which
+//! gives workloads back where none runs.
 //!
 //! Under a name that begins with `kubectl-` it is a plugin of kubectl: the commands alone.
 //!
@@ -9,7 +9,7 @@
 
 use anyhow::Context;
 use autoscaler::release::{Scope, release};
-use autoscaler::{Options, api_rate, explain, import};
+use autoscaler::{Options, api_rate, explain};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
@@ -18,7 +18,7 @@ use common_runtime::{api_server, environment, heap, resolve};
 use kube::config::KubeConfigOptions;
 use mimalloc::MiMalloc;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
 
 #[global_allocator]
@@ -60,13 +60,6 @@ enum Command {
         /// Name that its certificate must bear.
         #[arg(long, value_name = "NAME", default_value = "localhost", requires = "ca_file")]
         server_name: String,
-    },
-    /// Print manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers and Knative Services as ours, and what has no
-    /// equivalent.
-    Import {
-        /// Files of YAML documents; `-` reads standard input.
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
     },
     /// Give workloads back that ZeroScalers hold, where no autoscaler runs any more: replicas, Services, finalizers.
     Release {
@@ -113,11 +106,6 @@ async fn process() -> anyhow::Result<()> {
             until.cancel();
             return Ok(());
         }
-        Some(Command::Import { files }) => {
-            let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-            print!("{}", import::render(&import::import(&files)?)?);
-            return Ok(());
-        }
         Some(Command::Release { names, namespace, all }) => {
             let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
             let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
@@ -141,12 +129,4 @@ async fn process() -> anyhow::Result<()> {
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await
-}
-
-/// A file's name and text.
-fn read(file: &Path) -> anyhow::Result<(String, String)> {
-    let text =
-        if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
-    let name = file.display().to_string();
-    Ok((name.clone(), text.with_context(|| format!("{name} cannot be read"))?))
 }

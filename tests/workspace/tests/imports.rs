@@ -42,7 +42,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler",
-        "main lib > import release run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \
+        "main lib > release run > explain options > api_rate front_end > knative standalone > decisions > reconcile > \
          engine > collect ingest pods scale > stateful_set",
     ),
     (
@@ -57,6 +57,7 @@ const ORDERS: &[(&str, &str)] = &[
          error quantity",
     ),
     ("hpa", "main lib > run > delegate fixture native > evaluate explain options > object > pods > sources"),
+    ("cli", "main > lib > documents > arguments > import"),
     ("local", "main lib > up > api controllers ingress node > merge range usage"),
     (
         "bench",

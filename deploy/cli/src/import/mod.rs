@@ -1,4 +1,4 @@
-//! `autoscaler import`: manifests of others, as ours. Pure: documents in, documents out.
+//! `import`: manifests of others, as ours. Pure: documents in, documents out.
 //!
 //! | from | to |
 //! |---|---|
@@ -17,6 +17,7 @@
 
 mod answers;
 mod draft;
+pub mod files;
 mod hpa;
 mod keda;
 mod knative;

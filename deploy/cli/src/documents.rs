@@ -1,0 +1,75 @@
+//! What is made of the definition of the arguments: completions for shells, pages of the manual.
+
+use crate::arguments::{Arguments, NAME};
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io::Write;
+use std::path::Path;
+
+/// Writes a shell's completions.
+///
+/// # Errors
+/// `out` cannot be written to.
+pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
+    let mut text = Vec::new(); // The generator panics where it cannot write.
+    clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut text);
+    out.write_all(&text)
+}
+
+/// Writes the page of a command, or that of the whole; with a folder the pages of all there.
+///
+/// # Errors
+/// There is no such command, or it cannot be written.
+pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut all = Arguments::command().name(NAME);
+    all.build();
+    if let Some(folder) = out_dir {
+        let cannot = || format!("--out-dir {}: cannot be written to", folder.display());
+        std::fs::create_dir_all(folder).with_context(cannot)?;
+        return clap_mangen::generate_to(all, folder).with_context(cannot);
+    }
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let found = all.find_subcommand(name).with_context(|| format!("{name:?}: there is no such command"))?;
+            found.clone()
+        }
+    };
+    Ok(Man::new(page).render(out)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_shell_has_completions_that_name_each_command() {
+        for shell in Shell::value_variants() {
+            let mut text = Vec::new();
+            completions(*shell, &mut text).expect("written");
+            let text = String::from_utf8(text).expect("text");
+            for command in Arguments::command().get_subcommands() {
+                assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        man(None, Some(folder.path()), &mut std::io::sink()).expect("written");
+        for command in Arguments::command().get_subcommands() {
+            let name = command.get_name();
+            let mut page = Vec::new();
+            man(Some(name), None, &mut page).expect(name);
+            let page = String::from_utf8(page).expect("text");
+            assert!(page.contains(&format!("kubectl\\-zeroscale\\-{name}")), "{page}");
+            assert!(folder.path().join(format!("{NAME}-{name}.1")).exists(), "{name}");
+        }
+        let error = man(Some("wkae"), None, &mut std::io::sink()).expect_err("no such command");
+        assert!(error.to_string().contains("wkae"), "{error}");
+    }
+}
