@@ -8,8 +8,9 @@ use anyhow::Context;
 use common::names;
 use kube::Client;
 use local::up::is_ready;
+use local::up::ranges::Ranges;
 use local::up::system::{self, Member};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -46,6 +47,7 @@ pub struct Parts {
     /// Where the autoscaler is to run.
     pub autoscaler: Plane,
     kubeconfig: PathBuf,
+    _ranges: Ranges,
     _folder: TempDir,
 }
 
@@ -58,16 +60,17 @@ impl Parts {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let file = kubeconfig.to_str().context("UTF-8")?;
-        // Clusters that choose a range for themselves begin above.
-        let octet = u8::try_from(32 + std::process::id() % 30)?;
-        let (pods, services) = (format!("127.{octet}.0.0/18"), format!("127.{octet}.128.0/17"));
-        let place = |third: u8, port| SocketAddr::new(IpAddr::from([127, octet, third, 1]), port);
-        let autoscaler =
-            Plane { binary: "autoscaler", service: names::AUTOSCALER_SERVICE, address: place(96, names::STAT_PORT) };
+        let ranges = Ranges::take(std::process::id(), None, None)?;
+        let (pods, services) = (ranges.pods()?.to_string(), ranges.services()?.to_string());
+        let autoscaler = Plane {
+            binary: "autoscaler",
+            service: names::AUTOSCALER_SERVICE,
+            address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT),
+        };
         let activator = Plane {
             binary: "activator",
             service: names::ACTIVATOR_SERVICE,
-            address: place(64, names::ACTIVATOR_HTTP1_PORT),
+            address: SocketAddr::new(ranges.activator(0), names::ACTIVATOR_HTTP1_PORT),
         };
         let mut api = Process::start("local", &["api", "--kubeconfig", file, "--service-cidr", &services], &[])?;
         anyhow::ensure!(api.line().await?.starts_with("ready api=http://127.0.0.1:"), "the API server says otherwise");
@@ -76,7 +79,7 @@ impl Parts {
         system::create(&client, Some(settings.collect())).await?;
         let node = ["node", "--kubeconfig", file, "--pod-cidr", &pods, "--service-cidr", &services];
         let node = Process::start("local", &node, &[])?;
-        Ok(Self { client, api, node, activator, autoscaler, kubeconfig, _folder: folder })
+        Ok(Self { client, api, node, activator, autoscaler, kubeconfig, _ranges: ranges, _folder: folder })
     }
 
     /// Starts a plane as its container would be, and publishes it once it is ready.

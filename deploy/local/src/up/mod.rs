@@ -11,7 +11,7 @@ pub mod manifests;
 mod options;
 mod plane;
 mod planes;
-mod ranges;
+pub mod ranges;
 pub mod system;
 
 pub use cluster::{Cluster, PlaneId};

@@ -22,7 +22,7 @@ const PLANES_MAX: usize = 100;
 
 /// The addresses of one cluster, locked as long as this lives.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub struct Ranges {
     octet: u8,
     pods: Option<Range>,
     services: Option<Range>,
@@ -33,7 +33,10 @@ impl Ranges {
     /// Takes the first free octet, beginning at one that depends on `seed` so that clusters rarely meet.
     /// A range given by hand is used instead of a part of it; planes then get the last addresses of the pods' range,
     /// since where loopback will not do for pods it will not do for planes.
-    pub(super) fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// All are taken, or a lock file cannot be made.
+    pub fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join("zeroscale-ranges");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let count = u32::from(OCTETS.end() - OCTETS.start()) + 1;
@@ -55,22 +58,22 @@ impl Ranges {
     }
 
     /// Where pods get their addresses.
-    pub(super) fn pods(&self) -> anyhow::Result<Range> {
+    pub fn pods(&self) -> anyhow::Result<Range> {
         self.pods.map_or_else(|| self.range("0.0/18"), Ok)
     }
 
     /// Where Services get their ClusterIPs.
-    pub(super) fn services(&self) -> anyhow::Result<Range> {
+    pub fn services(&self) -> anyhow::Result<Range> {
         self.services.map_or_else(|| self.range("128.0/17"), Ok)
     }
 
     /// The address of activator `index`.
-    pub(super) fn activator(&self, index: usize) -> IpAddr {
+    pub fn activator(&self, index: usize) -> IpAddr {
         self.plane(ACTIVATORS, index)
     }
 
     /// The address of autoscaler `index`.
-    pub(super) fn autoscaler(&self, index: usize) -> IpAddr {
+    pub fn autoscaler(&self, index: usize) -> IpAddr {
         self.plane(AUTOSCALERS, index)
     }
 

@@ -1,6 +1,6 @@
 //! Who may send stats, over sockets: in a local cluster tokens are demanded as the manifests demand them.
 
-use crate::upgrade::{REASONS, is_late};
+use crate::install::upgrade::{REASONS, is_late};
 use anyhow::{Context, ensure};
 use autoscaler::ingest::forwarded::FORWARDED;
 use common::stat::Stat;

@@ -1,7 +1,7 @@
 //! An upgrade under load: each replica is replaced as a Deployment with `maxUnavailable: 0` does it, the new one ready
 //! before the old one is asked to end. Tokens for the stat link are demanded, as the manifests demand them.
 
-use crate::tokens::total_of;
+use crate::install::tokens::total_of;
 use anyhow::ensure;
 use e2e::test_env::LINGER;
 use e2e::{Entry, Outcome, TestEnv, Workload};

@@ -166,7 +166,7 @@ fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> J
 
 /// Applies the role that lets the autoscaler scale Rollouts, as it is shipped.
 async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
-    let roles = include_str!("../../../deploy/kubernetes/argo-rollouts/roles.yaml");
+    let roles = include_str!("../../../../deploy/kubernetes/argo-rollouts/roles.yaml");
     let params = PatchParams::apply("test").force();
     for document in serde_yaml_ng::Deserializer::from_str(roles) {
         let object = Value::deserialize(document)?;

@@ -1,6 +1,6 @@
 //! Behind an ingress of somebody else: nginx, configured as ingress-nginx does for `deploy/samples/ingress.yaml`.
 
-use crate::site::free_address;
+use crate::install::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use common_api::ZeroScaler;

@@ -1,9 +1,9 @@
 //! What is installed beside `base` where it is wanted: rights to other metrics, OpenShift's, and the controller of
 //! HorizontalPodAutoscalers.
 
-use crate::manifests::{apply, folder, objects};
-use crate::rights::{Record, none_is_surplus};
-use crate::site::{HPA, SYSTEM, Site};
+use crate::install::manifests::{apply, folder, objects};
+use crate::install::rights::{Record, none_is_surplus};
+use crate::install::site::{HPA, SYSTEM, Site};
 use anyhow::ensure;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::Lease;

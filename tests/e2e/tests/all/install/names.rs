@@ -1,6 +1,6 @@
 //! Inside an image: what its root holds is enough for the binary to resolve the name of a Service.
 
-use crate::site::SYSTEM;
+use crate::install::site::SYSTEM;
 use anyhow::{Context, bail, ensure};
 use e2e::bare;
 use e2e::process::find;

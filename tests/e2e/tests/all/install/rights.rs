@@ -4,7 +4,7 @@
 //! Planes of a local cluster run under the manifests' own ServiceAccounts and roles, so a missing verb shows here as a
 //! request that was denied, and a surplus one as a rule that no request needed.
 
-use crate::manifests::{folder, objects};
+use crate::install::manifests::{folder, objects};
 use anyhow::{Context, ensure};
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler};
 use e2e::space::SOON;

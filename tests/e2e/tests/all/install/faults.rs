@@ -1,8 +1,8 @@
 //! What an operator reads when an install lacks something: once, what is wrong and what to do; and that nothing has to
 //! be restarted once it is mended.
 
-use crate::manifests::{documents, folder};
-use crate::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
+use crate::install::manifests::{documents, folder};
+use crate::install::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use e2e::bare;

@@ -1,7 +1,7 @@
 //! An install whose planes are the binaries themselves, each with a token of its own account, on an API server that a
 //! test can take things away from.
 
-use crate::manifests::{apply, folder, objects};
+use crate::install::manifests::{apply, folder, objects};
 use anyhow::Context;
 use e2e::process::Said;
 use e2e::{Process, bare};

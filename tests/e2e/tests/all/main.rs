@@ -1,0 +1,23 @@
+//! The whole system, one scenario in each module: one program, so that it is linked once and tests that wait do so side
+//! by side.
+
+mod answers;
+mod cold;
+mod control_plane;
+mod endurance;
+mod giving_back;
+mod install;
+mod knative;
+mod metrics;
+mod neighbours;
+mod page;
+mod ports;
+mod processes;
+mod reconcilers;
+mod rolling;
+mod scale;
+mod soak;
+mod streams;
+mod takeover;
+mod tenants;
+mod zeroscaler;
