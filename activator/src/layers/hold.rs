@@ -29,6 +29,7 @@ use super::fallback::{Fallbacks, Standby};
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
+use crate::metrics::ending::Ending;
 use crate::metrics::{ExchangeKind, Queued};
 use crate::refusal::Refusal;
 use crate::registry::ports::WorkloadPort;
@@ -53,6 +54,9 @@ use tower::Service;
 /// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each,
 /// which those need not spend that wait for a moment.
 const UNTOUCHED_MAX: u64 = 32;
+
+/// What a pod's silence, refusal or end is called among errors.
+const LOST: &str = "connection";
 
 /// Pods that one request is tried on.
 pub(super) const ATTEMPTS_MAX: usize = 64;
@@ -254,6 +258,10 @@ async fn send(
     let revision = active.revision();
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
+    let told = |pool: &Pool, ending, since: Instant| {
+        let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
+        revision.metrics.sent(&kind, ending, since.elapsed(), length);
+    };
     let mut attempts = 1;
     let mut permit = pick(&shared.sink, revision, admitted).await?;
     loop {
@@ -265,8 +273,7 @@ async fn send(
         }
         match prepared.send(&pool).await {
             Ok(mut response) => {
-                let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
-                revision.metrics.answered(&kind, response.status(), released.elapsed(), length);
+                told(&pool, Ending::answered(response.status()), released);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());
                 }
@@ -278,6 +285,7 @@ async fn send(
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
+                told(&pool, Ending::unanswered(error_type(&error)), released);
                 if let Some(at_pod) = &mut at_pod {
                     at_pod.failed(&error);
                 }
@@ -291,6 +299,7 @@ async fn send(
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
+                told(&pool, Ending::unanswered(LOST), released);
                 if let Some(at_pod) = &mut at_pod {
                     at_pod.failed(&cause);
                 }
@@ -400,6 +409,16 @@ fn announce(cold: &ColdStart) {
         answer_ms = ms(phases.answer),
         "cold start"
     );
+}
+
+/// What an error towards a pod is called.
+fn error_type(error: &ProxyError) -> &'static str {
+    match error {
+        ProxyError::Pod { .. } => LOST,
+        ProxyError::Malformed(_) => "malformed",
+        ProxyError::Unsupported { .. } => "unsupported",
+        ProxyError::NoRoom { .. } => "max-connections",
+    }
 }
 
 /// Why there is no memory for an answer's head.

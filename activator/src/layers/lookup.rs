@@ -75,7 +75,7 @@ where
                 }
                 let (request, tls) = (&inbound.request, inbound.peer.tls);
                 let kind = ExchangeKind::new(request.method(), request.version(), tls);
-                self.shared.unknown.finished(&kind, refusal.status(), inbound.received.elapsed());
+                self.shared.unknown.finished(&kind, (&refusal).into(), inbound.received.elapsed());
                 LookedUp::Refused { refusal: Some(refusal) }
             }
         }

@@ -7,6 +7,7 @@ use crate::layers::call::Call;
 use crate::layers::fallback::Standby;
 use crate::layers::trace::Trace;
 use crate::metrics::ExchangeKind;
+use crate::metrics::ending::Ending;
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
@@ -69,6 +70,7 @@ where
             trace: call.trace.clone(),
             received: call.received,
             status: None,
+            ending: None,
         };
         Reported { exchange: self.inner.call(call), counted: Some(counted) }
     }
@@ -96,6 +98,7 @@ pub(crate) struct Counted {
     trace: Option<Arc<Trace>>,
     received: Instant,
     status: Option<StatusCode>,
+    ending: Option<Ending>,
 }
 
 impl Guard for Counted {
@@ -109,11 +112,10 @@ impl Drop for Counted {
         if let Some(trace) = &self.trace {
             trace.end(self.status);
         }
-        // A request that got no answer, not even ours, has no status to be recorded under.
-        if let Some(status) = self.status {
-            let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];
-            self.revision.metrics.finished(&self.kind, status, self.received.elapsed(), sizes);
-        }
+        // Whoever went away before there was an answer, even one of ours, is told as that.
+        let ending = self.ending.unwrap_or(Ending::unanswered(Refusal::ClientGone.reason()));
+        let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];
+        self.revision.metrics.finished(&self.kind, ending, self.received.elapsed(), sizes);
     }
 }
 
@@ -141,10 +143,11 @@ where
             result = result.map_err(|refusal| refusal.unwoken(&why));
         }
         let counted = this.counted.take().map(|mut counted| {
-            counted.status = Some(match &result {
-                Ok(response) => response.status(),
-                Err(refusal) => refusal.status(),
-            });
+            let (status, ending) = match &result {
+                Ok(response) => (response.status(), Ending::answered(response.status())),
+                Err(refusal) => (refusal.status(), refusal.into()),
+            };
+            (counted.status, counted.ending) = (Some(status), Some(ending));
             counted
         });
         Poll::Ready(result.map(|response| response.map(|body| Guarded::new(body, counted))))

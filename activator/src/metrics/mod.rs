@@ -11,23 +11,25 @@
 //!
 //! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
 //! series as they like, the other grows with every pod. A status that HTTP does not name counts under its class, such as
-//! `7xx`, for the same reason. An exchange without an answer has no client series. A revision's series begin with its
-//! first request or pod, and end with it, or when it has had neither for five minutes.
+//! `7xx`, for the same reason. In a drop-in an exchange without an answer has no client series. A revision's series begin
+//! with its first request or pod, and end with it, or when it has had neither for five minutes.
 
 pub(crate) mod clients;
 pub(crate) mod cold_start;
+pub(crate) mod ending;
 mod series;
 
 use crate::discovery::Spec;
 use activator_net::Ended;
 use cold_start::ColdStart;
-use common_runtime::telemetry::{self, catalog};
-use http::{Method, StatusCode, Version};
+use common_runtime::telemetry::{self, catalog, values};
+use ending::Ending;
+use http::{Method, Version};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use series::{Measure, Side, Sides, StatusLabel};
+use series::{Measure, Side, Sides};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -86,9 +88,9 @@ pub(crate) struct Metrics {
 /// How attributes are written where OpenTelemetry's conventions have moved on since Knative took them up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {
-    /// As Knative's activator: HTTP/2 is `2.0`, QUERY is a method that nobody knows. The drop-in's.
+    /// As Knative's activator: HTTP/2 is `2.0`, QUERY is a method that nobody knows, errors have no type. The drop-in's.
     Knative,
-    /// HTTP/2 is `2`, and QUERY is a method.
+    /// HTTP/2 is `2`, QUERY is a method, and errors have a type.
     OpenTelemetry,
 }
 
@@ -113,8 +115,8 @@ impl ExchangeKind {
         Self { method, version, tls }
     }
 
-    /// The labels of its series with `status`, after `base`.
-    pub(crate) fn labels(&self, base: &Labels, status: StatusLabel, convention: Convention) -> Labels {
+    /// The labels of its series with `ending`, after `base`. Statuses are errors from `errors_from` on.
+    fn labels(&self, base: &Labels, ending: Ending, convention: Convention, errors_from: u16) -> Labels {
         let version = match (self.version, convention) {
             (Version::HTTP_10, _) => "1.0",
             (Version::HTTP_2, Convention::Knative) => "2.0",
@@ -127,10 +129,13 @@ impl ExchangeKind {
         };
         let mut labels = base.clone();
         labels.push(("http_request_method", method.to_owned()));
-        labels.push(("http_response_status_code", status.to_string()));
+        labels.extend(ending.status().map(|status| ("http_response_status_code", status)));
         labels.push(("network_protocol_name", "http".to_owned()));
         labels.push(("network_protocol_version", version.to_owned()));
         labels.push(("url_scheme", if self.tls { "https" } else { "http" }.to_owned()));
+        if convention == Convention::OpenTelemetry {
+            labels.extend(ending.error(errors_from).map(|error| ("error_type", error)));
+        }
         labels
     }
 }
@@ -197,14 +202,14 @@ impl Metrics {
             concurrency: registry.family(catalog::REQUEST_CONCURRENCY, telemetry::Family::default()),
             queued: registry.family(catalog::REQUEST_QUEUED, telemetry::Family::default()),
             active: registry.family(catalog::REQUEST_ACTIVE, telemetry::Family::default()),
-            server: Sides::register(registry, convention, server),
-            client: Sides::register(registry, convention, client),
+            server: Sides::register(registry, convention, 500, server),
+            client: Sides::register(registry, convention, 400, client),
             held: seconds(catalog::HELD),
             cold_start: seconds(catalog::COLD_START),
             cold_start_phase: seconds(catalog::COLD_START_PHASE),
             connections_ended: registry.family(catalog::TCP_ENDED, telemetry::Family::default()),
-            refused: Refused(registry.register(catalog::REFUSED, Family::default())),
-            answered: Answered(registry.register(catalog::ANSWERED, Family::default())),
+            refused: Refused(registry.register(catalog::REFUSED, from_zero("reason", values::REFUSALS))),
+            answered: Answered(registry.register(catalog::ANSWERED, from_zero("kind", values::ANSWERS))),
             link_reachable: registry.register(catalog::STATS_REACHABLE, link).get_or_create_owned(&peer),
             link_errors: registry.register(catalog::STATS_ERRORS, errors).get_or_create_owned(&peer),
         }
@@ -249,10 +254,19 @@ impl Metrics {
     }
 }
 
+/// Counters of each of `values`, shown from the start: what comes once is a rise then.
+fn from_zero(label: &'static str, values: &[(&'static str, &'static str)]) -> Family<Labels, Counter> {
+    let family: Family<Labels, Counter> = Family::default();
+    for (value, _) in values {
+        family.get_or_create_owned(&vec![(label, (*value).to_owned())]);
+    }
+    family
+}
+
 impl Unknown {
-    /// Records an exchange that was refused. `response` is a body's length.
-    pub(crate) fn finished(&self, kind: &ExchangeKind, status: StatusCode, took: Duration) {
-        self.0.observe(kind, status, [took.as_secs_f64(), 0.0, 0.0]);
+    /// Records an exchange that was refused.
+    pub(crate) fn finished(&self, kind: &ExchangeKind, ending: Ending, took: Duration) {
+        self.0.observe(kind, ending, [took.as_secs_f64(), 0.0, 0.0]);
     }
 }
 
@@ -277,20 +291,14 @@ impl RevisionMetrics {
     }
 
     /// Records a finished exchange, seen from the client. Bodies in bytes.
-    pub(crate) fn finished(
-        &self,
-        kind: &ExchangeKind,
-        status: StatusCode,
-        took: Duration,
-        [request, response]: [u64; 2],
-    ) {
-        self.server.observe(kind, status, [took.as_secs_f64(), request as f64, response as f64]);
+    pub(crate) fn finished(&self, kind: &ExchangeKind, ending: Ending, took: Duration, [request, response]: [u64; 2]) {
+        self.server.observe(kind, ending, [took.as_secs_f64(), request as f64, response as f64]);
     }
 
-    /// Records a pod's answer. `length` is that of the request's body, if it was told.
-    pub(crate) fn answered(&self, kind: &ExchangeKind, status: StatusCode, took: Duration, length: Option<u64>) {
+    /// Records what became of a request at a pod. `length` is that of the request's body, if it was told.
+    pub(crate) fn sent(&self, kind: &ExchangeKind, ending: Ending, took: Duration, length: Option<u64>) {
         let told = length.map_or(f64::NAN, |length| length as f64);
-        self.client.observe(kind, status, [took.as_secs_f64(), told]);
+        self.client.observe(kind, ending, [took.as_secs_f64(), told]);
     }
 
     /// Records how long a request waited for a place.

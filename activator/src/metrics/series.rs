@@ -7,40 +7,12 @@
 //!
 //! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
 
+use crate::metrics::ending::Ending;
 use crate::metrics::{Convention, ExchangeKind, Labels};
 use common_runtime::telemetry::{self, FamilyText, Instrument};
-use http::StatusCode;
 use parking_lot::Mutex;
 use prometheus_client::encoding::NoLabelSet;
-use std::fmt;
 use std::sync::Arc;
-
-/// A status as a label: as it is if HTTP's registry names it, else its class. A pod may answer anything from 200 to
-/// 999, each of which would be a series of every measure for as long as its revision lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatusLabel {
-    Code(StatusCode),
-    /// The first digit.
-    Class(u16),
-}
-
-impl From<StatusCode> for StatusLabel {
-    fn from(status: StatusCode) -> Self {
-        match status.canonical_reason() {
-            Some(_) => Self::Code(status),
-            None => Self::Class(status.as_u16() / 100),
-        }
-    }
-}
-
-impl fmt::Display for StatusLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(status) => f.write_str(status.as_str()),
-            Self::Class(digit) => write!(f, "{digit}xx"),
-        }
-    }
-}
 
 /// Most buckets of a measure, that of everything beyond the last bound included.
 const BUCKETS_MAX: usize = 16;
@@ -59,19 +31,22 @@ pub(crate) struct Sides<const N: usize>(Arc<Shared<N>>);
 struct Shared<const N: usize> {
     bounds: [&'static [f64]; N],
     convention: Convention,
+    /// The first status that is an error as this side sees it.
+    errors_from: u16,
     shown: Mutex<Vec<Arc<Side<N>>>>,
 }
 
 /// The series of one revision, by kind and status.
 pub(crate) struct Side<const N: usize> {
     bounds: [&'static [f64]; N],
+    convention: Convention,
     base: Labels,
     series: Mutex<Vec<Series<N>>>,
 }
 
 struct Series<const N: usize> {
     kind: ExchangeKind,
-    status: StatusLabel,
+    ending: Ending,
     histograms: [Histogram; N],
 }
 
@@ -83,10 +58,15 @@ struct Histogram {
 }
 
 impl<const N: usize> Sides<N> {
-    /// Shows `measures` from now on.
-    pub(crate) fn register(registry: &telemetry::Metrics, convention: Convention, measures: [Measure; N]) -> Self {
+    /// Shows `measures` from now on. `errors_from`: the first status that is an error as this side sees it.
+    pub(crate) fn register(
+        registry: &telemetry::Metrics,
+        convention: Convention,
+        errors_from: u16,
+        measures: [Measure; N],
+    ) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
-        let sides = Self(Arc::new(Shared { bounds, convention, shown: Mutex::default() }));
+        let sides = Self(Arc::new(Shared { bounds, convention, errors_from, shown: Mutex::default() }));
         for (at, measure) in measures.into_iter().enumerate() {
             let shown = sides.clone();
             registry.collect(move || vec![shown.text(&measure, at)]);
@@ -96,16 +76,16 @@ impl<const N: usize> Sides<N> {
 
     /// The measure at this place, of each series that there is now.
     fn text(&self, measure: &Measure, at: usize) -> FamilyText {
-        let (sides, convention) = (self.0.shown.lock().clone(), self.0.convention);
+        let (sides, convention, errors_from) = (self.0.shown.lock().clone(), self.0.convention, self.0.errors_from);
         // One revision's are read together, and not written under the lock that requests take.
         let series = sides.into_iter().flat_map(move |side| {
-            let all: Vec<(ExchangeKind, StatusLabel, Histogram)> =
-                side.series.lock().iter().map(|s| (s.kind.clone(), s.status, s.histograms[at])).collect();
+            let all: Vec<(ExchangeKind, Ending, Histogram)> =
+                side.series.lock().iter().map(|s| (s.kind.clone(), s.ending, s.histograms[at])).collect();
             all.into_iter().map(move |series| (side.clone(), series))
         });
-        FamilyText::new(measure.instrument, series, move |(side, (kind, status, histogram)), encoder| {
+        FamilyText::new(measure.instrument, series, move |(side, (kind, ending, histogram)), encoder| {
             let Histogram { sum, counts } = histogram;
-            let labels = kind.labels(&side.base, status, convention);
+            let labels = kind.labels(&side.base, ending, convention, errors_from);
             let buckets: Vec<(f64, u64)> = side.bounds[at].iter().copied().chain([f64::INFINITY]).zip(counts).collect();
             let count = counts.iter().sum();
             encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -114,7 +94,8 @@ impl<const N: usize> Sides<N> {
 
     /// Those under the labels `base`.
     pub(crate) fn side(&self, base: Labels) -> Arc<Side<N>> {
-        let side = Arc::new(Side { bounds: self.0.bounds, base, series: Mutex::default() });
+        let Shared { bounds, convention, .. } = *self.0;
+        let side = Arc::new(Side { bounds, convention, base, series: Mutex::default() });
         self.0.shown.lock().push(side.clone());
         side
     }
@@ -127,13 +108,13 @@ impl<const N: usize> Sides<N> {
 
 impl<const N: usize> Side<N> {
     /// Observes each value; what is no number was not measured.
-    pub(crate) fn observe(&self, kind: &ExchangeKind, status: StatusCode, values: [f64; N]) {
-        let status = StatusLabel::from(status);
+    pub(crate) fn observe(&self, kind: &ExchangeKind, ending: Ending, values: [f64; N]) {
+        let Some(ending) = ending.told_by(self.convention) else { return };
         let mut all = self.series.lock();
-        let at = match all.iter().position(|series| series.status == status && series.kind == *kind) {
+        let at = match all.iter().position(|series| series.ending == ending && series.kind == *kind) {
             Some(at) => at,
             None => {
-                all.push(Series { kind: kind.clone(), status, histograms: [Histogram::default(); N] });
+                all.push(Series { kind: kind.clone(), ending, histograms: [Histogram::default(); N] });
                 all.len() - 1
             }
         };
@@ -158,7 +139,7 @@ impl Histogram {
 mod tests {
     use super::*;
     use common_runtime::telemetry::instrument::Kind;
-    use http::{Method, Version};
+    use http::{Method, StatusCode, Version};
 
     fn instrument(name: &'static str) -> Instrument {
         Instrument::new(Kind::Histogram, name, "Help").in_unit("s")
@@ -178,26 +159,66 @@ mod tests {
         let base: Labels = vec![("name", "a".to_owned())];
 
         let ours = telemetry::Metrics::default();
-        let sides = Sides::register(&ours, Convention::OpenTelemetry, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
+        let sides =
+            Sides::register(&ours, Convention::OpenTelemetry, 500, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
         let side = sides.side(base.clone());
         let theirs = telemetry::Metrics::default();
         let family = |name| {
             let new: fn() -> histogram::Histogram = || histogram::Histogram::new(BOUNDS);
             theirs.register(instrument(name), Family::new_with_constructor(new))
         };
-        let labels = kind.labels(&base, StatusCode::OK.into(), Convention::OpenTelemetry);
+        let ok = Ending::answered(StatusCode::OK);
+        let labels = kind.labels(&base, ok, Convention::OpenTelemetry, 500);
         let [a, b] = ["a", "b"].map(|name| family(name).get_or_create_owned(&labels));
         for value in values {
-            side.observe(&kind, StatusCode::OK, [value, f64::NAN]);
+            side.observe(&kind, ok, [value, f64::NAN]);
             a.observe(value);
         }
-        side.observe(&kind, StatusCode::OK, [f64::NAN, 2.0]);
+        side.observe(&kind, ok, [f64::NAN, 2.0]);
         b.observe(2.0);
         assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
 
         sides.remove(&side);
-        side.observe(&kind, StatusCode::OK, [0.25, 0.25]);
+        side.observe(&kind, ok, [0.25, 0.25]);
         assert_eq!(ours.encode().expect("text"), "# EOF\n");
+    }
+
+    /// Goal: an error is told by its type where OpenTelemetry's conventions hold, and by its status alone in a drop-in,
+    /// whose series are Knative's. Method: each ending once, seen from both sides.
+    #[test]
+    fn errors_are_typed_by_convention() {
+        let gone = Ending::unanswered("client-gone").knative_says(StatusCode::BAD_REQUEST);
+        let endings = [
+            Ending::answered(StatusCode::OK),
+            Ending::answered(StatusCode::NOT_FOUND),
+            Ending::answered(StatusCode::BAD_GATEWAY),
+            Ending::refused(StatusCode::BAD_GATEWAY, "pod"),
+            Ending::refused(StatusCode::NOT_FOUND, "no-revision"),
+            gone,
+            Ending::unanswered("connection"),
+        ];
+        let told = |convention, errors_from: u16| {
+            let metrics = telemetry::Metrics::default();
+            let sides = Sides::register(&metrics, convention, errors_from, [measure("a", &[1.0])]);
+            let side = sides.side(Vec::new());
+            let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
+            endings.iter().for_each(|ending| side.observe(&kind, *ending, [0.5]));
+            let text = metrics.encode().expect("text");
+            let label = |line: &str, name: &str| {
+                line.split_once(&format!("{name}=\"")).and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()))
+            };
+            let counts = text.lines().filter(|line| line.starts_with("a_seconds_count{"));
+            let told = counts.map(|line| {
+                let both = ["status_code", "error_type"].map(|name| label(line, name).unwrap_or_default()).join(" ");
+                format!("{both} {}", line.rsplit(' ').next().unwrap_or_default())
+            });
+            told.collect::<Vec<String>>()
+        };
+        let server = ["200  1", "404  2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
+        assert_eq!(told(Convention::OpenTelemetry, 500), server);
+        let client = ["200  1", "404 404 2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
+        assert_eq!(told(Convention::OpenTelemetry, 400), client);
+        assert_eq!(told(Convention::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
     }
 
     /// Goal: a pod that answers every status there is makes no more series than HTTP has names for them, and one for
@@ -205,19 +226,21 @@ mod tests {
     #[test]
     fn statuses_without_a_name_are_counted_by_class() {
         let metrics = telemetry::Metrics::default();
-        let sides = Sides::register(&metrics, Convention::OpenTelemetry, [measure("a", &[1.0])]);
+        let sides = Sides::register(&metrics, Convention::OpenTelemetry, 500, [measure("a", &[1.0])]);
         let side = sides.side(Vec::new());
         let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
         for status in 200..=999 {
-            side.observe(&kind, StatusCode::from_u16(status).expect("three digits"), [0.5]);
+            let status = StatusCode::from_u16(status).expect("three digits");
+            side.observe(&kind, Ending::answered(status), [0.5]);
         }
         let named = (200..=599).filter(|s| StatusCode::from_u16(*s).is_ok_and(|s| s.canonical_reason().is_some()));
         assert_eq!(side.series.lock().len(), named.count() + 8);
         let text = metrics.encode().expect("text");
         for (status, count) in [("200", 1), ("404", 1), ("503", 1), ("2xx", 90), ("7xx", 100), ("9xx", 100)] {
+            let error = if status < "5" { String::new() } else { format!(",error_type=\"{status}\"") };
             let count = format!(
                 "http_response_status_code=\"{status}\",network_protocol_name=\"http\",\
-                network_protocol_version=\"1.1\",url_scheme=\"http\"}} {count}\n"
+                network_protocol_version=\"1.1\",url_scheme=\"http\"{error}}} {count}\n"
             );
             assert!(text.contains(&format!("a_seconds_count{{http_request_method=\"GET\",{count}")), "{count} {text}");
         }

@@ -419,6 +419,9 @@ async fn the_admin_port_shows_metrics_and_revisions() {
         (seconds("zeroscale_cold_start_phase_seconds_sum{"), seconds("zeroscale_cold_start_seconds_sum{"));
     assert!(whole > 0.0 && (phases - whole).abs() < 1e-6, "phases add up to the whole: {phases} and {whole}");
     assert_eq!(catalog::strangers(&metrics), <[String; 0]>::default());
+    for line in ["zeroscale_refused_total{reason=\"pod\"} 0", "zeroscale_answered_total{kind=\"page\"} 0"] {
+        assert!(metrics.contains(line), "{line} is there from the start: {metrics}");
+    }
     // What is asked of no revision is counted as nobody's.
     assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
     let nobody =

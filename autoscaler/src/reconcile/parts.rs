@@ -49,7 +49,7 @@ impl Parts {
         shutdown: &CancellationToken,
     ) -> Self {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
-        let limiter = WriteLimiter::new(wiring.api_rate);
+        let limiter = wiring.limiter.clone();
         let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
         let engine = Engine::new(client, clock, wiring.ports.requests.clone());
         Self::with(wiring, limiter, recorder, engine, queues, (watches, records), shutdown)

@@ -2,7 +2,7 @@
 
 use crate::scale::{OnScale, Ports};
 use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
-use common::write_rate::Rate;
+use common_controller::WriteLimiter;
 use common_runtime::clock::Clock;
 use common_runtime::resolve::Resolve;
 use kube::Client;
@@ -16,7 +16,7 @@ pub struct Wiring {
     /// The cluster's DNS domain.
     pub cluster_domain: String,
     /// How fast the API server is written to.
-    pub api_rate: Rate,
+    pub limiter: WriteLimiter,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
     /// The API server.

@@ -1,6 +1,7 @@
 //! The components of the process that know each other.
 
 use super::configs::Configs;
+use super::seen;
 use super::tokens::Tokens;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
@@ -18,6 +19,7 @@ use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Ports, Requests};
 use common::RevisionKey;
+use common_controller::WriteLimiter;
 use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
 use common_runtime::resolve::Resolve;
@@ -45,6 +47,7 @@ pub(super) struct Components {
     pub(super) peers: Peers,
     ingest: Arc<Ingest>,
     scraper: Scraper,
+    limiter: WriteLimiter,
 }
 
 impl Components {
@@ -90,7 +93,23 @@ impl Components {
         let (domain, network) = (&options.cluster_domain, configs.network.clone());
         let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
         let ingest = Arc::new(ingest);
-        Self { shares, clock, requests, metrics, collector, pods, attestations, multiscaler, peers, ingest, scraper }
+        let limiter = WriteLimiter::new(options.api_rate);
+        seen::leases(&metrics, shares.clone());
+        seen::writes(&metrics, limiter.clone());
+        Self {
+            shares,
+            clock,
+            requests,
+            metrics,
+            collector,
+            pods,
+            attestations,
+            multiscaler,
+            peers,
+            ingest,
+            scraper,
+            limiter,
+        }
     }
 
     /// Starts everything that runs by itself.
@@ -130,7 +149,7 @@ impl Components {
         Wiring {
             system_namespace: options.system_namespace,
             cluster_domain: options.cluster_domain,
-            api_rate: options.api_rate,
+            limiter: self.limiter.clone(),
             on_scale: options.on_scale,
             client,
             resolver,

@@ -26,6 +26,7 @@
 mod buckets;
 mod components;
 mod configs;
+mod seen;
 mod tokens;
 
 use crate::explain;

@@ -1,21 +1,25 @@
 //! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and
 //! they are written out when somebody asks ([`series`]).
 //!
-//! Two are ours: `zeroscale_scale_from_zero_seconds`, this process's part of a cold start, whose phases the activator
-//! tells; and `zeroscale_tick_lateness_seconds`, of the whole process.
+//! Ours are `zeroscale_scale_from_zero_seconds`, this process's part of a cold start, whose phases the activator tells;
+//! wakes, and what their pods cost ([`lived`]); and of the whole process how late ticks are, and what evaluations come to.
 //!
 //! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the
 //! labels are put to them when they are written.
 
+mod lived;
 mod series;
 
 use super::scrapes::{self, Scrapes};
 use super::{PodCounts, SubjectLabels};
-use autoscaler_core::decider::Recommendation;
+use autoscaler_core::decider::{Decision, Recommendation, Unknown};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::{Metrics, catalog};
+use lived::Lived;
 use parking_lot::{Mutex, RwLock};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -32,6 +36,9 @@ const LATENESS_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 
 /// What a stat has asked for and nobody has done for so long was given up.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
+/// What evaluations come to.
+const DECISIONS: [&str; 5] = ["scale", "pods", "not-collecting", "no-data", "not-attested"];
+
 type Table = Arc<RwLock<HashMap<RevisionKey, Arc<Values>>>>;
 
 /// The metrics of all revisions of one plane. Cheap to clone.
@@ -39,6 +46,7 @@ type Table = Arc<RwLock<HashMap<RevisionKey, Arc<Values>>>>;
 pub struct DeciderMetrics {
     table: Table,
     lateness: Histogram,
+    decisions: [Counter; DECISIONS.len()],
     scrapes: Scrapes,
 }
 
@@ -73,6 +81,7 @@ struct Values {
     target: Float,
     /// Made with the first cold start.
     scale_phase: Mutex<Option<Box<Durations>>>,
+    lived: Mutex<Lived>,
 }
 
 /// A number with a fraction, by its bits.
@@ -111,14 +120,29 @@ impl DeciderMetrics {
         let shown = table.clone();
         metrics.collect(move || series::families(&shown));
         let lateness = metrics.register(catalog::TICK_LATENESS, Histogram::new(LATENESS_BOUNDS));
+        let decisions = Family::<[(&str, &str); 1], Counter>::default();
+        let decisions = metrics.register(catalog::DECISIONS, decisions);
+        let decisions = DECISIONS.map(|outcome| decisions.get_or_create_owned(&[("outcome", outcome)]));
         let scrapes = Scrapes::new();
         metrics.family(catalog::SCRAPE_DURATION, scrapes.family());
-        Self { table, lateness, scrapes }
+        Self { table, lateness, decisions, scrapes }
     }
 
     /// All revisions of a phase have been decided, so long after its time.
     pub fn ticked(&self, late: Duration) {
         self.lateness.observe(late.as_secs_f64());
+    }
+
+    /// A revision was evaluated.
+    pub fn decided(&self, decision: &Decision) {
+        let outcome = match decision {
+            Decision::Scale(_) => 0,
+            Decision::Unknown(Unknown::Pods) => 1,
+            Decision::Unknown(Unknown::NotCollecting) => 2,
+            Decision::Unknown(Unknown::NoData) => 3,
+            Decision::Unknown(Unknown::NotAttested) => 4,
+        };
+        self.decisions[outcome].inc();
     }
 
     /// Series of one revision, from now on; whoever had some under this key must have dropped them.
@@ -139,6 +163,7 @@ impl DeciderMetrics {
             panic: Float::default(),
             target: Float::default(),
             scale_phase: Mutex::default(),
+            lived: Mutex::default(),
         });
         self.table.write().insert(key.clone(), values.clone());
         let (table, scrapes) = (self.table.clone(), self.scrapes.clone());
@@ -149,6 +174,7 @@ impl DeciderMetrics {
 impl RevisionMetrics {
     /// A stat has come that asks for pods where there are none.
     pub fn asked(&self, now: Instant) {
+        self.values.lived.lock().asked();
         let mut asked = self.asked.lock();
         if asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
             *asked = Some(now);
@@ -157,10 +183,16 @@ impl RevisionMetrics {
 
     /// A change of the replicas was accepted that gives the target its first pods.
     pub fn woken(&self, now: Instant) {
+        self.values.lived.lock().raised();
         if let Some(asked) = self.asked.lock().take() {
             let seconds = now.saturating_duration_since(asked).as_secs_f64();
             self.values.scale_phase.lock().get_or_insert_default().observe(seconds);
         }
+    }
+
+    /// No pods are wanted. `slept`: the API server has accepted that there shall be none.
+    pub fn unasked(&self, slept: bool) {
+        self.values.lived.lock().unasked(slept);
     }
 
     /// Where the seconds of its scrapes are put.
@@ -189,7 +221,8 @@ impl RevisionMetrics {
     }
 
     /// Sets the pods in each state.
-    pub fn set_pods(&self, counts: PodCounts) {
+    pub fn set_pods(&self, counts: PodCounts, now: Instant) {
+        self.values.lived.lock().counted(counts, now);
         let (values, PodCounts { ready, not_ready, pending, terminating }) = (&*self.values, counts);
         values.ready.store(ready, Relaxed);
         values.not_ready.store(not_ready, Relaxed);

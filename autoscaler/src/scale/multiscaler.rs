@@ -213,8 +213,9 @@ impl Multiscaler {
         let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load });
         state.history.record(now, &decision);
         if let Some(metrics) = &state.metrics {
-            metrics.set_pods(pods.counts(key));
+            metrics.set_pods(pods.counts(key), Instant::now());
         }
+        self.sources.metrics.decided(&decision);
         let mut inform = state.status.apply(&decision);
         let unheard = matches!(decision, Decision::Unknown(Unknown::NotAttested));
         // A last pod that was kept for want of witnesses may go now.
@@ -223,6 +224,9 @@ impl Multiscaler {
             Decision::Scale(recommendation) => {
                 if let Some(metrics) = &state.metrics {
                     metrics.set(recommendation);
+                    if recommendation.desired == 0 {
+                        metrics.unasked(false);
+                    }
                 }
                 inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
                 state.warm_in = recommendation.warm_in;
@@ -325,6 +329,12 @@ impl Deciders for Multiscaler {
                     && let Some(metrics) = &state.metrics
                 {
                     metrics.woken(Instant::now());
+                }
+                if action.patched
+                    && action.wanted == Some(0)
+                    && let Some(metrics) = &state.metrics
+                {
+                    metrics.unasked(true);
                 }
                 state.history.act(now, action)
             }

@@ -14,7 +14,7 @@
 //! | [`WorkQueue`] | keys to reconcile, with priorities, timers and back-off ([`queue`]) |
 //! | [`Workers`] | take keys, run passes, tell what goes wrong, try again ([`workers`]) |
 //! | [`Passes`] | what a pass has around it: a status begun, errors said, the status finished and written ([`pass`]) |
-//! | [`Writer`] | writes that are paced ([`WriteLimiter`]), and guarded by a lease ([`Leadership`]) |
+//! | [`Writer`] | writes that are paced ([`WriteLimiter`]), counted ([`tally`]), and guarded by a lease ([`Leadership`]) |
 //! | [`Recorder`] | Kubernetes Events |
 //! | [`shares`] | which objects are this process's, by leases or by its ordinal |
 //! | [`objects`] | objects made for another object: who controls them, and how they are put right |
@@ -50,6 +50,7 @@ mod repeats;
 pub mod shares;
 pub mod status;
 pub mod store;
+pub mod tally;
 pub mod workers;
 pub mod writer;
 

@@ -6,6 +6,7 @@
 
 use crate::ObjectKey;
 use crate::queue::WorkQueue;
+use crate::tally::WriteTally;
 use common::write_rate::{Rate, TokenBucket, WriteClass};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ struct Shared {
     state: Mutex<State>,
     /// Somebody else is first now.
     moved: Notify,
+    tally: WriteTally,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,17 @@ impl WriteLimiter {
     pub fn new(rate: Rate) -> Self {
         let bucket = TokenBucket::new(rate, Instant::now().into_std());
         let state = Mutex::new(State { bucket, waiting: BTreeSet::new(), came: 0 });
-        Self { shared: Arc::new(Shared { state, moved: Notify::new() }) }
+        Self { shared: Arc::new(Shared { state, moved: Notify::new(), tally: WriteTally::default() }) }
+    }
+
+    /// What became of writes.
+    pub fn tally(&self) -> &WriteTally {
+        &self.shared.tally
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.shared.state.lock().waiting.len()
     }
 
     /// Waits until a write of this class may be sent.

@@ -121,6 +121,11 @@ impl Shares {
         self.names.iter().enumerate().filter(held).map(|(_, name)| name.as_str()).collect()
     }
 
+    /// Names of all buckets, each with whether this process holds it.
+    pub fn all(&self) -> Vec<(String, bool)> {
+        self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), self.has(bucket))).collect()
+    }
+
     /// Whether this process holds the bucket of this name.
     pub fn owns_bucket(&self, name: &str) -> bool {
         self.names.iter().position(|known| known == name).is_some_and(|bucket| self.has(bucket))

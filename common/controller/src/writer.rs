@@ -83,6 +83,19 @@ impl Writer<'_> {
         if let Some(pacing) = self.pacing {
             pacing.ready(led).await;
         }
+        let outcome = self.send(led, doing, write).await;
+        if let Some(Pacing { limiter, class, .. }) = self.pacing {
+            limiter.tally().ended(class, &outcome);
+        }
+        outcome
+    }
+
+    async fn send<T>(
+        self,
+        led: &ObjectKey,
+        doing: &str,
+        write: impl AsyncFnOnce(BoundedApi) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
         let guard = self.leadership.begin_write(led).ok_or(WriteError::LeaseEnds)?;
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
         let within = left.min(WRITE_TIMEOUT);

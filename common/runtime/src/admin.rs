@@ -4,11 +4,11 @@ mod ask;
 
 pub use ask::get;
 
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, TextFormat};
 use crate::tls::{self, rustls::ServerConfig};
 use bytes::Bytes;
 use futures::stream;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -28,7 +28,6 @@ pub type Page = Arc<dyn Fn(&str) -> Option<Response<Full<Bytes>>> + Send + Sync>
 
 /// Where a plane explains its decisions: `/explain/NAMESPACE/NAME`.
 pub const EXPLAIN: &str = "/explain/";
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,7 +107,7 @@ impl Admin {
 
     async fn exchanges(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = hyper::service::service_fn(|request: Request<Incoming>| {
-            let answer = self.answer(request.method(), request.uri().path());
+            let answer = self.answer(request.method(), request.uri().path(), request.headers());
             async move { Ok::<_, Infallible>(answer) }
         });
         // An error is the peer's: a half request, a reset.
@@ -120,7 +119,7 @@ impl Admin {
     }
 
     /// A metric that cannot be written breaks the answer off.
-    fn answer(&self, method: &Method, path: &str) -> Response<UnsyncBoxBody<Bytes, fmt::Error>> {
+    fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Response<UnsyncBoxBody<Bytes, fmt::Error>> {
         let whole = |response: Response<Full<Bytes>>| {
             response.map(|body| body.map_err(|never: Infallible| match never {}).boxed_unsync())
         };
@@ -131,9 +130,13 @@ impl Admin {
             let Some(metrics) = &self.metrics else {
                 return whole(text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n"));
             };
-            let parts = metrics.exposition().map(|part| part.map(|text| Frame::data(Bytes::from(text))));
+            let format = TextFormat::asked(headers);
+            let parts =
+                metrics.exposition().map(move |part| part.map(|text| Frame::data(Bytes::from(format.of_part(text)))));
             let body = StreamBody::new(stream::iter(parts)).boxed_unsync();
-            return with_type(StatusCode::OK, OPEN_METRICS, body);
+            let mut response = with_type(StatusCode::OK, format.content_type(), body);
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+            return response;
         }
         let page = self.pages.iter().find_map(|page| page(path));
         whole(page.unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n"))))
@@ -153,7 +156,7 @@ pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>>
 fn with_type<B>(status: StatusCode, content_type: &'static str, body: B) -> Response<B> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -173,14 +176,33 @@ mod tests {
         served.inc();
         let page: Page = Arc::new(|path| (path == "/why").then(|| json(StatusCode::OK, "{}")));
         let admin = Admin { metrics: Some(metrics.clone()), pages: vec![page], tls: None };
-        let status = |method, path| admin.answer(&method, path).status();
+        let ask = |method, path, accept| {
+            let accept = HeaderValue::from_static(accept);
+            admin.answer(&method, path, &[(header::ACCEPT, accept)].into_iter().collect())
+        };
+        let status = |method, path| ask(method, path, "*/*").status();
         assert_eq!(status(Method::GET, "/metrics"), StatusCode::OK);
         assert_eq!(status(Method::GET, "/why"), StatusCode::OK);
         assert_eq!(status(Method::GET, "/x"), StatusCode::NOT_FOUND);
         assert_eq!(status(Method::POST, "/metrics"), StatusCode::METHOD_NOT_ALLOWED);
-        let body = admin.answer(&Method::GET, "/metrics").into_body();
-        assert!(!body.is_end_stream() && body.size_hint().upper().is_none(), "its length is not known before");
-        let body = body.collect().await.expect("written").to_bytes();
-        assert!(body.starts_with(b"# HELP served") && body.ends_with(b"served_total 1\n# EOF\n"), "{body:?}");
+        let rows = [
+            (
+                "application/openmetrics-text",
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                "# HELP served Requests served.\n# TYPE served counter\nserved_total 1\n# EOF\n",
+            ),
+            (
+                "text/plain",
+                "text/plain; version=0.0.4; charset=utf-8",
+                "# HELP served_total Requests served.\n# TYPE served_total counter\nserved_total 1\n",
+            ),
+        ];
+        for (accept, content_type, expected) in rows {
+            let answer = ask(Method::GET, "/metrics", accept);
+            assert_eq!(answer.headers()[header::CONTENT_TYPE], content_type);
+            let body = answer.into_body();
+            assert!(!body.is_end_stream() && body.size_hint().upper().is_none(), "its length is not known before");
+            assert_eq!(body.collect().await.expect("written").to_bytes(), expected);
+        }
     }
 }

@@ -13,8 +13,8 @@
 use crate::admin::{self, Page};
 use crate::process::ProcessOptions;
 use crate::profiling;
-use crate::telemetry::Metrics;
 use crate::telemetry::otlp::{self, Who};
+use crate::telemetry::{Metrics, own};
 use anyhow::Context;
 use common::config::{MetricsProtocol, ObservabilityConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -60,6 +60,7 @@ impl Diagnostics {
         let target: Vec<(String, String)> =
             self.who.attributes(&process.otel).into_iter().map(|(key, value)| (key.replace('.', "_"), value)).collect();
         self.metrics.describe(target);
+        own::show(&self.metrics, &self.who);
         let pushing = otlp::push(self.metrics.clone(), &config, &self.who, &process.otel, shutdown.clone())?;
         let admin = match self.admin {
             None => None,
@@ -164,7 +165,11 @@ mod tests {
             let stream = TcpStream::connect(observed.admin.expect("open")).await.expect("connected");
             let answer = get(stream, "/metrics").await;
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
-            assert_eq!(answer.contains("served_total 1"), status == "200", "{answer}");
+            for line in
+                ["served_total 1", "zeroscale_build_info{component=\"activator\"", "process_resident_memory_bytes "]
+            {
+                assert_eq!(answer.contains(line), status == "200", "{line} in {answer}");
+            }
             stop.cancel();
         }
     }

@@ -20,8 +20,8 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "common-controller",
-        "lib > changes objects pass shares workers > recorder status > writer > error leadership limiter > queue > \
-         cache store > packed relist repeats",
+        "lib > changes objects pass shares workers > recorder status > writer > leadership limiter > tally > \
+         error > queue > cache store > packed relist repeats",
     ),
     (
         "common-runtime",

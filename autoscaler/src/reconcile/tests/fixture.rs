@@ -322,7 +322,7 @@ impl Fixture {
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
-            api_rate: Rate::WITH_CONTROLLER,
+            limiter: limiter.clone(),
             on_scale: Some(on_scale),
             client,
             resolver: Arc::new(Fixed(public)),

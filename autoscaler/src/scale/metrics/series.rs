@@ -1,5 +1,6 @@
 //! The text of all revisions' series: one family after the other, revisions in order of their keys.
 
+use super::lived::{POD_TIMES, WAKES};
 use super::{COLD_START_BOUNDS, Durations, Table, Values};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
@@ -51,7 +52,32 @@ pub(super) fn families(table: &Table) -> Vec<FamilyText> {
         table.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let all: Arc<[(RevisionKey, Arc<Values>)]> = all.into();
-    GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain([scaled_from_zero(all)]).collect()
+    let others = [wakes(all.clone()), pod_time(all.clone()), scaled_from_zero(all.clone())];
+    GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain(others).collect()
+}
+
+fn wakes(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+    let series = (0..all.len()).flat_map(move |at| {
+        let (key, values) = all[at].clone();
+        let counts = values.lived.lock().wakes;
+        WAKES.into_iter().zip(counts).map(move |(outcome, count)| (key.clone(), outcome, count))
+    });
+    FamilyText::new(catalog::WAKES, series, |(key, outcome, count), encoder| {
+        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("outcome", outcome)];
+        encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+    })
+}
+
+fn pod_time(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+    let series = (0..all.len()).flat_map(move |at| {
+        let (key, values) = all[at].clone();
+        let times = values.lived.lock().times;
+        POD_TIMES.into_iter().zip(times).map(move |(state, time)| (key.clone(), state, time.as_secs_f64()))
+    });
+    FamilyText::new(catalog::POD_TIME, series, |(key, state, seconds), encoder| {
+        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("state", state)];
+        encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)
+    })
 }
 
 fn numbers((instrument, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {

@@ -298,6 +298,12 @@ async fn series_live_as_long_as_the_loop() {
     assert!(text.contains(&format!("{phase} 1")), "{text}");
     let all = phase.replace("count{", "bucket{le=\"+Inf\",");
     assert!(text.contains(&format!("{all} 1")), "{text}");
+    for (line, value) in [
+        ("zeroscale_wakes_total{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\",outcome=\"ready\"}", 1),
+        ("zeroscale_decisions_total{outcome=\"not-attested\"}", 0),
+    ] {
+        assert!(text.lines().any(|shown| shown == format!("{line} {value}")), "{line} in\n{text}");
+    }
     assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
     let mut edited = subject();

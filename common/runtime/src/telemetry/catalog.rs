@@ -1,16 +1,18 @@
 //! Every metric there is.
 //!
 //! Names under `kn.` and `http.` are Knative's, those of the HorizontalPodAutoscaler controller Kubernetes', `process.`
-//! Prometheus's for every process; the others are ours.
+//! OpenTelemetry's, which Prometheus has names of its own for; the others are ours, by OpenTelemetry's rules for names.
+//! Attributes of one word (`reason`, `outcome`) mean what their metric says, as is Prometheus's habit.
 
 use super::instrument::Kind::{Counter, Gauge, Histogram, UpDownCounter};
 use super::instrument::Plane::{Activator, Autoscaler, Hpa};
 use super::instrument::{Instrument, label};
 use super::otlp::text;
+use super::values;
 use std::collections::BTreeSet;
 
 /// What the process is: not a metric.
-const TARGET: &str = "target";
+const TARGET: [&str; 2] = ["target", "target_info"];
 
 const NAMESPACE: &str = "k8s.namespace.name";
 const REVISION: &str = "kn.revision.name";
@@ -32,6 +34,7 @@ const EXCHANGE: &[&str] = &[
     "network.protocol.name",
     "network.protocol.version",
     "url.scheme",
+    "error.type",
 ];
 const REASON: &[&str] = &["reason"];
 const OBJECT: &[&str] = &["namespace", "hpa_name"];
@@ -74,23 +77,22 @@ catalog! {
         "Requests that found no capacity: from the head read to the response's head").in_unit("s").by(ONE)
         .of(Activator);
     COLD_START_PHASE = Instrument::new(Histogram, "zeroscale.cold_start_phase",
-        "What cold starts are made of: `signal` until the autoscaler is told, `pod` until an address is known, `probe` \
-         until it answers, `forward` until the response's head").in_unit("s")
-        .by(&[NAMESPACE, REVISION, "phase"]).of(Activator);
+        "What cold starts are made of; the phases add up to the whole").in_unit("s")
+        .by(&[NAMESPACE, REVISION, "phase"]).saying(values::PHASES).of(Activator);
     REFUSED = Instrument::new(Counter, "zeroscale.refused",
         "Requests that the activator answered itself, and connections that it reset instead of passing them on")
-        .by(REASON).of(Activator);
+        .in_unit("{request}").by(REASON).saying(values::REFUSALS).of(Activator);
     ANSWERED = Instrument::new(Counter, "zeroscale.answered",
-        "Requests that were answered without a pod, as their workload asks for it: `page`, `page-events` (those who wait \
-         for its end), `page-events-full` (too many of them), `placeholder`, `static`, `fallback` (by another Service)").by(&["kind"]).of(Activator);
+        "Requests that were answered without a pod, as their workload asks for it").in_unit("{request}").by(&["kind"])
+        .saying(values::ANSWERS).of(Activator);
     TCP_ENDED = Instrument::new(Counter, "zeroscale.tcp.connections_ended",
-        "Connections that were passed on as bytes, by how they ended").by(&[NAMESPACE, REVISION, "reason"])
-        .of(Activator);
-    CLIENT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.client_connections",
-        "Connections and tunnels of clients that are open").of(Activator);
-    CLIENT_CONNECTIONS_ENDED = Instrument::new(Counter, "zeroscale.client_connections_ended",
-        "Connections of clients that were refused (`limit`) or ended, because others needed their place (`room`) or \
-         nothing happened on them (`idle`)").by(REASON).of(Activator);
+        "Connections that were passed on as bytes, by how they ended").in_unit("{connection}")
+        .by(&[NAMESPACE, REVISION, "reason"]).saying(values::TCP_ENDS).of(Activator);
+    CLIENT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.client.connections",
+        "Connections and tunnels of clients that are open").in_unit("{connection}").of(Activator);
+    CLIENT_CONNECTIONS_ENDED = Instrument::new(Counter, "zeroscale.client.connections_ended",
+        "Connections of clients that the activator refused or ended").in_unit("{connection}").by(REASON)
+        .saying(values::CLIENT_ENDS).of(Activator);
 
     PODS_DESIRED = Instrument::new(Gauge, "kn.revision.pods.desired",
         "Pods that the autoscaler wants, min and max scale aside").in_unit("{item}").by(WHOLE).of(Autoscaler);
@@ -131,23 +133,40 @@ catalog! {
     SCALE_FROM_ZERO = Instrument::new(Histogram, "zeroscale.scale_from_zero",
         "From the stat that asked for a pod to the API server's answer to the patch").in_unit("s").by(ONE)
         .of(Autoscaler);
-    TICK_LATENESS = Instrument::new(Histogram, "zeroscale.tick_lateness",
+    TICK_LATENESS = Instrument::new(Histogram, "zeroscale.tick.lateness",
         "From when a phase of revisions was due until the last of them was decided").in_unit("s").of(Autoscaler);
-    STAT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.stat_connections", "Open stat connections").of(Autoscaler);
-    STAT_FRAMES = Instrument::new(Counter, "zeroscale.stat_frames", "Binary frames read from stat connections")
-        .of(Autoscaler);
-    STAT_BAD_FRAMES = Instrument::new(Counter, "zeroscale.stat_bad_frames", "Frames that hold no stats").by(REASON)
-        .of(Autoscaler);
-    STAT_TLS_REFUSALS = Instrument::new(Counter, "zeroscale.stat_tls_refusals",
-        "Stat connections refused for want of TLS").of(Autoscaler);
-    STAT_REFUSALS = Instrument::new(Counter, "zeroscale.stat_refusals",
-        "Handshakes for stats that were refused for want of a good token").of(Autoscaler);
-    STATS_RECORDED = Instrument::new(Counter, "zeroscale.stats_recorded",
-        "Stats that count in a window of this process").of(Autoscaler);
-    STATS_FORWARDED = Instrument::new(Counter, "zeroscale.stats_forwarded",
-        "Stats sent on to the instance that owns them").of(Autoscaler);
-    STATS_DROPPED = Instrument::new(Counter, "zeroscale.stats_dropped", "Stats that count nowhere").by(REASON)
-        .of(Autoscaler);
+    WAKES = Instrument::new(Counter, "zeroscale.wakes",
+        "Times that a workload without pods was asked for some, by what became of it").in_unit("{wake}")
+        .by(&[NAMESPACE, REVISION, "outcome"]).saying(values::WAKES).of(Autoscaler);
+    POD_TIME = Instrument::new(Counter, "zeroscale.pod.time",
+        "Time that pods ran, ready or not, and time that they did not have to").in_unit("s")
+        .by(&[NAMESPACE, REVISION, "state"]).saying(values::POD_TIMES).of(Autoscaler);
+    DECISIONS = Instrument::new(Counter, "zeroscale.decisions", "Evaluations of load, by what they came to")
+        .in_unit("{decision}").by(&["outcome"]).saying(values::DECISIONS).of(Autoscaler);
+    LEASE_HELD = Instrument::new(Gauge, "zeroscale.lease.held",
+        "1 while this process decides for the workloads of the lease, else 0").by(&["lease"]).of(Autoscaler);
+    API_WRITES = Instrument::new(Counter, "zeroscale.api.writes",
+        "Writes to the API server by urgency (`wake`: replicas from zero; `scale`: other changes of replicas and of where \
+         traffic goes; `object`: objects and statuses) and by what became of them; Events are not among them")
+        .in_unit("{write}").by(&["class", "outcome"]).saying(values::WRITES).of(Autoscaler);
+    API_WAITING = Instrument::new(Gauge, "zeroscale.api.writes_waiting",
+        "Writes that wait, since the process may write only so fast").in_unit("{write}").of(Autoscaler);
+    STAT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.stat.connections", "Open stat connections")
+        .in_unit("{connection}").of(Autoscaler);
+    STAT_FRAMES = Instrument::new(Counter, "zeroscale.stat.frames", "Binary frames read from stat connections")
+        .in_unit("{frame}").of(Autoscaler);
+    STAT_BAD_FRAMES = Instrument::new(Counter, "zeroscale.stat.bad_frames", "Frames that hold no stats")
+        .in_unit("{frame}").by(REASON).saying(values::BAD_FRAMES).of(Autoscaler);
+    STAT_TLS_REFUSALS = Instrument::new(Counter, "zeroscale.stat.tls_refusals",
+        "Stat connections refused for want of TLS").in_unit("{connection}").of(Autoscaler);
+    STAT_REFUSALS = Instrument::new(Counter, "zeroscale.stat.refusals",
+        "Handshakes for stats that were refused for want of a good token").in_unit("{connection}").of(Autoscaler);
+    STATS_RECORDED = Instrument::new(Counter, "zeroscale.stats.recorded",
+        "Stats that count in a window of this process").in_unit("{stat}").of(Autoscaler);
+    STATS_FORWARDED = Instrument::new(Counter, "zeroscale.stats.forwarded",
+        "Stats sent on to the instance that owns them").in_unit("{stat}").of(Autoscaler);
+    STATS_DROPPED = Instrument::new(Counter, "zeroscale.stats.dropped", "Stats that count nowhere").in_unit("{stat}")
+        .by(REASON).saying(values::DROPPED).of(Autoscaler);
 
     HPA_RECONCILIATIONS = Instrument::new(Counter, "horizontal_pod_autoscaler_controller.reconciliations",
         "Reconciliations").by(PASS).of(Hpa);
@@ -163,13 +182,26 @@ catalog! {
         "HorizontalPodAutoscalers").of(Hpa);
     HPA_DESIRED = Instrument::new(Gauge, "horizontal_pod_autoscaler_controller.desired_replicas",
         "Replicas decided on").by(OBJECT).of(Hpa);
-    HPA_FOREIGN = Instrument::new(Gauge, "zeroscale.hpa_foreign_manager",
+    HPA_FOREIGN = Instrument::new(Gauge, "zeroscale.hpa.foreign_manager",
         "1 where nothing is done because another manager writes the status").by(OBJECT).of(Hpa);
-    HPA_PANICS = Instrument::new(Counter, "zeroscale.hpa_panics",
+    HPA_PANICS = Instrument::new(Counter, "zeroscale.hpa.panics",
         "Reconciliations that ended by a fault of the program").of(Hpa);
 
-    CONFIG_REFUSED = Instrument::new(Gauge, "zeroscale.config_refused",
+    CONFIG_REFUSED = Instrument::new(Gauge, "zeroscale.config.refused",
         "1 while a ConfigMap breaks a rule and what was before it, or the default, is in force").by(&["config_map"]);
+    BUILD = Instrument::new(Gauge, "zeroscale.build.info", "1; the attributes say what runs")
+        .by(&["component", "version", "architecture"]);
+    PROCESS_CPU = Instrument::new(Counter, "process.cpu.time", "Time on a processor, in user mode and in the kernel")
+        .in_unit("s").shown_as("process_cpu");
+    PROCESS_RESIDENT = Instrument::new(UpDownCounter, "process.memory.usage", "Memory that is resident").in_unit("By")
+        .shown_as("process_resident_memory");
+    PROCESS_VIRTUAL = Instrument::new(UpDownCounter, "process.memory.virtual", "Memory that is addressed").in_unit("By")
+        .shown_as("process_virtual_memory");
+    PROCESS_OPEN = Instrument::new(UpDownCounter, "process.unix.file_descriptor.count", "Open file descriptors")
+        .in_unit("{file_descriptor}").shown_as("process_open_fds");
+    PROCESS_OPEN_MAX = Instrument::new(Gauge, "process.unix.file_descriptor.limit", "Most open file descriptors")
+        .in_unit("{file_descriptor}").shown_as("process_max_fds");
+    PROCESS_STARTED = Instrument::new(Gauge, "process.start_time", "When it was started, since 1970").in_unit("s");
 }
 
 /// The instrument behind a family of Prometheus's text.
@@ -186,12 +218,14 @@ pub(super) fn attribute(label: &str) -> &str {
     all.copied().find(|name| same(name)).unwrap_or(label)
 }
 
-/// What of a plane's text is not as it stands here: families that are not listed or of another kind, and attributes that
-/// theirs do not list. None, if all is well.
+/// What of a plane's text, in either format, is not as it stands here: families that are not listed or of another kind, attributes that theirs
+/// do not list, and values that those cannot have. None, if all is well.
 pub fn strangers(text: &str) -> Vec<String> {
     let mut strangers = Vec::new();
-    for family in text::families(text).iter().filter(|family| family.name != TARGET) {
-        let Some(instrument) = by_family(family.name) else {
+    for family in text::families(text).iter().filter(|family| !TARGET.contains(&family.name)) {
+        // In Prometheus's own format it is named as its series.
+        let shown = |instrument: &&Instrument| instrument.prometheus() == family.name;
+        let Some(instrument) = by_family(family.name).or_else(|| ALL.iter().find(shown)) else {
             strangers.push(format!("{} is not listed", family.name));
             continue;
         };
@@ -199,8 +233,14 @@ pub fn strangers(text: &str) -> Vec<String> {
         if kind != listed {
             strangers.push(format!("{} is a {kind}, not a {listed}", family.name));
         }
-        let labels: BTreeSet<&str> =
-            family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, _)| *name).collect();
+        let said: BTreeSet<(&str, &str)> =
+            family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, value)| (*name, &**value)).collect();
+        let labels: BTreeSet<&str> = said.iter().map(|(name, _)| *name).collect();
+        if let (Some(last), values @ [_, ..]) = (instrument.attributes.last(), instrument.values) {
+            let unknown = |value: &str| values.iter().all(|(known, _)| *known != value);
+            let said = said.iter().filter(|(name, value)| *name == label(last) && unknown(value));
+            strangers.extend(said.map(|(name, value)| format!("{}: {name} says {value}", family.name)));
+        }
         let known: BTreeSet<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
         let is_known = |name: &str| known.contains(name) || (name == "le" && instrument.kind == Histogram);
         strangers
@@ -217,11 +257,17 @@ mod tests {
     #[test]
     fn what_is_not_listed_is_named() {
         let text = "# TYPE zeroscale_held_seconds histogram\nzeroscale_held_seconds_bucket{le=\"1\",k8s_namespace_name=\"a\"} 1\n\
-            # TYPE zeroscale_refused gauge\nzeroscale_refused{reason=\"a\",pod=\"b\"} 1\n# TYPE unheard_of gauge\n\
+            # TYPE zeroscale_refused gauge\nzeroscale_refused{reason=\"a\",pod=\"b\"} 1\nzeroscale_refused{reason=\"pod\"} 1\n# TYPE unheard_of gauge\n\
             # TYPE target info\ntarget_info{a=\"b\"} 1\n# EOF\n";
-        let expected =
-            ["zeroscale_refused is a gauge, not a counter", "zeroscale_refused: pod", "unheard_of is not listed"];
+        let expected = [
+            "zeroscale_refused is a gauge, not a counter",
+            "zeroscale_refused: reason says a",
+            "zeroscale_refused: pod",
+            "unheard_of is not listed",
+        ];
         assert_eq!(strangers(text), expected);
+        let own = "# TYPE zeroscale_refused_total counter\nzeroscale_refused_total{reason=\"pod\"} 1\n# TYPE target_info gauge\n";
+        assert_eq!(strangers(own), <[String; 0]>::default());
     }
 
     /// Goal: nothing is listed twice, and each says what it is in one sentence.
@@ -231,6 +277,9 @@ mod tests {
         assert_eq!(families.len(), ALL.len());
         for instrument in ALL {
             assert!(!instrument.meaning.is_empty() && !instrument.meaning.ends_with('.'), "{instrument:?}");
+            // What would have to be escaped in `# HELP`.
+            assert!(!instrument.meaning.contains(['"', '\\', '\n']), "{instrument:?}");
+            assert!(instrument.values.is_empty() || !instrument.attributes.is_empty(), "{instrument:?}");
             assert_eq!(by_family(&instrument.family()), Some(instrument));
         }
         assert_eq!(attribute("http_response_status_code"), "http.response.status_code");

@@ -11,12 +11,16 @@ use prometheus_client::registry::Unit;
 pub struct Instrument {
     /// OpenTelemetry's name, with dots.
     pub name: &'static str,
+    /// Prometheus's name, less unit and `_total`, where it has one of its own.
+    pub shown: Option<&'static str>,
     /// What it counts or measures.
     pub kind: Kind,
     /// In UCUM; empty if it has none.
     pub unit: &'static str,
     /// The attributes that a series may have.
     pub attributes: &'static [&'static str],
+    /// What the last attribute may say, and what that means; empty: anything.
+    pub values: &'static [(&'static str, &'static str)],
     /// One sentence without its full stop.
     pub meaning: &'static str,
     /// Who shows it.
@@ -54,7 +58,17 @@ pub enum Plane {
 impl Instrument {
     /// One without unit and attributes, that every process has.
     pub const fn new(kind: Kind, name: &'static str, meaning: &'static str) -> Self {
-        Self { name, kind, unit: "", attributes: &[], meaning, plane: Plane::All, since: "0.1.0" }
+        Self {
+            name,
+            shown: None,
+            kind,
+            unit: "",
+            attributes: &[],
+            values: &[],
+            meaning,
+            plane: Plane::All,
+            since: "0.1.0",
+        }
     }
 
     /// With this unit.
@@ -65,6 +79,16 @@ impl Instrument {
     /// With these attributes.
     pub const fn by(self, attributes: &'static [&'static str]) -> Self {
         Self { attributes, ..self }
+    }
+
+    /// Whose last attribute says one of these.
+    pub const fn saying(self, values: &'static [(&'static str, &'static str)]) -> Self {
+        Self { values, ..self }
+    }
+
+    /// Under this name in Prometheus's text, less unit and `_total`.
+    pub const fn shown_as(self, name: &'static str) -> Self {
+        Self { shown: Some(name), ..self }
     }
 
     /// Of this plane alone.
@@ -85,7 +109,7 @@ impl Instrument {
 
     /// The family's name less its unit.
     pub(super) fn base(&self) -> String {
-        self.name.replace('.', "_")
+        self.shown.map_or_else(|| self.name.replace('.', "_"), str::to_owned)
     }
 
     /// What Prometheus appends for the unit.
@@ -139,6 +163,7 @@ mod tests {
             (Instrument::new(Kind::Gauge, "a.rps", "").in_unit("{request}/s"), "a_rps_per_second"),
             (Instrument::new(Kind::Counter, "a.cpu", "").in_unit("s"), "a_cpu_seconds_total"),
             (Instrument::new(Kind::UpDownCounter, "a.held", "").in_unit("{request}"), "a_held"),
+            (Instrument::new(Kind::Counter, "a.cpu.time", "").in_unit("s").shown_as("a_cpu"), "a_cpu_seconds_total"),
         ];
         for (instrument, expected) in rows {
             assert_eq!(instrument.prometheus(), expected);

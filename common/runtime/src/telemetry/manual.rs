@@ -10,10 +10,14 @@ pub const PAGE: &str = "deploy/docs/metrics.md";
 const HEAD: &str = "<!-- Generated: cargo run -p common-runtime --example metrics -->
 # Metrics
 
-Each process shows its metrics at `/metrics` on port 9090, as OpenMetrics, and sends them over OTLP where
-`config-observability` says so. This page lists all of them. A series' attributes are its labels there, with `_` for each
+Each process shows its metrics at `/metrics` on port 9090, as OpenMetrics or in Prometheus's own format, whichever
+`Accept` prefers, and sends them over OTLP where `config-observability` says so. This page lists all of them. A series' attributes are its labels there, with `_` for each
 dot. A family without any series is not shown: those of revisions begin with a revision's first request or pod and end with
 it.
+
+`error_type` is there in standalone, where an exchange failed: a reason of `zeroscale_refused_total` where the activator
+answered itself, `connection` where a pod could not be reached or broke off, else the status. An exchange without an answer
+has no status.
 
 Beside what is listed, a histogram has `_bucket`, `_sum` and `_count`, and `target_info` says which process it is.
 ";
@@ -34,9 +38,22 @@ pub fn page() -> String {
             "\n## {title}\n\n| Prometheus | OpenTelemetry | type | unit | attributes | meaning | since |\n"
         );
         page.push_str("|---|---|---|---|---|---|---|\n");
-        ALL.iter().filter(|instrument| instrument.plane == plane).for_each(|instrument| row(instrument, &mut page));
+        let listed = || ALL.iter().filter(|instrument| instrument.plane == plane);
+        listed().for_each(|instrument| row(instrument, &mut page));
+        listed()
+            .filter(|instrument| !instrument.values.is_empty())
+            .for_each(|instrument| values(instrument, &mut page));
     }
     page
+}
+
+fn values(instrument: &Instrument, page: &mut String) {
+    let attribute = instrument.attributes.last().map(|attribute| label(attribute)).unwrap_or_default();
+    // A String takes whatever is written.
+    let _ = writeln!(page, "\n`{attribute}` of `{}`:\n\n| value | meaning |\n|---|---|", instrument.prometheus());
+    for (value, meaning) in instrument.values {
+        let _ = writeln!(page, "| `{value}` | {meaning} |");
+    }
 }
 
 fn row(instrument: &Instrument, page: &mut String) {

@@ -6,14 +6,18 @@
 pub mod catalog;
 mod exposition;
 mod family;
+mod formats;
 pub mod instrument;
 mod logs;
 pub mod manual;
 pub mod otlp;
+pub(crate) mod own;
 pub mod traces;
+pub mod values;
 
 pub use exposition::{Exposition, FamilyText};
 pub use family::Family;
+pub use formats::TextFormat;
 pub use instrument::Instrument;
 pub use logs::{Format, LogControl, init_logs};
 

@@ -1,0 +1,56 @@
+//! What is read off the process's parts when somebody looks at its metrics.
+
+use common_controller::WriteLimiter;
+use common_controller::shares::Shares;
+use common_runtime::telemetry::{FamilyText, Metrics, catalog};
+use prometheus_client::encoding::NoLabelSet;
+
+/// Shows which leases are ours.
+pub(super) fn leases(metrics: &Metrics, shares: Shares) {
+    metrics.collect(move || {
+        vec![FamilyText::new(catalog::LEASE_HELD, shares.all(), |(lease, is_ours), encoder| {
+            encoder.encode_family(&[("lease", lease)])?.encode_gauge(&i64::from(is_ours))
+        })]
+    });
+}
+
+/// Shows what became of writes, and how many wait.
+pub(super) fn writes(metrics: &Metrics, limiter: WriteLimiter) {
+    metrics.collect(move || {
+        let counts = limiter.tally().counts();
+        let ended = FamilyText::new(catalog::API_WRITES, counts, |([class, outcome], count), encoder| {
+            let labels = [("class", class), ("outcome", outcome)];
+            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+        });
+        let waiting = FamilyText::new(catalog::API_WAITING, [limiter.waiting()], |waiting, encoder| {
+            encoder.encode_gauge(&waiting)
+        });
+        vec![ended, waiting]
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::write_rate::{Rate, WriteClass};
+
+    #[test]
+    fn what_is_shown_is_listed() {
+        let metrics = Metrics::default();
+        leases(&metrics, Shares::members(vec!["a".into(), "b".into()], 1));
+        let limiter = WriteLimiter::new(Rate::AUTOSCALER);
+        limiter.tally().ended(WriteClass::Wake, &Ok(()));
+        writes(&metrics, limiter);
+        let text = metrics.encode().expect("text");
+        assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
+        for line in [
+            "zeroscale_lease_held{lease=\"a\"} 0",
+            "zeroscale_lease_held{lease=\"b\"} 1",
+            "zeroscale_api_writes_total{class=\"wake\",outcome=\"ok\"} 1",
+            "zeroscale_api_writes_total{class=\"object\",outcome=\"refused\"} 0",
+            "zeroscale_api_writes_waiting 0",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What became of a revision's wakes, and for how long its pods ran or did not have to.
+//!
+//! A wake begins when a stat asks for pods where there are none, or when replicas are raised from zero for another reason.
+//! It ends with the first ready pod, or when nobody asks any more. Pods are counted when a revision is evaluated, every two
+//! seconds, and taken to have been as many since the last time.
+
+use super::super::PodCounts;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Words for it, in the order of `common_runtime::telemetry::values::WAKES`.
+pub(super) const WAKES: [&str; 3] = ["ready", "failed", "refused"];
+/// The same of `POD_TIMES`.
+pub(super) const POD_TIMES: [&str; 2] = ["run", "saved"];
+
+/// Of one revision, since this process decides about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lived {
+    /// Wakes by what became of them.
+    pub(super) wakes: [u64; WAKES.len()],
+    /// How long pods ran, each counted, and how long none had to.
+    pub(super) times: [Duration; POD_TIMES.len()],
+    wake: Wake,
+    counted: Option<(Instant, Pods)>,
+}
+
+/// How far a wake has got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wake {
+    #[default]
+    None,
+    /// Pods are asked for.
+    Asked,
+    /// The API server has accepted the change.
+    Accepted,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pods {
+    all: u32,
+    /// Those that have started.
+    running: u32,
+}
+
+impl Lived {
+    /// Somebody asks for pods, and there are none.
+    pub(super) fn asked(&mut self) {
+        if self.wake == Wake::None {
+            self.wake = Wake::Asked;
+        }
+    }
+
+    /// Replicas were raised from zero.
+    pub(super) fn raised(&mut self) {
+        self.wake = Wake::Accepted;
+    }
+
+    /// Nobody asks for pods. `slept`: replicas were lowered to zero.
+    pub(super) fn unasked(&mut self, slept: bool) {
+        match self.wake {
+            Wake::Asked => self.end(2),
+            Wake::Accepted if slept => self.end(1),
+            Wake::None | Wake::Accepted => {}
+        }
+    }
+
+    /// There are so many pods now.
+    pub(super) fn counted(&mut self, counts: PodCounts, now: Instant) {
+        let PodCounts { ready, not_ready, pending, .. } = counts;
+        let number = |count: i32| u32::try_from(count).unwrap_or(0);
+        if ready > 0 && self.wake != Wake::None {
+            self.end(0);
+        }
+        let pods = Pods { all: number(ready + not_ready), running: number(ready + not_ready - pending) };
+        if let Some((since, Pods { all, running })) = self.counted.replace((now, pods)) {
+            let time = now.saturating_duration_since(since);
+            self.times[0] += time * running;
+            self.times[1] += if all == 0 { time } else { Duration::ZERO };
+        }
+    }
+
+    fn end(&mut self, outcome: usize) {
+        self.wakes[outcome] += 1;
+        self.wake = Wake::None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_runtime::telemetry::values;
+
+    #[derive(Clone, Copy)]
+    enum Step {
+        Asked,
+        Raised,
+        Ready(i32),
+        Unasked,
+        Slept,
+    }
+    use Step::*;
+
+    /// Goal: each wake ends once, in the right way. Method: what happens to a revision, one step after the other.
+    #[test]
+    fn each_wake_ends_once() {
+        let rows: [(&[Step], [u64; 3]); 8] = [
+            (&[Asked, Asked, Raised, Ready(0), Ready(1), Ready(2)], [1, 0, 0]),
+            (&[Raised, Ready(1)], [1, 0, 0]), // By a schedule.
+            (&[Asked, Ready(1)], [1, 0, 0]),  // By somebody else.
+            (&[Asked, Raised, Unasked, Ready(1)], [1, 0, 0]),
+            (&[Asked, Raised, Unasked, Slept, Ready(0)], [0, 1, 0]),
+            (&[Asked, Unasked, Unasked], [0, 0, 1]),
+            (&[Asked, Raised, Ready(1), Slept, Ready(0), Asked, Raised, Ready(1)], [2, 0, 0]),
+            (&[Ready(1), Unasked, Slept], [0, 0, 0]),
+        ];
+        for (at, (steps, expected)) in rows.into_iter().enumerate() {
+            let (mut lived, now) = (Lived::default(), Instant::now());
+            for step in steps {
+                match *step {
+                    Asked => lived.asked(),
+                    Raised => lived.raised(),
+                    Ready(ready) => lived.counted(PodCounts { ready, ..PodCounts::default() }, now),
+                    Unasked => lived.unasked(false),
+                    Slept => lived.unasked(true),
+                }
+            }
+            assert_eq!(lived.wakes, expected, "row {at}");
+        }
+    }
+
+    #[test]
+    fn pods_run_for_as_long_as_they_are_counted() {
+        let (mut lived, start) = (Lived::default(), Instant::now());
+        let counts = |ready, not_ready, pending| PodCounts { ready, not_ready, pending, terminating: 0 };
+        let rows = [(0, counts(0, 0, 0)), (10, counts(0, 1, 1)), (12, counts(2, 1, 0)), (20, counts(0, 0, 0))];
+        for (at, counts) in rows {
+            lived.counted(counts, start + Duration::from_secs(at));
+        }
+        lived.counted(PodCounts::default(), start + Duration::from_secs(23));
+        // None for 10 s, one that had not begun for 2, three for 8, none for 3.
+        assert_eq!(lived.times, [Duration::from_secs(24), Duration::from_secs(13)]);
+    }
+
+    #[test]
+    fn its_words_are_the_manuals() {
+        assert_eq!(WAKES.as_slice(), values::WAKES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
+        assert_eq!(POD_TIMES.as_slice(), values::POD_TIMES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
+    }
+}

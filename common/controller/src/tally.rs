@@ -1,0 +1,102 @@
+//! How many writes there were, by urgency and by what became of them.
+
+use crate::error::{WriteError, code};
+use common::write_rate::WriteClass;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// Done.
+    Ok,
+    /// Somebody else wrote first.
+    Conflict,
+    /// The API server refused it for another reason.
+    Refused,
+    /// The API server failed, or could not be reached.
+    Failed,
+    /// No answer came in time.
+    Unanswered,
+    /// Nothing was sent.
+    NotSent,
+}
+
+const CLASSES: [(WriteClass, &str); 3] =
+    [(WriteClass::Wake, "wake"), (WriteClass::Scale, "scale"), (WriteClass::Object, "object")];
+
+const OUTCOMES: [(WriteOutcome, &str); 6] = [
+    (WriteOutcome::Ok, "ok"),
+    (WriteOutcome::Conflict, "conflict"),
+    (WriteOutcome::Refused, "refused"),
+    (WriteOutcome::Failed, "failed"),
+    (WriteOutcome::Unanswered, "unanswered"),
+    (WriteOutcome::NotSent, "not-sent"),
+];
+
+/// Counts them. Events are no writes of a [`crate::Writer`].
+#[derive(Debug, Default)]
+pub struct WriteTally {
+    counts: [[AtomicU64; OUTCOMES.len()]; CLASSES.len()],
+}
+
+impl WriteTally {
+    /// One more of this class has ended.
+    pub fn ended<T>(&self, class: WriteClass, how: &Result<T, WriteError>) {
+        let outcome = WriteOutcome::of(how);
+        let at = CLASSES.iter().position(|(known, _)| *known == class);
+        let outcome = OUTCOMES.iter().position(|(known, _)| *known == outcome);
+        if let (Some(at), Some(outcome)) = (at, outcome) {
+            self.counts[at][outcome].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Every class and outcome by its word, and how many writes there were of both.
+    pub fn counts(&self) -> Vec<([&'static str; 2], u64)> {
+        let rows = CLASSES.iter().zip(&self.counts);
+        rows.flat_map(|((_, class), row)| {
+            let outcomes = OUTCOMES.iter().zip(row);
+            outcomes.map(|((_, outcome), count)| ([*class, *outcome], count.load(Relaxed)))
+        })
+        .collect()
+    }
+}
+
+impl WriteOutcome {
+    fn of<T>(how: &Result<T, WriteError>) -> Self {
+        match how {
+            Ok(_) => Self::Ok,
+            Err(WriteError::Api { source, .. }) => match code(source) {
+                Some(409) => Self::Conflict,
+                Some(400..=499) => Self::Refused,
+                _ => Self::Failed,
+            },
+            Err(WriteError::NoAnswer { .. }) => Self::Unanswered,
+            Err(WriteError::Outdated { .. } | WriteError::LeaseEnds | WriteError::NotOwned { .. }) => Self::NotSent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn api(code: u16) -> Result<(), WriteError> {
+        Err(WriteError::api("patch")(kube::Error::Api(Box::new(Status { code, ..Status::default() }))))
+    }
+
+    #[test]
+    fn each_end_of_a_write_has_its_count() {
+        let tally = WriteTally::default();
+        let ends = [Ok(()), Ok(()), api(409), api(403), api(422), api(503), Err(WriteError::LeaseEnds)];
+        ends.iter().for_each(|end| tally.ended(WriteClass::Wake, end));
+        tally.ended(WriteClass::Event, &Ok(())); // Nobody's.
+        let counts: Vec<_> = tally.counts().into_iter().filter(|(_, count)| *count > 0).collect();
+        let wake = |outcome, count| (["wake", outcome], count);
+        assert_eq!(
+            counts,
+            [wake("ok", 2), wake("conflict", 1), wake("refused", 2), wake("failed", 1), wake("not-sent", 1)]
+        );
+        assert_eq!(tally.counts().len(), 18);
+    }
+}

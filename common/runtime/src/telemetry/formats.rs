@@ -1,0 +1,153 @@
+//! Which text a scraper gets: OpenMetrics 1.0 or Prometheus's own.
+//!
+//! Both say the same. In OpenMetrics a counter's family has no `_total`, which its samples end in, units have lines of their
+//! own, and a last line tells that nothing is missing. Prometheus's text (0.0.4) names families as their samples, and ends
+//! without a word. Text is made in OpenMetrics; only the lines before a family differ, so the other is made of it, part by
+//! part: a family's head is never parted.
+//!
+//! The greater quality in `Accept` wins. Prometheus's own text is what `*/*` and `text/plain` mean, as well as nothing at
+//! all, and whatever is neither: a scraper that asks for the impossible is served nevertheless, as upstream's does.
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+
+/// A text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus's text format, version 0.0.4.
+    Prometheus,
+}
+
+/// Media types of `Accept` that are looked at.
+const MOST: usize = 32;
+
+impl TextFormat {
+    /// What the caller prefers.
+    pub fn asked(headers: &HeaderMap) -> Self {
+        let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let mut best = (Self::Prometheus, 0.0);
+        for range in texts.flat_map(|text| text.split(',')).take(MOST) {
+            if let Some((format, quality)) = Self::of_range(range)
+                && quality > best.1
+            {
+                best = (format, quality);
+            }
+        }
+        best.0
+    }
+
+    /// A media range, such as `text/plain;version=0.0.4;q=0.5`, if it means one of ours.
+    fn of_range(range: &str) -> Option<(Self, f32)> {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next()?.to_ascii_lowercase();
+        let (mut version, mut quality) = (None, 1.0);
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name.to_ascii_lowercase().as_str() {
+                "version" => version = Some(value.trim_matches('"')),
+                // What is no number is no wish.
+                "q" => quality = value.parse().unwrap_or(0.0),
+                _ => {}
+            }
+        }
+        let format = match (kind.as_str(), version) {
+            // Both versions of OpenMetrics read the same here.
+            ("application/openmetrics-text", None | Some("1.0.0" | "0.0.1")) => Self::OpenMetrics,
+            ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Self::Prometheus,
+            _ => return None,
+        };
+        Some((format, quality))
+    }
+
+    /// Its media type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// A part of the text in this format.
+    pub fn of_part(self, open_metrics: String) -> String {
+        match self {
+            Self::OpenMetrics => open_metrics,
+            Self::Prometheus => prometheus(&open_metrics),
+        }
+    }
+}
+
+/// Whole lines of OpenMetrics, families' heads in one piece, in Prometheus's format.
+fn prometheus(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut help = "";
+    for line in open_metrics.split_inclusive('\n') {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.trim_end().split_once(' ').unwrap_or((rest, ""));
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                "unknown" => ("", "untyped"),
+                kind => ("", kind),
+            };
+            if let Some(words) = help.strip_prefix(name) {
+                text.extend(["# HELP ", name, suffix, words]);
+            }
+            text.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
+        } else if !line.starts_with('#') {
+            text.push_str(line);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn the_greater_quality_wins() {
+        use TextFormat::{OpenMetrics, Prometheus};
+        // Prometheus 2 and 3 as they ask; curl; a browser.
+        let v2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+            text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let v3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+            application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+            text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        let only_text = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5";
+        let rows = [
+            (v2, OpenMetrics),
+            (v3, OpenMetrics),
+            (only_text, Prometheus),
+            ("*/*", Prometheus),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Prometheus),
+            ("Application/OpenMetrics-Text", OpenMetrics),
+            ("application/openmetrics-text; version=\"1.0.0\"; Q=0.2, */*;q=0.1", OpenMetrics),
+            ("application/openmetrics-text;version=2.0.0", Prometheus),
+            ("application/openmetrics-text;q=0, text/plain;q=0.1", Prometheus),
+            ("application/openmetrics-text;q=x", Prometheus),
+            ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily", Prometheus),
+            ("", Prometheus),
+        ];
+        for (accept, expected) in rows {
+            let headers: HeaderMap = [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect();
+            assert_eq!(TextFormat::asked(&headers), expected, "{accept}");
+        }
+        assert_eq!(TextFormat::asked(&HeaderMap::new()), Prometheus);
+    }
+
+    #[test]
+    fn heads_of_families_are_prometheus_own() {
+        let open = "# HELP a_seconds How long.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\n\
+            a_seconds_total{x=\"# TYPE b c\"} 1.5\n# HELP target The process.\n# TYPE target info\n\
+            target_info{a=\"b\"} 1\n# HELP c Now.\n# TYPE c gauge\nc 7\n# EOF\n";
+        let expected = "# HELP a_seconds_total How long.\n# TYPE a_seconds_total counter\n\
+            a_seconds_total{x=\"# TYPE b c\"} 1.5\n# HELP target_info The process.\n# TYPE target_info gauge\n\
+            target_info{a=\"b\"} 1\n# HELP c Now.\n# TYPE c gauge\nc 7\n";
+        assert_eq!(TextFormat::Prometheus.of_part(open.to_owned()), expected);
+        assert_eq!(TextFormat::OpenMetrics.of_part(open.to_owned()), open);
+    }
+}

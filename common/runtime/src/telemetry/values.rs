@@ -1,0 +1,114 @@
+//! What attributes say whose values are few, and what each means: for the manual, and for whoever counts from the start.
+
+/// Values, and their meanings.
+type Values = &'static [(&'static str, &'static str)];
+
+/// Why a request was answered by the activator itself. Also what `error_type` says of it, and `x-zeroscale-reason`.
+pub const REFUSALS: Values = &[
+    ("no-revision", "nobody answers to its host, or name (404)"),
+    ("not-served", "the workload of its port is not known, or no more (503)"),
+    ("not-synced", "the activator has not learnt the workloads yet (503)"),
+    ("max-held", "as many requests are held for the workload as may be (503)"),
+    ("memory", "held requests use as much memory as they may (503)"),
+    ("memory-share", "those of this workload use their share of it (503)"),
+    ("answer-memory", "the share has no room for the head of the pod's answer (502)"),
+    ("max-connections", "clients have as many connections as they may (503)"),
+    ("timeout", "the workload's time for a request was over, holding included (504)"),
+    ("response-start-timeout", "no response began in the workload's time for that (504)"),
+    ("idle-timeout", "nothing moved for the workload's time for that (504)"),
+    ("failing", "the workload's pods crash, or cannot start (503)"),
+    ("fallback", "the workload did not wake in time, and its fallback did not answer (502)"),
+    ("deleted", "the workload was deleted meanwhile (503)"),
+    ("pod", "a pod did not answer, and the request could not be sent to another (502)"),
+    ("client-gone", "the client went away before there was an answer"),
+    ("malformed", "it can be understood in two ways, or not at all (400)"),
+    ("unsupported", "it asks for what is not offered (such as 417)"),
+];
+
+/// How a request was answered that needed no pod.
+pub const ANSWERS: Values = &[
+    ("page", "the page of a workload that wakes"),
+    ("page-events", "the stream of events by which a page waits"),
+    ("page-events-full", "such a stream was refused: too many are open (503)"),
+    ("placeholder", "what `wake.placeholder` says"),
+    ("static", "what `wake.static` says"),
+    ("fallback", "the answer of the Service that `wake.fallback` names"),
+];
+
+/// What a cold start is made of.
+pub const PHASES: Values = &[
+    ("signal", "until the autoscaler is told"),
+    ("pod", "until the address of a pod is known"),
+    ("probe", "until a probe of it passes"),
+    ("forward", "until the head of its response"),
+];
+
+/// How relayed connections end.
+pub const TCP_ENDS: Values = &[
+    ("closed", "both sides had closed it"),
+    ("client", "the client broke it off"),
+    ("pod", "the pod broke it off"),
+    ("idle-timeout", "nothing moved for the workload's time for that"),
+    ("drain", "the activator ended"),
+];
+
+/// How connections of clients end that are refused, or ended by us.
+pub const CLIENT_ENDS: Values = &[
+    ("limit", "refused: there are as many as may be"),
+    ("room", "ended: others needed its place"),
+    ("idle", "ended: nothing happened on it"),
+];
+
+/// What became of a wake.
+pub const WAKES: Values = &[
+    ("ready", "a pod became ready"),
+    ("failed", "pods were asked for, and none was ready before nobody asked any more"),
+    ("refused", "the API server accepted no change of the replicas before nobody asked any more"),
+];
+
+/// Whether a pod ran.
+pub const POD_TIMES: Values = &[
+    ("run", "pods of the workload existed, each counted"),
+    ("saved", "the workload slept: counted as one pod, however many would have run"),
+];
+
+/// What an evaluation came to.
+pub const DECISIONS: Values = &[
+    ("scale", "so many pods"),
+    ("pods", "nothing: pods could not be counted"),
+    ("not-collecting", "nothing: no metrics are collected for the workload"),
+    ("no-data", "nothing: its pods are asked, and none has answered for a stable window"),
+    ("not-attested", "nothing: an activator is ready and was not heard, so silence may be a cut"),
+];
+
+/// What became of a write to the API server.
+pub const WRITES: Values = &[
+    ("ok", "done"),
+    ("conflict", "somebody else wrote first (409)"),
+    ("refused", "the API server refused it (another 4xx)"),
+    ("failed", "the API server failed, or could not be reached"),
+    ("unanswered", "no answer came in time; it may have been carried out"),
+    ("not-sent", "the lease was about to end, or it was outdated when it had its token"),
+];
+
+/// Why a frame of a stat connection was dropped.
+pub const BAD_FRAMES: Values = &[
+    ("NotBinary", "it was text"),
+    ("Undecodable", "it held no batch of stats"),
+    ("TooLarge", "it had more than 8 MiB; the connection was closed"),
+    ("Forbidden", "the WebSocket protocol forbids it; the connection was closed"),
+    ("Unfinished", "its end did not come in time; the connection was closed"),
+];
+
+/// Why a stat was dropped.
+pub const DROPPED: Values = &[
+    ("UnknownRevision", "no revision of that name is collected here"),
+    ("NotFinite", "one of its numbers is none"),
+    ("Negative", "one of its numbers is below zero"),
+    ("TooLarge", "one of its numbers is beyond anything that a pod can see"),
+    ("Future", "its time stamp is far ahead"),
+    ("Misrouted", "two hops between autoscalers have not brought it to its owner"),
+    ("Expired", "its owner could not be reached in time, or there was none"),
+    ("QueueFull", "too many waited for its owner"),
+    ("Impostor", "its sender has proven to be another pod"),
+];
