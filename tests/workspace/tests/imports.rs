@@ -69,6 +69,7 @@ const ORDERS: &[(&str, &str)] = &[
         "main > lib ports slots > activator autoscaler cluster events faults invariants lease links metrics model \
          pass plan probe process reconcile simulation stats summary write_queue writers",
     ),
+    ("monitoring", "main > board made > promql rules > lib"),
     ("conformance", "main lib > run > worker > kinds > api > compare suite"),
 ];
 

@@ -60,6 +60,7 @@ fn dependencies_point_inward() {
         ),
         ("sim", &["activator-core", "autoscaler-core", "common", "hpa-core"]),
         ("fuzz", &[]),
+        ("monitoring", &["common-runtime"]),
     ]
     .into();
     let metadata = metadata();

@@ -1,0 +1,94 @@
+//! The Grafana board's queries.
+
+use crate::place;
+use anyhow::Context;
+use serde_json::Value;
+
+/// Where it stands.
+pub const FILE: &str = "deploy/kubernetes/monitoring/board.json";
+
+/// The board.
+///
+/// # Errors
+/// It cannot be read, or is no JSON.
+pub fn read() -> anyhow::Result<Value> {
+    let text = std::fs::read_to_string(place(FILE)).context(FILE)?;
+    serde_json::from_str(&text).context(FILE)
+}
+
+/// Panels, those within rows included.
+pub fn panels(board: &Value) -> Vec<&Value> {
+    inside(board).into_iter().flat_map(|panel| std::iter::once(panel).chain(inside(panel))).collect()
+}
+
+fn inside(value: &Value) -> Vec<&Value> {
+    value["panels"].as_array().map(|panels| panels.iter().collect()).unwrap_or_default()
+}
+
+/// Every query, with the panel that it is of, its variables set to what means everything.
+///
+/// # Errors
+/// The board cannot be read.
+pub fn queries() -> anyhow::Result<Vec<(String, String)>> {
+    let board = read()?;
+    let mut all = Vec::new();
+    for panel in panels(&board) {
+        let title = panel["title"].as_str().unwrap_or_default();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().with_context(|| format!("{title}: a target without expr"))?;
+            all.push((title.to_owned(), set(query)));
+        }
+    }
+    Ok(all)
+}
+
+/// A query as Grafana would send it.
+fn set(query: &str) -> String {
+    let variables =
+        [("$__rate_interval", "1m"), ("$__range", "1h"), ("$namespace", ".+"), ("$workload", ".+"), ("$price", "0.04")];
+    variables.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::promql::strangers;
+    use std::collections::BTreeSet;
+    use std::process::Command;
+
+    /// Goal: no panel speaks of what there is not. `promtool` says whether its query is one.
+    #[test]
+    fn panels_ask_for_what_there_is() {
+        let queries = queries().expect("a board");
+        let mut rules = Vec::new();
+        for (at, (title, query)) in queries.iter().enumerate() {
+            assert_eq!(strangers(query), <[String; 0]>::default(), "{title}");
+            assert!(!query.contains('$'), "{title}: {query}");
+            rules.push(serde_json::json!({"record": format!("query:{at}"), "expr": query}));
+        }
+        let file = serde_json::json!({"groups": [{"name": "board", "rules": rules}]});
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("board.yaml");
+        std::fs::write(&path, file.to_string()).expect("writable"); // JSON is YAML.
+        let told = Command::new("promtool").args(["check", "rules"]).arg(&path).output().expect("promtool");
+        let said = [told.stdout, told.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+        assert!(told.status.success(), "{said}");
+    }
+
+    /// Goal: Grafana shows each panel, in its place: ids are one panel's, and none lies over another.
+    #[test]
+    fn panels_have_a_place_of_their_own() {
+        let board = read().expect("a board");
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+        for panel in panels(&board) {
+            assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
+            let [x, y, w, h] = ["x", "y", "w", "h"].map(|of| panel["gridPos"][of].as_u64().expect("a place"));
+            assert!(x + w <= 24, "{panel}");
+            for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(cells.insert(cell), "{} lies over another panel", panel["title"]);
+            }
+            let is_row = panel["type"] == "row";
+            assert_eq!(panel["targets"].as_array().is_none_or(Vec::is_empty), is_row, "{}", panel["title"]);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Each fault fires its alert and no other.
+//!
+//! Prometheus's own `promtool` plays an hour of series against the rules: those of a healthy system, in which the fault's
+//! take the place of their like. Of every alert there is one fault here.
+
+use crate::place;
+use crate::rules::{self, FILE};
+use common_runtime::telemetry::values;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Samples are a minute apart, for an hour.
+const STEPS: usize = 60;
+/// When it is looked which alerts fire.
+const LOOK: &str = "40m";
+
+/// Series by their names with labels, and their values in promtool's words.
+type Series = BTreeMap<String, String>;
+
+/// What differs from a healthy system.
+enum Change {
+    /// A series has other values.
+    Series(&'static str, &'static str),
+    /// A process does not answer when it is asked for its metrics.
+    Gone(&'static str),
+    /// A process was started anew every five minutes.
+    Restarts(&'static str),
+}
+use Change::{Gone, Restarts, Series as Is};
+
+/// Activators `a1` and `a2`, autoscalers `s1` and `s2`, a controller of HorizontalPodAutoscalers `h1`.
+const PROCESSES: [(&str, &str); 5] = [
+    ("zeroscale-activator", "a1"),
+    ("zeroscale-activator", "a2"),
+    ("zeroscale-autoscaler", "s1"),
+    ("zeroscale-autoscaler", "s2"),
+    ("zeroscale-autoscaler-hpa", "h1"),
+];
+
+const CUT_OFF: Change = Is("kn_activator_stats_conn_reachable{instance=\"a1\",peer=\"autoscaler\"}", "0+0x60");
+
+/// Alert, and what its fault does to series.
+const FAULTS: &[(&str, &[Change])] = &[
+    ("ZeroscaleActivatorMissing", &[Gone("a1"), Gone("a2")]),
+    (
+        "ZeroscaleAutoscalerMissing",
+        &[
+            Gone("s1"),
+            Gone("s2"),
+            CUT_OFF,
+            Is("kn_activator_stats_conn_reachable{instance=\"a2\",peer=\"autoscaler\"}", "0+0x60"),
+        ],
+    ),
+    ("ZeroscaleProcessDown", &[Gone("a2")]),
+    ("ZeroscaleProcessRestarts", &[Restarts("s1")]),
+    (
+        // Its token is none: it is refused, and what nobody attests is not believed.
+        "ZeroscaleAutoscalerUnreachable",
+        &[
+            CUT_OFF,
+            Is("zeroscale_stat_refusals_total{instance=\"s1\"}", "0+4x60"),
+            Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"not-attested\"}", "0+100x60"),
+        ],
+    ),
+    (
+        "ZeroscaleLeaseUnowned",
+        &[
+            Is("zeroscale_lease_held{instance=\"s1\",lease=\"l0\"}", "0+0x60"),
+            Is("zeroscale_stats_dropped_total{instance=\"s1\",reason=\"Expired\"}", "0+20x60"),
+        ],
+    ),
+    ("ZeroscaleLeaseOwnedTwice", &[Is("zeroscale_lease_held{instance=\"s2\",lease=\"l0\"}", "1+0x60")]),
+    (
+        "ZeroscaleWakesFail",
+        &[
+            Is("zeroscale_refused_total{instance=\"a1\",reason=\"failing\"}", "0+3x60"),
+            Is(
+                "zeroscale_wakes_total{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",outcome=\"failed\"}",
+                "0+1x60",
+            ),
+            Is("kn_revision_pods_count{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}", "0+0x60"),
+        ],
+    ),
+    (
+        "ZeroscaleWakesRefused",
+        &[
+            Is("zeroscale_api_writes_total{class=\"wake\",instance=\"s1\",outcome=\"refused\"}", "0+6x60"),
+            Is(
+                "zeroscale_wakes_total{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",outcome=\"refused\"}",
+                "0+1x60",
+            ),
+        ],
+    ),
+    (
+        "ZeroscaleColdStartsSlow",
+        &[
+            Is(
+                "zeroscale_cold_start_seconds_bucket{instance=\"a1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",le=\"0.5\"}",
+                "0+0x60",
+            ),
+            Is(
+                "zeroscale_cold_start_seconds_bucket{instance=\"a1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",le=\"15.0\"}",
+                "0+0x60",
+            ),
+        ],
+    ),
+    ("ZeroscaleHoldingFull", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"memory-share\"}", "0+1x60")]),
+    (
+        "ZeroscalePageStreamsFull",
+        &[Is("zeroscale_answered_total{instance=\"a1\",kind=\"page-events-full\"}", "0+1x60")],
+    ),
+    (
+        "ZeroscaleClientConnectionsFull",
+        &[
+            Is("zeroscale_client_connections_ended_total{instance=\"a1\",reason=\"limit\"}", "0+9x60"),
+            Is("zeroscale_refused_total{instance=\"a1\",reason=\"max-connections\"}", "0+9x60"),
+        ],
+    ),
+    ("ZeroscalePodsLost", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"pod\"}", "0+9x60")]),
+    ("ZeroscaleTimeouts", &[Is("zeroscale_refused_total{instance=\"a2\",reason=\"timeout\"}", "0+9x60")]),
+    ("ZeroscaleFallbackFails", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"fallback\"}", "0+1x60")]),
+    (
+        "ZeroscaleDecisionsLate",
+        &[
+            Is("zeroscale_tick_lateness_seconds_bucket{instance=\"s1\",le=\"0.01\"}", "0+0x60"),
+            Is("zeroscale_tick_lateness_seconds_bucket{instance=\"s1\",le=\"0.5\"}", "0+0x60"),
+        ],
+    ),
+    (
+        "ZeroscaleActivatorUnheard",
+        &[Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"not-attested\"}", "0+100x60")],
+    ),
+    ("ZeroscalePodsUnheard", &[Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"no-data\"}", "0+100x60")]),
+    ("ZeroscaleStatsRefused", &[Is("zeroscale_stat_tls_refusals_total{instance=\"s1\"}", "0+1x60")]),
+    ("ZeroscaleStatsDropped", &[Is("zeroscale_stats_dropped_total{instance=\"s1\",reason=\"Impostor\"}", "0+20x60")]),
+    (
+        "ZeroscaleConfigRefused",
+        &[Is("zeroscale_config_refused{config_map=\"config-autoscaler\",instance=\"s1\"}", "1+0x60")],
+    ),
+    (
+        "ZeroscaleApiWritesFail",
+        &[
+            Is("zeroscale_api_writes_total{class=\"wake\",instance=\"s1\",outcome=\"unanswered\"}", "0+2x60"),
+            Is("zeroscale_api_writes_total{class=\"object\",instance=\"s1\",outcome=\"failed\"}", "0+9x60"),
+        ],
+    ),
+    (
+        "ZeroscaleApiWritesRefused",
+        &[Is("zeroscale_api_writes_total{class=\"object\",instance=\"s1\",outcome=\"refused\"}", "0+9x60")],
+    ),
+    ("ZeroscaleApiWritesWait", &[Is("zeroscale_api_writes_waiting{instance=\"s1\"}", "900+0x60")]),
+    ("ZeroscaleDescriptorsShort", &[Is("process_open_fds{instance=\"a1\",job=\"zeroscale-activator\"}", "1000+0x60")]),
+    (
+        "ZeroscaleWorkloadAtMaximum",
+        &[Is(
+            "kn_revision_pods_desired{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}",
+            "9+0x60",
+        )],
+    ),
+    (
+        "ZeroscalePodsMissing",
+        &[Is("kn_revision_pods_count{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}", "1+0x60")],
+    ),
+    (
+        "ZeroscaleHpaForeignManager",
+        &[Is("zeroscale_hpa_foreign_manager{hpa_name=\"b\",instance=\"h1\",namespace=\"a\"}", "1+0x60")],
+    ),
+    ("ZeroscaleHpaFault", &[Is("zeroscale_hpa_panics_total{instance=\"h1\"}", "0+1x60")]),
+];
+
+/// A system in which all is well: ten requests a second, and now and then a wake.
+fn healthy() -> Series {
+    let mut series = Series::new();
+    let mut is = |name: &str, labels: &[(&str, &str)], values: &str| {
+        let mut labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        labels.sort();
+        series.insert(format!("{name}{{{}}}", labels.join(",")), values.to_owned());
+    };
+    let (still, rare, often) = ("0+0x60", "0+1x60", "0+60x60");
+    for (job, instance) in PROCESSES {
+        let labels = [("job", job), ("instance", instance)];
+        is("up", &labels, "1+0x60");
+        is("process_start_time_seconds", &labels, "1000+0x60");
+        is("process_open_fds", &labels, "40+0x60");
+        is("process_max_fds", &labels, "1024+0x60");
+    }
+    for activator in ["a1", "a2"] {
+        let instance = ("instance", activator);
+        is("kn_activator_stats_conn_reachable", &[instance, ("peer", "autoscaler")], "1+0x60");
+        for (reason, _) in values::REFUSALS {
+            is("zeroscale_refused_total", &[instance, ("reason", reason)], still);
+        }
+        is("zeroscale_refused_total", &[instance, ("reason", "client-gone")], rare);
+        for (kind, _) in values::ANSWERS {
+            is("zeroscale_answered_total", &[instance, ("kind", kind)], still);
+        }
+        is("zeroscale_answered_total", &[instance, ("kind", "page")], rare);
+        for (reason, _) in values::CLIENT_ENDS {
+            is("zeroscale_client_connections_ended_total", &[instance, ("reason", reason)], still);
+        }
+        is("http_server_request_duration_seconds_count", &[instance, ("http_response_status_code", "200")], "0+150x60");
+    }
+    let hello = [("k8s_namespace_name", "a"), ("kn_revision_name", "hello")];
+    let of_hello = |instance| [hello[0], hello[1], ("instance", instance)];
+    for (le, values) in [("0.5", rare), ("15.0", rare), ("60.0", rare), ("+Inf", rare)] {
+        let [a, b, c] = of_hello("a1");
+        is("zeroscale_cold_start_seconds_bucket", &[a, b, c, ("le", le)], values);
+    }
+    for name in ["kn_revision_pods_desired", "kn_revision_pods_requested", "kn_revision_pods_count"] {
+        is(name, &of_hello("s1"), "2+0x60");
+    }
+    for (outcome, _) in values::WAKES {
+        let [a, b, c] = of_hello("s1");
+        is("zeroscale_wakes_total", &[a, b, c, ("outcome", outcome)], if *outcome == "ready" { rare } else { still });
+    }
+    for (autoscaler, lease) in [("s1", "l0"), ("s2", "l1")] {
+        let instance = ("instance", autoscaler);
+        for other in ["l0", "l1"] {
+            let held = if lease == other { "1+0x60" } else { still };
+            is("zeroscale_lease_held", &[instance, ("lease", other)], held);
+        }
+        for class in ["wake", "scale", "object"] {
+            for (outcome, _) in values::WRITES {
+                let values = if *outcome == "ok" { "0+5x60" } else { still };
+                is("zeroscale_api_writes_total", &[instance, ("class", class), ("outcome", outcome)], values);
+            }
+        }
+        is("zeroscale_api_writes_waiting", &[instance], still);
+        for (outcome, _) in values::DECISIONS {
+            let values = if *outcome == "scale" { "0+15x60" } else { still };
+            is("zeroscale_decisions_total", &[instance, ("outcome", outcome)], values);
+        }
+        for le in ["0.01", "0.5", "2.0", "+Inf"] {
+            is("zeroscale_tick_lateness_seconds_bucket", &[instance, ("le", le)], often);
+        }
+        is("zeroscale_stat_refusals_total", &[instance], still);
+        is("zeroscale_stat_tls_refusals_total", &[instance], still);
+        for (reason, _) in values::DROPPED {
+            is("zeroscale_stats_dropped_total", &[instance, ("reason", reason)], still);
+        }
+        is("zeroscale_stats_dropped_total", &[instance, ("reason", "UnknownRevision")], rare);
+        is("zeroscale_stats_recorded_total", &[instance], often);
+        is("zeroscale_config_refused", &[instance, ("config_map", "config-autoscaler")], still);
+    }
+    is("zeroscale_hpa_foreign_manager", &[("instance", "h1"), ("namespace", "a"), ("hpa_name", "b")], still);
+    is("zeroscale_hpa_panics_total", &[("instance", "h1")], still);
+    series
+}
+
+impl Change {
+    fn apply(&self, series: &mut Series) {
+        match *self {
+            Is(name, values) => {
+                let before = series.insert(name.to_owned(), values.to_owned());
+                assert!(before.is_some_and(|before| before != values), "{name} is there, and differs");
+            }
+            Gone(instance) => {
+                series.retain(|name, _| name.starts_with("up{") || !is_of(name, instance));
+                series.iter_mut().filter(|(name, _)| is_of(name, instance)).for_each(|(_, is)| *is = "0+0x60".into());
+            }
+            Restarts(instance) => {
+                let starts: Vec<String> = (0..=STEPS).map(|step| (1000 + step / 5 * 300).to_string()).collect();
+                let started = |name: &str| name.starts_with("process_start_time") && is_of(name, instance);
+                series.iter_mut().filter(|(name, _)| started(name)).for_each(|(_, is)| *is = starts.join(" "));
+            }
+        }
+    }
+}
+
+fn is_of(series: &str, instance: &str) -> bool {
+    series.contains(&format!("instance=\"{instance}\""))
+}
+
+/// A test for promtool: of these series, `alert` alone fires.
+fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
+    let input: Vec<Value> = series.iter().map(|(series, values)| json!({"series": series, "values": values})).collect();
+    let firing: Vec<Value> =
+        alert.map(|alert| json!({"labels": format!("{{alertname=\"{alert}\"}}"), "value": 1})).into_iter().collect();
+    json!({
+        "name": name,
+        "interval": "1m",
+        "input_series": input,
+        "promql_expr_test": [{
+            "expr": "group by (alertname) (ALERTS{alertstate=\"firing\"})",
+            "eval_time": LOOK,
+            "exp_samples": firing,
+        }],
+    })
+}
+
+/// Goal: what an operator is told is what is wrong, and nothing besides. Method: promtool's tests of rules, one for a
+/// healthy system and one for each fault.
+#[test]
+fn each_fault_fires_its_alert_and_no_other() {
+    let mut tests = vec![test("healthy", &healthy(), None)];
+    for (alert, changes) in FAULTS {
+        let mut series = healthy();
+        changes.iter().for_each(|change| change.apply(&mut series));
+        tests.push(test(alert, &series, Some(alert)));
+    }
+    let rules = place(FILE).canonicalize().expect(FILE);
+    let file = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests});
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("faults.yaml");
+    std::fs::write(&path, file.to_string()).expect("writable"); // JSON is YAML.
+    let told = Command::new("promtool").args(["test", "rules"]).arg(&path).output().expect("promtool");
+    let said = [told.stdout, told.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(told.status.success(), "{said}");
+}
+
+#[test]
+fn each_alert_has_its_fault() {
+    let alerts: Vec<String> = rules::read().expect("rules").into_iter().map(|rule| rule.alert).collect();
+    assert_eq!(alerts, FAULTS.iter().map(|(alert, _)| *alert).collect::<Vec<_>>());
+}

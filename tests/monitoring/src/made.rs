@@ -1,0 +1,86 @@
+//! What is made of the alert rules: an object for the Prometheus Operator, and the manual's page.
+
+use crate::place;
+use crate::rules::{FILE, Rule};
+use anyhow::Context;
+use std::fmt::Write;
+
+/// Where the object stands.
+pub const OBJECT: &str = "deploy/kubernetes/monitoring/prometheus-rule.yaml";
+/// Where the page stands.
+pub const PAGE: &str = "deploy/docs/alerts.md";
+
+const OBJECT_HEAD: &str = "# Generated from rules.yaml: cargo run -p monitoring
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: zeroscale
+  namespace: zeroscale-system
+  labels:
+    app.kubernetes.io/name: zeroscale
+spec:
+";
+
+const PAGE_HEAD: &str = "<!-- Generated: cargo run -p monitoring -->
+# Alerts
+
+What [the rules](../kubernetes/monitoring/rules.yaml) find, and what to do about it. One fault fires one alert. `critical`:
+workloads do not wake, or nobody decides for them. `warning`: requests are lost or late, or soon will be. `info`: as it was
+asked for, and perhaps not as it was meant.
+
+| fault | alert | severity | after | what to do |
+|---|---|---|---|---|
+";
+
+/// The object.
+///
+/// # Errors
+/// The rules cannot be read.
+pub fn object() -> anyhow::Result<String> {
+    let rules = std::fs::read_to_string(place(FILE)).context(FILE)?;
+    let lines = rules.lines().filter(|line| !line.starts_with('#'));
+    Ok(lines.fold(OBJECT_HEAD.to_owned(), |object, line| format!("{object}  {line}\n")))
+}
+
+/// The page.
+pub fn page(rules: &[Rule]) -> String {
+    let mut page = PAGE_HEAD.to_owned();
+    for rule in rules {
+        let after = rule.lasting.as_deref().unwrap_or("at once");
+        let text = |annotation| templates(rule.says(annotation)).replace('|', "\\|");
+        let (fault, action) = (text("summary"), text("description"));
+        // A String takes whatever is written.
+        let _ = writeln!(page, "| {fault} | `{}` | {} | {after} | {action} |", rule.alert, rule.severity());
+    }
+    page
+}
+
+/// What Prometheus would fill in, as a placeholder: `LEASE` for `{{ $labels.lease }}`.
+fn templates(text: &str) -> String {
+    let mut parts = text.split("{{ $labels.");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (label, rest) = part.split_once(" }}").unwrap_or((part, ""));
+        let name = match label {
+            "k8s_namespace_name" => "NAMESPACE".to_owned(),
+            "kn_revision_name" => "NAME".to_owned(),
+            label => label.to_uppercase(),
+        };
+        filled.extend([name.as_str(), rest]);
+    }
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::read;
+
+    /// Goal: what is in the repository is what the rules make. Remedy: what its first line says.
+    #[test]
+    fn what_is_made_of_the_rules_is_there() {
+        let there = |path| std::fs::read_to_string(place(path)).expect(path);
+        assert!(there(OBJECT) == object().expect("rules"), "{OBJECT} is not what the rules make");
+        assert!(there(PAGE) == page(&read().expect("rules")), "{PAGE} is not what the rules make");
+    }
+}

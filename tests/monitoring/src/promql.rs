@@ -1,0 +1,162 @@
+//! What a query in PromQL names, as far as it must exist: metrics, labels, and labels' values.
+//!
+//! Not a parser: `promtool` says whether a query is one. Of a query that is, its words tell enough: a name before `{` or
+//! `[`, or alone, is a metric's; one before `(` a function's; what stands in the parentheses after `by`, `on` and their
+//! like are labels.
+
+use common_runtime::telemetry::Instrument;
+use common_runtime::telemetry::catalog::ALL;
+use common_runtime::telemetry::instrument::{Kind, label};
+
+/// Metrics and labels that Prometheus adds itself, or a scrape's configuration.
+const PROMETHEUS: [&str; 2] = ["up", "ALERTS"];
+const TARGETS: [&str; 5] = ["job", "instance", "namespace", "pod", "le"];
+const OPERATORS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "nan"];
+const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+
+/// What a query says of one metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Selector {
+    metric: String,
+    /// Label, operator, value.
+    matchers: Vec<(String, String, String)>,
+}
+
+/// What of a query there is not: metrics, their labels, and values that those never have. None, if all is well.
+pub fn strangers(query: &str) -> Vec<String> {
+    let (selectors, groupings) = names(query);
+    let mut strangers = Vec::new();
+    let mut labels: Vec<String> = TARGETS.map(str::to_owned).to_vec();
+    for Selector { metric, matchers } in &selectors {
+        if PROMETHEUS.contains(&metric.as_str()) {
+            continue;
+        }
+        let Some(instrument) = instrument(metric) else {
+            strangers.push(format!("{metric} is not listed"));
+            continue;
+        };
+        let own: Vec<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
+        for (name, operator, value) in matchers {
+            if !own.contains(name) && !TARGETS.contains(&name.as_str()) {
+                strangers.push(format!("{metric}: {name}"));
+            }
+            let is_last = own.last() == Some(name);
+            let is_said = |word: &str| instrument.values.iter().any(|(known, _)| *known == word);
+            let words = if operator.ends_with('~') { value.split('|').collect() } else { vec![value.as_str()] };
+            if is_last && !instrument.values.is_empty() && !value.contains('$') {
+                let unknown = words.into_iter().filter(|word| !is_said(word));
+                strangers.extend(unknown.map(|word| format!("{metric}: {name} never says {word}")));
+            }
+        }
+        labels.extend(own);
+    }
+    strangers.extend(groupings.into_iter().filter(|name| !labels.contains(name)).map(|name| format!("by {name}")));
+    strangers
+}
+
+/// The instrument whose series have this name.
+fn instrument(metric: &str) -> Option<&'static Instrument> {
+    ALL.iter().find(|instrument| {
+        let shown = instrument.prometheus();
+        match instrument.kind {
+            Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|end| metric.strip_suffix(end) == Some(&shown)),
+            _ => metric == shown,
+        }
+    })
+}
+
+/// Selectors, and labels that are grouped by.
+fn names(query: &str) -> (Vec<Selector>, Vec<String>) {
+    let (mut selectors, mut groupings) = (Vec::new(), Vec::new());
+    let mut rest = query;
+    while let Some(first) = rest.chars().next() {
+        if first.is_ascii_alphabetic() || first == '_' {
+            let (word, after) = word(rest);
+            let next = after.trim_start();
+            rest = after;
+            if GROUPINGS.contains(&word) {
+                if let Some((inside, after)) = next.strip_prefix('(').and_then(|inside| inside.split_once(')')) {
+                    groupings.extend(inside.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()));
+                    rest = after;
+                }
+            } else if let Some(inside) = next.strip_prefix('{') {
+                let (matchers, after) = matchers(inside);
+                selectors.push(Selector { metric: word.to_owned(), matchers });
+                rest = after;
+            } else {
+                let follows = self::word(next).0;
+                let is_function = next.starts_with('(') || ["by", "without"].contains(&follows);
+                if !is_function && !OPERATORS.contains(&word) {
+                    selectors.push(Selector { metric: word.to_owned(), matchers: Vec::new() });
+                }
+            }
+        } else if first == '[' {
+            rest = rest.split_once(']').map_or("", |(_, after)| after);
+        } else if first == '"' {
+            rest = quoted(rest).1;
+        } else if first.is_ascii_digit() {
+            // A number, or a duration such as 5m.
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '.');
+        } else {
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    (selectors, groupings)
+}
+
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Matchers up to the closing brace, and what follows it.
+fn matchers(mut text: &str) -> (Vec<(String, String, String)>, &str) {
+    let mut all = Vec::new();
+    loop {
+        text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        if text.is_empty() || text.starts_with('}') {
+            return (all, text.get(1..).unwrap_or_default());
+        }
+        let (name, after) = word(text);
+        let end = after.find('"').unwrap_or(after.len());
+        let (operator, after) = after.split_at(end);
+        let (value, after) = quoted(after);
+        all.push((name.to_owned(), operator.trim().to_owned(), value.to_owned()));
+        text = after;
+    }
+}
+
+/// What stands between the quotes that `text` begins with, and what follows them.
+fn quoted(text: &str) -> (&str, &str) {
+    let inside = text.get(1..).unwrap_or_default();
+    let mut escaped = false;
+    let end = inside.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    end.map_or((inside, ""), |end| (&inside[..end], &inside[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_not_is_named() {
+        let rows: [(&str, &[&str]); 9] = [
+            ("sum by (reason) (rate(zeroscale_refused_total{reason=~\"pod|memory\"}[5m])) > 0.5", &[]),
+            ("histogram_quantile(0.95, sum by (le) (rate(zeroscale_held_seconds_bucket{job=\"a)\"}[5m]))) > 1", &[]),
+            ("up{job=\"x\"} == 0 and on (job) absent(kn_revision_pods_count offset 5m)", &[]),
+            ("zeroscale_refused", &["zeroscale_refused is not listed"]),
+            ("zeroscale_held_seconds", &["zeroscale_held_seconds is not listed"]),
+            ("rate(zeroscale_refused_total{cause=\"pod\"}[5m])", &["zeroscale_refused_total: cause"]),
+            ("zeroscale_refused_total{reason=~\"pod|pods\"}", &["zeroscale_refused_total: reason never says pods"]),
+            ("sum by (reason, kind) (zeroscale_refused_total)", &["by kind"]),
+            ("sum(up) without (a)", &["by a"]),
+        ];
+        for (query, expected) in rows {
+            assert_eq!(strangers(query), expected, "{query}");
+        }
+    }
+}
