@@ -51,6 +51,11 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether there are spans from a stat to a patch.
+    fn traces(&self) -> bool {
+        false
+    }
+
     /// Which pods are watched.
     fn pods(&self) -> PodScope;
 

@@ -43,6 +43,10 @@ pub struct WireStatMessage {
     /// The measurement; absent in an attestation.
     #[prost(message, optional, tag = "3")]
     pub stat: Option<Stat>,
+    /// The span of the request that wakes, as W3C's `traceparent`; empty: it is not traced. Ours alone: activators in
+    /// standalone send it, and whoever does not know it skips it.
+    #[prost(string, tag = "101")]
+    pub trace: String,
 }
 
 /// What one frame carries.

@@ -20,7 +20,7 @@ pub fn encode(messages: &WireStatMessages) -> Vec<u8> {
 
 /// An entry that says nothing but "I am here and connected": see [`crate::stat`].
 pub fn attestation(system_namespace: &str, pod_name: &str) -> WireStatMessage {
-    WireStatMessage { namespace: system_namespace.to_owned(), name: pod_name.to_owned(), stat: None }
+    WireStatMessage { namespace: system_namespace.to_owned(), name: pod_name.to_owned(), ..WireStatMessage::default() }
 }
 
 /// Reads one frame of the stat stream.
@@ -48,7 +48,12 @@ mod tests {
         let stat =
             Stat { pod_name: "act".into(), average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
         WireStatMessages {
-            messages: vec![WireStatMessage { namespace: "ns".into(), name: "rev".into(), stat: Some(stat) }],
+            messages: vec![WireStatMessage {
+                namespace: "ns".into(),
+                name: "rev".into(),
+                stat: Some(stat),
+                ..WireStatMessage::default()
+            }],
         }
     }
 
@@ -133,7 +138,8 @@ mod tests {
                 process_uptime: e,
                 timestamp,
             };
-            let messages = vec![WireStatMessage { namespace: name.clone(), name, stat: Some(stat) }];
+            let messages =
+                vec![WireStatMessage { namespace: name.clone(), name, stat: Some(stat), ..WireStatMessage::default() }];
             let frame = WireStatMessages { messages };
             prop_assert_eq!(decode(&encode(&frame)), Ok(frame));
         }

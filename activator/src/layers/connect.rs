@@ -130,7 +130,7 @@ impl PortConnector {
         let revision = self.shared.registry.by_port(&self.port).ok_or(Refusal::NotServed)?;
         let entered = revision.stats.enter();
         if entered.first {
-            self.shared.sink.first_request(&revision);
+            self.shared.sink.first_request(&revision, || None);
         }
         let bound = revision.bounds().total;
         match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {

@@ -52,7 +52,7 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let in_flight = call.counts.then(|| enter(&self.sink, &call.revision));
+        let in_flight = call.counts.then(|| enter(&self.sink, &call.revision, call.trace.as_deref()));
         let in_flight = match (&call.standby, in_flight) {
             (Some(standby), Some(load)) => {
                 standby.hold(load);
@@ -76,11 +76,11 @@ where
     }
 }
 
-/// Counts one more for a revision, which is woken by the first.
-pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>) -> InFlight {
+/// Counts one more for a revision, which is woken by the first, whose spans `trace` is.
+pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Trace>) -> InFlight {
     let entered = revision.stats.enter();
     if entered.first {
-        sink.first_request(revision);
+        sink.first_request(revision, || trace.and_then(Trace::line));
     }
     entered.in_flight
 }

@@ -7,7 +7,8 @@
 //! | `activator_proxy` | internal | server | with the response's body |
 //! | `METHOD /path` | client | `activator_proxy`; one for each pod that was tried | with the response's body |
 //!
-//! What goes to the pod names the client span as its parent; `baggage` passes as it came. Where no traces are asked
+//! What goes to the pod names the client span as its parent; `baggage` passes as it came. In standalone the signal of the
+//! request that wakes a workload names the server span, under which the autoscaler has spans of its own. Where no traces are asked
 //! for, nothing of this exists, and the caller's context passes as it came.
 
 use crate::metrics::method_name;
@@ -72,6 +73,11 @@ impl Trace {
             }
         }
         span.end();
+    }
+
+    /// The server span, for whoever goes on with it elsewhere; none: it is not sampled.
+    pub(crate) fn line(&self) -> Option<String> {
+        Tracing::line(&self.server)
     }
 
     /// Begins `throttler_try`.

@@ -33,6 +33,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct StatSink {
     shared: Arc<Shared>,
+    /// Whether the autoscaler is told of the trace of the request that wakes.
+    traces: bool,
 }
 
 struct Shared {
@@ -48,15 +50,20 @@ impl StatSink {
     /// A sink over `link`.
     pub(crate) fn new(link: DurableSender, pod_name: String, system_namespace: String, metrics: Metrics) -> Self {
         let reporting = Mutex::default();
-        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics }) }
+        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics }), traces: false }
     }
 
-    /// An idle revision got its first request.
-    pub(crate) fn first_request(&self, revision: &Arc<Revision>) {
+    /// The same, which tells an autoscaler of ours of the trace of the request that wakes.
+    pub(crate) fn with_traces(self, traces: bool) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// An idle revision got its first request. `trace` names its span, if it has one that others should go on with.
+    pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.shared.reporting.lock().push(revision.clone());
         }
-        self.send_signal(revision);
+        self.send_signal(revision, trace);
     }
 
     /// A request lost its pod, and there is no other: the autoscaler should not learn that from the next report only.
@@ -99,19 +106,20 @@ impl StatSink {
     }
 
     /// Sends the signal of one revision, if it is owed.
-    fn send_signal(&self, revision: &Arc<Revision>) {
+    fn send_signal(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         if !self.shared.link.is_connected() {
             return; // Owed until there is a connection.
         }
         let Some(signal) = revision.stats.signal() else { return };
-        let frame = self.frame(vec![self.entry(revision, 1.0, 1.0)]);
+        let trace = if self.traces { trace().unwrap_or_default() } else { String::new() };
+        let frame = self.frame(vec![WireStatMessage { trace, ..self.entry(revision, 1.0, 1.0) }]);
         self.send(frame, vec![(revision.clone(), signal)]);
     }
 
     fn send_owed(&self) {
         let owing: Vec<Arc<Revision>> = self.shared.reporting.lock().clone();
         for revision in &owing {
-            self.send_signal(revision);
+            self.send_signal(revision, || None);
         }
     }
 
@@ -183,6 +191,7 @@ impl StatSink {
                 request_count: count,
                 ..Stat::default()
             }),
+            ..WireStatMessage::default()
         }
     }
 

@@ -44,7 +44,7 @@ async fn why_is_answered_over_the_admin_port() {
     let key = RevisionKey::new("ns", "hello");
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
-    multiscaler.stat_recorded(&key, 1.0); // Not collected, so nothing can be decided: that, too, is an answer.
+    multiscaler.stat_recorded(&key, 1.0, ""); // Not collected, so nothing can be decided: that, too, is an answer.
     let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
     let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
     let pages = vec![page("ZeroScaler", multiscaler, shares)];

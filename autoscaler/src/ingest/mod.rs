@@ -93,7 +93,7 @@ impl Ingest {
             stat.timestamp = self.clock.now().as_secs(); // Whoever it is forwarded to keeps the first receiver's clock.
         }
         match route(self.shares.owner(&key), came) {
-            Route::Record => self.here.record(&key, &stat),
+            Route::Record => self.here.record(&key, &stat, &message.trace),
             onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
         }
     }
@@ -151,11 +151,11 @@ impl Sink for Ingest {
 }
 
 impl Here {
-    fn record(&self, key: &RevisionKey, stat: &Stat) {
+    fn record(&self, key: &RevisionKey, stat: &Stat, trace: &str) {
         match self.collector.record(key, stat, self.clock.now()) {
             Recorded::Yes => {
                 self.counters.recorded();
-                self.multiscaler.stat_recorded(key, stat.average_concurrent_requests);
+                self.multiscaler.stat_recorded(key, stat.average_concurrent_requests, trace);
             }
             Recorded::Unknown => self.counters.dropped(Dropped::UnknownRevision, 1),
             Recorded::Refused(refused) => {
@@ -169,7 +169,7 @@ impl Here {
 impl Local for Here {
     fn accept(&self, message: WireStatMessage) {
         if let Some(stat) = message.stat {
-            self.record(&RevisionKey::new(message.namespace, message.name), &stat);
+            self.record(&RevisionKey::new(message.namespace, message.name), &stat, &message.trace);
         }
     }
 }

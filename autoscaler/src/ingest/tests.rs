@@ -192,7 +192,7 @@ fn how() -> CollectSpec {
 
 fn message(name: &str) -> WireStatMessage {
     let stat = Stat { average_concurrent_requests: 1.0, request_count: 1.0, ..Stat::default() };
-    WireStatMessage { namespace: "default".into(), name: name.into(), stat: Some(stat) }
+    WireStatMessage { namespace: "default".into(), name: name.into(), stat: Some(stat), ..Default::default() }
 }
 
 fn frame(messages: &[WireStatMessage]) -> Bytes {

@@ -2,7 +2,7 @@
 
 use super::stores::target_key::TargetError;
 use autoscaler_core::history::Obstacle;
-use common_controller::{Failure, WriteError};
+use common_controller::{Failure, WriteError, code};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,14 @@ impl Error {
         move |error| match error {
             Self::Write(part) => Self::Write(WriteError::during(doing)(part)),
             Self::Target(error) => Self::Target(error),
+        }
+    }
+
+    /// The HTTP status that the API server answered with, if it did.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Write(WriteError::Api { source, .. }) => code(source),
+            Self::Write(_) | Self::Target(_) => None,
         }
     }
 

@@ -24,6 +24,7 @@ use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::Metrics;
+use common_runtime::telemetry::traces::Tracing;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Components {
         options: &Options,
         shares: Shares,
         resolver: Arc<dyn Resolve>,
-        stat_port: u16,
+        (stat_port, tracing): (u16, Option<Tracing>),
         configs: &Configs,
         tokens: &Tokens,
     ) -> Self {
@@ -72,7 +73,7 @@ impl Components {
             requests: requests.clone(),
             metrics: DeciderMetrics::new(&metrics),
         };
-        let multiscaler = Arc::new(Multiscaler::new(sources, decides.delay_is_live()));
+        let multiscaler = Arc::new(Multiscaler::new(sources, decides.delay_is_live()).traced(tracing));
         let here = Arc::new(Here {
             collector: collector.clone(),
             multiscaler: multiscaler.clone(),

@@ -19,9 +19,8 @@
 //! 3. Leases are released, only now: nobody else may write while we still do.
 //! 4. The admin port closes last.
 //!
-//! # Not here
-//!
-//! Traces: as in Knative's autoscaler, nothing on the way from a stat to a patch makes spans.
+//! Spans of wakes ([`crate::scale::trace`]) are standalone's alone: in Knative's autoscaler nothing on the way from a stat to
+//! a patch makes spans.
 
 mod buckets;
 mod components;
@@ -37,6 +36,7 @@ use common_controller::shares::tell_of_edits;
 use common_runtime::observe;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::otlp::Who;
+use common_runtime::telemetry::traces::Tracing;
 use components::Components;
 use configs::Configs;
 use kube::Client;
@@ -81,7 +81,13 @@ pub async fn run(
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
     let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.leases);
-    let components = Components::new(&options, shares, resolver.clone(), stat_port, &configs, &tokens);
+    let who = Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
+    let tracing = match options.front_end.decides().traces() {
+        true => Tracing::start(&configs.observability.borrow().tracing, &who, &options.process.otel)?,
+        false => None,
+    };
+    let around = (stat_port, tracing.clone());
+    let components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens);
     configs.refusals.register(&components.metrics);
     tokio::spawn(tell_of_edits(
         options.process.config_maps.leader_election.clone(),
@@ -92,7 +98,7 @@ pub async fn run(
         components.peers.believe(trust, allow_plain);
     }
     let seen = observe::Diagnostics {
-        who: Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() },
+        who,
         metrics: components.metrics.clone(),
         config: configs.observability.clone(),
         pages: vec![explain::page(
@@ -123,5 +129,8 @@ pub async fn run(
         tracing::warn!(left = tasks.len(), "tasks did not end in time");
     }
     observed.flushed().await;
+    if let Some(tracing) = tracing {
+        tracing.flushed().await;
+    }
     Ok(())
 }

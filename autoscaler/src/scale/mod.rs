@@ -18,6 +18,7 @@ pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
 mod scrapes;
+pub mod trace;
 
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
@@ -30,6 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use trace::Waking;
 
 /// Keys of revisions that want a reconcile, each at most once: its bound is the number of revisions, so nothing is ever
 /// refused or lost, and whoever adds one never waits.
@@ -65,6 +67,11 @@ pub trait Deciders: Send + Sync + 'static {
     /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is
     /// not told: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
+
+    /// The wake that is traced now, if one is.
+    fn waking(&self, _key: &RevisionKey) -> Option<Arc<Waking>> {
+        None
+    }
 
     /// Told what was made of the latest answer, or why nothing: for the history. A revision that has no loop has a
     /// history nevertheless, from the first action on.

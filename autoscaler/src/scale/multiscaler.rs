@@ -21,18 +21,20 @@
 mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
+use super::trace::Waking;
 use super::{DeciderStatus, Deciders, Initial, Pods, Requests, Subject, Surroundings};
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::engine::Answer;
-use autoscaler_core::history::{Action, Entry, History};
+use autoscaler_core::history::{Action, Cause as Because, Entry, History};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
+use common_runtime::telemetry::traces::Tracing;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
@@ -70,6 +72,8 @@ pub struct Multiscaler {
     wheel: Mutex<Wheel<RevisionKey>>,
     /// The wheel has something that its task does not know.
     turned: Notify,
+    /// Where wakes leave spans.
+    tracing: Option<Tracing>,
 }
 
 /// One revision's loop.
@@ -83,6 +87,8 @@ struct Loop {
     history: History,
     /// None only while it is replaced, and after the loop's end.
     metrics: Option<RevisionMetrics>,
+    /// A wake that is traced.
+    waking: Option<Arc<Waking>>,
 }
 
 /// Why an evaluation takes place.
@@ -118,7 +124,13 @@ impl Multiscaler {
     /// No loops yet. `live_delay`: whether an edited scale-down delay takes effect.
     pub fn new(sources: Sources, live_delay: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
-        Self { sources, live_delay, loops: DashMap::new(), unlooped: DashMap::new(), wheel, turned: Notify::new() }
+        let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
+        Self { sources, live_delay, loops, unlooped, wheel, turned, tracing: None }
+    }
+
+    /// The same, whose wakes leave spans.
+    pub fn traced(self, tracing: Option<Tracing>) -> Self {
+        Self { tracing, ..self }
     }
 
     /// Turns the wheel until `shutdown`.
@@ -152,14 +164,22 @@ impl Multiscaler {
         }
     }
 
-    /// A stat with this concurrency has been recorded. Evaluates at once if it wakes the revision.
-    pub fn stat_recorded(&self, key: &RevisionKey, average_concurrency: f64) {
+    /// A stat with this concurrency has been recorded. Evaluates at once if it wakes the revision; `trace` names the span
+    /// of the request that does, if it is traced.
+    pub fn stat_recorded(&self, key: &RevisionKey, average_concurrency: f64, trace: &str) {
         let Some(entry) = self.get(key) else { return };
         let wakes = {
-            let state = entry.lock();
+            let mut state = entry.lock();
             let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
             if wakes && let Some(metrics) = &state.metrics {
                 metrics.asked(Instant::now());
+            }
+            if wakes
+                && let Some(tracing) = &self.tracing
+                && !trace.is_empty()
+                && state.waking.is_none()
+            {
+                state.waking = Waking::begin(tracing, trace, key).map(Arc::new);
             }
             wakes
         };
@@ -209,8 +229,12 @@ impl Multiscaler {
         let state = &mut *guard;
         let attested =
             cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
+        let deciding = state.waking.as_ref().filter(|_| cause == Cause::Poke).map(|waking| waking.deciding());
         let load = collector.load(key, state.subject.spec.metric, now, attested);
         let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load });
+        if let Some(deciding) = deciding {
+            deciding.decided(&decision);
+        }
         state.history.record(now, &decision);
         if let Some(metrics) = &state.metrics {
             metrics.set_pods(pods.counts(key), Instant::now());
@@ -227,6 +251,9 @@ impl Multiscaler {
                     if recommendation.desired == 0 {
                         metrics.unasked(false);
                     }
+                }
+                if recommendation.desired == 0 {
+                    state.waking = None;
                 }
                 inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
                 state.warm_in = recommendation.warm_in;
@@ -269,6 +296,7 @@ impl Multiscaler {
             surroundings,
             history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
             metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
+            waking: None,
             subject,
         }
     }
@@ -311,6 +339,10 @@ impl Deciders for Multiscaler {
         Some(self.get(key)?.lock().status())
     }
 
+    fn waking(&self, key: &RevisionKey) -> Option<Arc<Waking>> {
+        self.get(key)?.lock().waking.clone()
+    }
+
     fn requested(&self, key: &RevisionKey, replicas: i32) {
         if let Some(entry) = self.get(key)
             && let Some(metrics) = &entry.lock().metrics
@@ -336,6 +368,7 @@ impl Deciders for Multiscaler {
                 {
                     metrics.unasked(true);
                 }
+                state.traced(&action);
                 state.history.act(now, action)
             }
             None => self.unlooped.entry(key.clone()).or_default().act(now, action),
@@ -365,6 +398,20 @@ impl Deciders for Multiscaler {
 }
 
 impl Loop {
+    /// Ends the spans of a wake, if this was what became of it. A pass that began before the wake has seen no reason to
+    /// do anything yet.
+    fn traced(&mut self, action: &Action) {
+        match action.because {
+            Because::Obstacle(obstacle) => {
+                if let Some(waking) = self.waking.take() {
+                    waking.failed(obstacle.explain());
+                }
+            }
+            Because::Rule(_) if action.patched || action.replicas != Some(0) => self.waking = None,
+            Because::Rule(_) => {}
+        }
+    }
+
     fn status(&self) -> DeciderStatus {
         DeciderStatus {
             desired: self.status.desired,

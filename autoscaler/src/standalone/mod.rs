@@ -108,6 +108,10 @@ impl Decisions for Standalone {
         true
     }
 
+    fn traces(&self) -> bool {
+        true
+    }
+
     /// An activator that has not spoken yet is not one that never will.
     fn has_upstream_activators(&self) -> bool {
         false

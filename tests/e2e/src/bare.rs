@@ -85,7 +85,7 @@ pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> 
 
 /// A frame of the stat stream with one entry; without a stat it attests that its sender is there.
 pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
-    let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat };
+    let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat, ..Default::default() };
     common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
 }
 

@@ -274,7 +274,12 @@ impl Simulation {
 
     pub(crate) fn message(&self, revision: usize, stat: Stat) -> WireStatMessage {
         let key = &self.plan.revisions[revision].key;
-        WireStatMessage { namespace: key.namespace().to_owned(), name: key.name().to_owned(), stat: Some(stat) }
+        WireStatMessage {
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            stat: Some(stat),
+            ..Default::default()
+        }
     }
 
     /// Makes sure of a connection, as far as there is anybody to connect to.

@@ -120,12 +120,12 @@ impl Shared {
                 Some(self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone()))
             }
             Answer::Placeholder(fixed) => {
-                let _counted = enter(&self.sink, &revision);
+                let _counted = enter(&self.sink, &revision, None);
                 revision.wakes.wait(now);
                 Some(self.whole("placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
             }
             Answer::Page(page) => {
-                let _counted = enter(&self.sink, &revision);
+                let _counted = enter(&self.sink, &revision, None);
                 Some(self.page(page, &revision, now))
             }
             Answer::Events => Some(self.events(&revision, is_cold)),
@@ -141,7 +141,7 @@ impl Shared {
     }
 
     fn events(&self, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
-        let counted = is_cold.then(|| enter(&self.sink, revision));
+        let counted = is_cold.then(|| enter(&self.sink, revision, None));
         let Some(events) = Events::open(&self.streams, revision, counted, self.readiness.clone()) else {
             let text = "too many pages wait for this workload: ask again later\n";
             let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;

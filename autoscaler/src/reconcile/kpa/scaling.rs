@@ -119,7 +119,15 @@ impl Scaling {
                 let why = reason.explain();
                 // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
                 let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
+                let waking = self.deciders.waking(key);
+                let patching = waking.map(|waking| waking.patching(workload.target_key.object.name(), current, to));
                 let patched = self.scaler.patch(key, object, &workload.target_key, target, to, why).await;
+                if let Some(patching) = patching {
+                    match &patched {
+                        Ok(()) => patching.answered(Some(200), None),
+                        Err(error) => patching.answered(error.status(), Some(error)),
+                    }
+                }
                 self.acted(
                     key,
                     match &patched {

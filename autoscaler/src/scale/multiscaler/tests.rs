@@ -63,7 +63,7 @@ impl Fixture {
     fn stat(&self, concurrency: f64) {
         let stat = Stat { average_concurrent_requests: concurrency, request_count: concurrency, ..Stat::default() };
         self.sources.collector.record(&self.key, &stat, self.sources.clock.now());
-        self.multiscaler.stat_recorded(&self.key, concurrency);
+        self.multiscaler.stat_recorded(&self.key, concurrency, "");
     }
 
     fn pods(&self, ready: usize) {

@@ -27,6 +27,9 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
+/// The header of W3C's trace context.
+const TRACEPARENT: &str = "traceparent";
+
 /// Longest wait for the last spans.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -77,6 +80,23 @@ impl Tracing {
     /// Makes `context` what the next one sees as its caller's.
     pub fn inject(context: &Context, headers: &mut HeaderMap) {
         TraceContextPropagator::new().inject_context(context, &mut Outgoing(headers));
+    }
+
+    /// A context as one line, W3C's `traceparent`; none: it is not sampled, so nobody has to go on with it.
+    pub fn line(context: &Context) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        Self::inject(context, &mut headers);
+        let is_sampled = context.span().span_context().is_sampled();
+        headers.get(TRACEPARENT).filter(|_| is_sampled)?.to_str().ok().map(str::to_owned)
+    }
+
+    /// The context that such a line names; none: it is no such line.
+    pub fn of_line(line: &str) -> Option<Context> {
+        let mut headers = HeaderMap::new();
+        headers.insert(TRACEPARENT, HeaderValue::from_str(line).ok()?);
+        let context = Self::extract(&headers);
+        let is_valid = context.span().span_context().is_valid();
+        is_valid.then_some(context)
     }
 
     /// Sends what is left, within a few seconds.
@@ -231,6 +251,11 @@ mod tests {
         let mut next = HeaderMap::new();
         Tracing::inject(&Tracing::extract(&headers), &mut next);
         assert_eq!(next, headers);
+        let context = Tracing::of_line(parent).expect("a context");
+        assert_eq!(Tracing::line(&context).as_deref(), Some(parent));
+        let unsampled = Tracing::of_line(&parent.replace("-01", "-00")).expect("a context");
+        assert_eq!(Tracing::line(&unsampled), None);
+        assert!(["", "00-nonsense", "00-\n"].iter().all(|line| Tracing::of_line(line).is_none()));
         headers.insert("traceparent", HeaderValue::from_static("00-nonsense"));
         assert!(!Tracing::extract(&headers).span().span_context().is_valid());
     }

@@ -87,7 +87,12 @@ fn frames() -> Vec<Bytes> {
             request_count: 10.0,
             ..Stat::default()
         };
-        WireStatMessage { namespace: NAMESPACE.to_owned(), name: fleet::name("busy", n), stat: Some(stat) }
+        WireStatMessage {
+            namespace: NAMESPACE.to_owned(),
+            name: fleet::name("busy", n),
+            stat: Some(stat),
+            ..Default::default()
+        }
     };
     let numbers: Vec<u32> = (0..REVISIONS).collect();
     let frame = |chunk: &[u32]| WireStatMessages { messages: chunk.iter().copied().map(entry).collect() };

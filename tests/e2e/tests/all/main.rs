@@ -19,5 +19,6 @@ mod scale;
 mod soak;
 mod streams;
 mod takeover;
+mod telemetry;
 mod tenants;
 mod zeroscaler;

@@ -55,6 +55,7 @@ fn a_spoilt_frame() {
                     process_uptime: *e,
                     timestamp: *timestamp,
                 }),
+                ..WireStatMessage::default()
             });
             let messages = WireStatMessages { messages: messages.collect() };
             let mut frame = wire::encode(&messages);

@@ -1,0 +1,107 @@
+//! The spans of a wake, in standalone where traces are asked for: under the request's that wakes.
+//!
+//! | span | kind | parent | from | to |
+//! |---|---|---|---|---|
+//! | `poke` | consumer | the request's, in the activator | its stat was read | the replicas are changed, or cannot be, or nobody asks any more |
+//! | `decide` | internal | `poke` | an evaluation begins | it has ended |
+//! | `patch` | client | `poke` | a change of the replicas is to be written | the API server has answered, and every wait before |
+//!
+//! The activator names its span in the stat that wakes. A stat that was owed, and a reminder, name none. Knative's autoscaler
+//! has no spans on this way, and neither has the drop-in.
+
+use autoscaler_core::decider::Decision;
+use common::RevisionKey;
+use common_runtime::telemetry::traces::{Context, KeyValue, SpanKind, Status, TraceContextExt, Tracer, Tracing};
+use std::fmt::Display;
+
+/// A wake that is traced. `poke` ends with it.
+pub struct Waking {
+    tracing: Tracing,
+    poke: Context,
+    key: RevisionKey,
+}
+
+/// A span that ends when this is dropped.
+pub struct Step(Context);
+
+impl Waking {
+    /// Begins `poke` under the span that `line` names; none: it names none.
+    pub(super) fn begin(tracing: &Tracing, line: &str, key: &RevisionKey) -> Option<Self> {
+        let parent = Tracing::of_line(line)?;
+        let poke = span(tracing, "poke", SpanKind::Consumer, &parent, of(key));
+        Some(Self { tracing: tracing.clone(), poke, key: key.clone() })
+    }
+
+    /// Begins `decide`.
+    pub(super) fn deciding(&self) -> Step {
+        Step(span(&self.tracing, "decide", SpanKind::Internal, &self.poke, of(&self.key)))
+    }
+
+    /// Begins `patch`: of a target, from so many replicas to so many.
+    pub fn patching(&self, target: &str, from: i32, to: i32) -> Step {
+        let mut attributes = of(&self.key);
+        attributes.extend([
+            KeyValue::new("http.request.method", "PATCH"),
+            KeyValue::new("zeroscale.target.name", target.to_owned()),
+            KeyValue::new("zeroscale.replicas.before", i64::from(from)),
+            KeyValue::new("zeroscale.replicas.after", i64::from(to)),
+        ]);
+        Step(span(&self.tracing, "patch", SpanKind::Client, &self.poke, attributes))
+    }
+
+    /// Nothing comes of it for now.
+    pub(super) fn failed(&self, why: &'static str) {
+        self.poke.span().set_status(Status::error(why));
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        self.poke.span().end();
+    }
+}
+
+impl Step {
+    /// What was decided.
+    pub(super) fn decided(&self, decision: &Decision) {
+        let span = self.0.span();
+        match decision {
+            Decision::Scale(scale) => {
+                span.set_attribute(KeyValue::new("zeroscale.pods.desired", i64::from(scale.desired)));
+                span.set_attribute(KeyValue::new("zeroscale.panic", scale.panicking));
+            }
+            Decision::Unknown(unknown) => span.set_status(Status::error(unknown.to_string())),
+        }
+    }
+
+    /// The API server has answered with this status, if with any; `error`: why it is none that was hoped for.
+    pub fn answered(&self, status: Option<u16>, error: Option<&dyn Display>) {
+        let span = self.0.span();
+        if let Some(status) = status {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+        }
+        if let Some(error) = error {
+            let kind = status.map_or_else(|| "_OTHER".to_owned(), |status| status.to_string());
+            span.set_attribute(KeyValue::new("error.type", kind));
+            span.set_status(Status::error(error.to_string()));
+        }
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.0.span().end();
+    }
+}
+
+fn of(key: &RevisionKey) -> Vec<KeyValue> {
+    vec![
+        KeyValue::new("k8s.namespace.name", key.namespace().to_owned()),
+        KeyValue::new("kn.revision.name", key.name().to_owned()),
+    ]
+}
+
+fn span(tracing: &Tracing, name: &'static str, kind: SpanKind, parent: &Context, attributes: Vec<KeyValue>) -> Context {
+    let builder = tracing.tracer().span_builder(name).with_kind(kind).with_attributes(attributes);
+    parent.with_span(tracing.tracer().build_with_context(builder, parent))
+}

@@ -1,0 +1,157 @@
+//! A wake as telemetry tells it.
+
+use common_runtime::telemetry::catalog;
+use e2e::test_env::SOON;
+use e2e::{Entry, TestEnv, Workload};
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::PostParams;
+use local::up::{PlaneId, system};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use serde_json::json;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+const PLANES: [PlaneId; 2] = [PlaneId::Autoscaler(0), PlaneId::Activator(0)];
+
+/// Where spans are sent to, and what came there.
+async fn collector() -> anyhow::Result<(SocketAddr, mpsc::UnboundedReceiver<Span>)> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    let (sender, spans) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                let sender = sender.clone();
+                async move {
+                    let body = request.into_body().collect().await.expect("whole").to_bytes();
+                    let batch = ExportTraceServiceRequest::decode(body).expect("OTLP");
+                    for scope in batch.resource_spans.into_iter().flat_map(|of| of.scope_spans) {
+                        scope.spans.into_iter().for_each(|span| drop(sender.send(span)));
+                    }
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+                }
+            });
+            tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    Ok((address, spans))
+}
+
+fn says(span: &Span, attribute: &str) -> Option<Value> {
+    let found = span.attributes.iter().find(|said| said.key == attribute)?;
+    found.value.clone()?.value
+}
+
+/// Goal: a wake is one trace, from the request through the decision to the patch that it waits for.
+/// Method: both planes start with a collector, which is given their spans when they end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let (address, mut received) = collector().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
+    let map = json!({"metadata": {"name": "config-observability"}, "data": {
+        "tracing-protocol": "http/protobuf", "tracing-endpoint": format!("http://{address}"), "tracing-sampling-rate": "1",
+    }});
+    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    for plane in PLANES {
+        env.cluster.drain_plane(plane).await;
+        env.cluster.start_plane(plane)?;
+    }
+    env.cluster.ready_planes(PLANES.len()).await;
+    env.deploy(&Workload::new("traced")).await?;
+    let load = env.load(Entry::Ingress, "traced");
+    env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
+    for plane in PLANES {
+        env.cluster.drain_plane(plane).await; // With it what is left of spans.
+    }
+    let mut spans = Vec::new();
+    while let Ok(span) = received.try_recv() {
+        spans.push(span);
+    }
+    let of = |name: &str| -> Vec<&Span> { spans.iter().filter(|span| span.name == name).collect() };
+    let [poke] = of("poke")[..] else { panic!("one wake: {spans:#?}") };
+    let request = spans.iter().find(|span| span.span_id == poke.parent_span_id).expect("the request's");
+    assert_eq!((request.name.as_str(), &request.trace_id), ("GET", &poke.trace_id));
+    assert_eq!(says(request, "kn.revision.name"), Some(Value::StringValue("traced".into())));
+    let [decide, ..] = of("decide")[..] else { panic!("a decision: {spans:#?}") };
+    let [patch] = of("patch")[..] else { panic!("one patch: {spans:#?}") };
+    for span in [decide, patch] {
+        assert_eq!((&span.trace_id, &span.parent_span_id), (&poke.trace_id, &poke.span_id), "{span:?}");
+        assert!(poke.start_time_unix_nano <= span.start_time_unix_nano, "{span:?}");
+        assert!(span.end_time_unix_nano <= poke.end_time_unix_nano, "{span:?}");
+    }
+    assert_eq!(says(decide, "zeroscale.pods.desired"), Some(Value::IntValue(1)));
+    assert_eq!(says(patch, "http.response.status_code"), Some(Value::IntValue(200)));
+    assert_eq!(says(patch, "zeroscale.replicas.after"), Some(Value::IntValue(1)));
+    env.end().await;
+    Ok(())
+}
+
+/// What an admin port shows to who accepts this.
+async fn shown(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
+    let stream = TcpStream::connect(admin).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get("/metrics").header(header::HOST, "admin").header(header::ACCEPT, accept);
+    let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    Ok(String::from_utf8(answer.into_body().collect().await?.to_bytes().into())?)
+}
+
+/// What promtool says of a page of metrics, less what it says of names that are upstream's.
+async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
+    let mut promtool = tokio::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut stdin = promtool.stdin.take().expect("piped");
+    let (told, written) = tokio::join!(promtool.wait_with_output(), async move {
+        stdin.write_all(page.as_bytes()).await // And then it is closed.
+    });
+    written?;
+    let said = String::from_utf8_lossy(&told?.stderr).into_owned();
+    Ok(said.lines().filter(|line| !line.starts_with("kn_")).map(str::to_owned).collect())
+}
+
+/// Goal: what both processes show, after a wake, is in the list of metrics, in both formats, and as Prometheus would have
+/// it; the wake is counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("counted")).await?;
+    assert_eq!(env.load(Entry::Ingress, "counted").get("/").await?.status, 200);
+    let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"counted\"", env.namespace);
+    let wake = format!("zeroscale_wakes_total{of},outcome=\"ready\"}} 1");
+    env.until(SOON, &wake, async || {
+        Ok(shown(env.cluster.admin(PLANES[0]), "*/*").await?.lines().any(|line| line == wake))
+    })
+    .await?;
+    for plane in PLANES {
+        let admin = env.cluster.admin(plane);
+        let (open, own) = (shown(admin, "application/openmetrics-text").await?, shown(admin, "text/plain").await?);
+        for page in [&open, &own] {
+            assert_eq!(catalog::strangers(page), <[String; 0]>::default());
+            for name in ["process_resident_memory_bytes ", "zeroscale_build_info{component="] {
+                assert!(page.contains(name), "{name} in\n{page}");
+            }
+        }
+        assert!(open.ends_with("\n# EOF\n") && !own.contains("# EOF"));
+        assert_eq!(complaints(&own).await?, <[String; 0]>::default(), "{own}");
+    }
+    env.end().await;
+    Ok(())
+}
