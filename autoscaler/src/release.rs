@@ -1,25 +1,24 @@
 //! `autoscaler release`: gives workloads back without a running autoscaler, for who has removed that first.
 //!
-//! What the autoscaler does when a ZeroScaler goes is done here by hand: replicas become max(1, min, as found), each
-//! Service that is borrowed gets its selector back, our EndpointSlices and the Services that we made go, and last the
-//! finalizer. ZeroScalers that are being deleted are gone then; the others stay, mean nothing until an autoscaler runs
-//! again, and are taken up by that one as they are found.
+//! What the autoscaler does when a ZeroScaler goes is done here by hand. First of all of them: replicas become max(1, min,
+//! as found), and each Service that is borrowed gets its selector back. Then of one after the other, once Kubernetes' own
+//! EndpointSlices lead to its pods ([`handover`](crate::standalone::handover)): our slices and the Services that we made
+//! go, and last the finalizer. So all wait at the same time, and activators that live hold requests meanwhile. ZeroScalers
+//! that are being deleted are gone then; the others stay, mean nothing until an autoscaler runs again, and are taken up by
+//! that one as they are found.
 //!
 //! Services whose ZeroScaler is gone already, since somebody has removed its finalizer by hand, are given back as well,
 //! where a namespace or all of them are asked for. What their workloads had for replicas nobody knows any more.
 //!
 //! Everything is read before it is written, and looked at again after a conflict, so it may be run twice, and beside an
 //! autoscaler that lives after all. What fails with one object is told, and keeps nobody else from being released.
-//!
-//! # Not here
-//!
-//! Waiting for pods: while there is no autoscaler, nobody holds requests for long. The normal way does
-//! (`standalone/retire.rs`).
 
 use crate::reconcile::stores::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
+use crate::standalone::handover::{Addresses, WAIT_MAX};
 use crate::standalone::scalers::translation;
 use crate::standalone::serverless::adopt::{self, ADOPTED_BY};
+use crate::standalone::serverless::slices::{SERVICE_NAME, ready};
 use anyhow::{Context, bail};
 use common::names;
 use common_api::ZeroScaler;
@@ -34,9 +33,14 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Tries of a write that somebody else was before.
 const ATTEMPTS_MAX: u32 = 5;
+/// Between two looks at what is waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,14 +59,23 @@ pub enum Scope {
 /// The objects cannot be listed, a name is unknown, or some could not be released: `say` has heard why.
 pub async fn release(client: &Client, scope: &Scope, mut say: impl FnMut(String)) -> anyhow::Result<()> {
     let objects = find(client, scope).await?;
-    let mut failed = 0;
+    let (mut failed, mut given) = (0, Vec::new());
     for object in &objects {
-        let name = format!("zeroscaler.zeroscale.dev/{} in namespace {}", object.name_any(), namespace(object));
-        match one(client, object, &mut say).await {
-            Ok(()) => say(format!("{name} released")),
+        match give_back(client, object, &mut say).await {
+            Ok(has_target) => given.push((object, has_target)),
             Err(error) => {
                 failed += 1;
-                say(format!("{name} not released: {error:#}"));
+                say(format!("{} not released: {error:#}", described(object)));
+            }
+        }
+    }
+    let until = Instant::now() + WAIT_MAX;
+    for (object, has_target) in given {
+        match let_go(client, object, has_target, until, &mut say).await {
+            Ok(()) => say(format!("{} released", described(object))),
+            Err(error) => {
+                failed += 1;
+                say(format!("{} not released: {error:#}", described(object)));
             }
         }
     }
@@ -99,38 +112,73 @@ fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(client:
     }
 }
 
-/// Gives back all that one holds, in the order in which the autoscaler does.
-async fn one(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+/// Gives back what one holds: replicas and Services. Whether its target is there.
+async fn give_back(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
     let uid = object.uid().context("it has no uid")?;
-    if object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER) {
-        replicas(client, object, say).await?;
-    }
+    let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
+    let has_target = is_held && replicas(client, object, say).await?;
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
     for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
         if service.annotations().get(ADOPTED_BY) == Some(&uid) {
-            give_back(&services, service, say).await?;
-        } else if is_made(&service, &uid) {
-            delete(&services, &service).await?;
-            say(format!("service/{} deleted: it was made for {}", service.name_any(), object.name_any()));
+            return_service(&services, service, say).await?;
         }
     }
+    Ok(has_target)
+}
+
+/// Takes away what was made for one, and its finalizer. Slices of ours stay until Kubernetes' own lead to the pods, until
+/// then at most.
+async fn let_go(
+    client: &Client,
+    object: &ZeroScaler,
+    has_target: bool,
+    until: Instant,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
+    let uid = object.uid().context("it has no uid")?;
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
-    for slice in slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items {
-        if is_made(&slice, &uid) {
-            delete(&slices, &slice).await?;
+    let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
+    ours.retain(|slice| is_made(slice, &uid));
+    for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
+        while Instant::now() < until && !addresses(client, object, service, has_target).await?.are_handed_over() {
+            sleep(LOOK).await;
+        }
+    }
+    for slice in &ours {
+        delete(&slices, slice).await?;
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
+    for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
+        if is_made(&service, &uid) {
+            delete(&services, &service).await?;
+            say(format!("service/{} deleted: it was made for {}", service.name_any(), object.name_any()));
         }
     }
     unfinalize(client, object).await
 }
 
-/// The target gets max(1, min, as found), unless that is gone or has as many.
-async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+/// Those of a Service. A target that is there has a pod sooner or later.
+async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
+    let about = async |service: &str| -> anyhow::Result<Vec<_>> {
+        let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
+        let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
+        Ok(found.items.into_iter().map(Arc::new).collect())
+    };
+    let pods = ready(&about(&names::private_service(&object.name_any())).await?);
+    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
+    let found = services.get_opt(service).await.with_context(|| format!("service/{service}"))?;
+    Ok(Addresses::of(found.as_ref(), pods.max(has_target.into()), about(service).await?))
+}
+
+/// The target gets max(1, min, as found), unless that is gone or has as many. Whether it is there.
+async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
     let noted = adopted_target(object.annotations());
     let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
     let resource = TargetResource::of(&target.api_version, &target.kind).resource();
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace(object), &resource);
     let what = format!("{} {}", target.kind, target.name);
-    let Some(found) = api.get_opt(&target.name).await.with_context(|| what.clone())? else { return Ok(()) };
+    let Some(found) = api.get_opt(&target.name).await.with_context(|| what.clone())? else { return Ok(false) };
     let current = found.data["spec"]["replicas"].as_i64().unwrap_or(1);
     let replicas = restored(object, current);
     if replicas != current {
@@ -140,7 +188,7 @@ async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(Str
             .with_context(|| format!("scale {what}"))?;
         say(format!("{what}: {replicas} replicas, not {current}"));
     }
-    Ok(())
+    Ok(true)
 }
 
 fn restored(object: &ZeroScaler, current: i64) -> i64 {
@@ -149,7 +197,11 @@ fn restored(object: &ZeroScaler, current: i64) -> i64 {
 }
 
 /// A borrowed Service becomes what it was.
-async fn give_back(services: &Api<Service>, mut service: Service, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+async fn return_service(
+    services: &Api<Service>,
+    mut service: Service,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
     let name = service.name_any();
     for attempt in 1.. {
         match services.replace(&name, &PostParams::default(), &adopt::release(&service)).await {
@@ -216,7 +268,7 @@ async fn left_behind(
         }
         let (name, namespace) = (service.name_any(), namespace(&service));
         say(format!("service/{name} in namespace {namespace} was left behind: see to the replicas of its workload"));
-        if let Err(error) = give_back(&Api::namespaced(client.clone(), &namespace), service, say).await {
+        if let Err(error) = return_service(&Api::namespaced(client.clone(), &namespace), service, say).await {
             failed += 1;
             say(format!("service/{name} in namespace {namespace} not given back: {error:#}"));
         }
@@ -236,6 +288,10 @@ async fn delete<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, ob
         Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error).with_context(|| object.name_any()),
         _ => Ok(()),
     }
+}
+
+fn described(object: &ZeroScaler) -> String {
+    format!("zeroscaler.zeroscale.dev/{} in namespace {}", object.name_any(), namespace(object))
 }
 
 fn namespace(object: &impl Resource) -> String {

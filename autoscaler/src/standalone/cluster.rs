@@ -19,13 +19,13 @@ use super::answers::{Resolved, Texts};
 use super::claims::{Claims, Named};
 use super::fallbacks::{self, Fallbacks};
 use super::finalizer::{adopted_target, has_finalizer};
-use super::handover::Handovers;
+use super::handover::{Addresses, Handovers};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
-use super::serverless::adopt::{OWNER_KINDS, needs_adoption, unfit};
+use super::serverless::adopt::OWNER_KINDS;
 use super::serverless::slices::{self, SERVICE_NAME};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
@@ -178,12 +178,10 @@ impl Cluster {
 
     /// How much longer our slices of a Service stay that `from` has given back; none: they may go.
     pub(crate) fn stays_for(&self, service: &Key, from: &Key) -> Option<Duration> {
-        let selects = self.services.get(service).is_some_and(|found| unfit(&found).is_none() && needs_adoption(&found));
-        let private = Key::new(from.namespace(), names::private_service(from.name()));
-        let ours = if selects { slices::ready(&self.slices_of(&private)) } else { 0 };
-        let mut theirs = self.slices_of(service);
-        theirs.retain(|slice| !slices::is_ours(slice));
-        self.handovers.left(service, from, ours, slices::ready(&theirs))
+        let private = self.slices_of(&Key::new(from.namespace(), names::private_service(from.name())));
+        let found = self.services.get(service);
+        let addresses = Addresses::of(found.as_deref(), slices::ready(&private), self.slices_of(service));
+        self.handovers.left(service, from, addresses)
     }
 
     /// Slices of `activator-service`.

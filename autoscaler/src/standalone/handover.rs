@@ -5,13 +5,42 @@
 //! addresses as the private Service, which selects the workload's pods; [`WAIT_MAX`] at most, since they may never come:
 //! none are made in a namespace that ends, and the selector may be that of other pods.
 
+use super::serverless::adopt::{needs_adoption, unfit};
+use super::serverless::slices;
 use common::RevisionKey as Key;
 use dashmap::DashMap;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long ours wait at most.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Ready addresses of a Service that has been given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    /// Of the workload's pods, which its clients should find.
+    pods: usize,
+    /// Where slices lead that are not ours.
+    theirs: usize,
+}
+
+impl Addresses {
+    /// Of a Service whose workload has so many ready pods, by its slices. Nobody but us leads to the pods of one that
+    /// selects none.
+    pub(crate) fn of(service: Option<&Service>, pods: usize, mut slices: Vec<Arc<EndpointSlice>>) -> Self {
+        let selects = service.is_some_and(|found| unfit(found).is_none() && needs_adoption(found));
+        slices.retain(|slice| !slices::is_ours(slice));
+        Self { pods: if selects { pods } else { 0 }, theirs: slices::ready(&slices) }
+    }
+
+    /// Whether nobody would miss ours.
+    pub(crate) fn are_handed_over(self) -> bool {
+        self.theirs >= self.pods
+    }
+}
 
 /// Services that are being handed over.
 #[derive(Debug, Default)]
@@ -27,10 +56,10 @@ struct Handover {
 }
 
 impl Handovers {
-    /// How much longer slices of ours stay for the Service that `from` has given back, where they lead to so many ready
-    /// addresses, and Kubernetes' own to `theirs`; none: they may go.
-    pub(crate) fn left(&self, service: &Key, from: &Key, ours: usize, theirs: usize) -> Option<Duration> {
-        if theirs < ours {
+    /// How much longer slices of ours stay for the Service that `from` has given back, and that has these addresses; none:
+    /// they may go.
+    pub(crate) fn left(&self, service: &Key, from: &Key, addresses: Addresses) -> Option<Duration> {
+        if !addresses.are_handed_over() {
             let new = || Handover { from: from.clone(), since: Instant::now() };
             let since = self.begun.entry(service.clone()).or_insert_with(new).since;
             let left = WAIT_MAX.saturating_sub(since.elapsed());
@@ -61,7 +90,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ours_stay_until_theirs_are_as_many() {
         let (handovers, service, from) = (Handovers::default(), Key::new("ns", "web"), Key::new("ns", "hello"));
-        let left = |ours, theirs| handovers.left(&service, &from, ours, theirs);
+        let left = |pods, theirs| handovers.left(&service, &from, Addresses { pods, theirs });
         assert_eq!(left(0, 0), None, "nobody would miss ours");
         assert_eq!(left(2, 0), Some(WAIT_MAX));
         assert_eq!(handovers.waiting(&service), Some(from.clone()));

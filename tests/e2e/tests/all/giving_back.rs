@@ -5,15 +5,19 @@ use common::names;
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
 use e2e::{Entry, TestEnv, Workload};
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
@@ -53,8 +57,39 @@ async fn released(env: &TestEnv, scope: Scope) -> anyhow::Result<String> {
     Ok(said)
 }
 
+/// The fewest ready addresses that a Service's slices lead to, from now on until it is cancelled.
+async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyhow::Result<JoinHandle<usize>> {
+    let slices: Api<EndpointSlice> = env.api();
+    let asked = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    let listed = slices.list(&asked).await?;
+    let ready = |slice: &EndpointSlice| {
+        let is_ready = |e: &&Endpoint| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
+        slice.endpoints.iter().flatten().filter(is_ready).count()
+    };
+    let mut now: BTreeMap<String, usize> = listed.items.iter().map(|s| (s.name_any(), ready(s))).collect();
+    let asked = WatchParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    let version = listed.metadata.resource_version.unwrap_or_default();
+    let events = slices.watch(&asked, &version).await?.take_until(until.cancelled_owned());
+    Ok(tokio::spawn(async move {
+        let mut events = std::pin::pin!(events);
+        let mut fewest: usize = now.values().sum();
+        while let Some(event) = events.next().await {
+            match event.expect("the watch goes on") {
+                WatchEvent::Added(slice) | WatchEvent::Modified(slice) => {
+                    _ = now.insert(slice.name_any(), ready(&slice))
+                }
+                WatchEvent::Deleted(slice) => _ = now.remove(&slice.name_any()),
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(error) => panic!("{error}"),
+            }
+            fewest = fewest.min(now.values().sum());
+        }
+        fewest
+    }))
+}
+
 /// Goal: objects that are deleted after the autoscaler has gone hang until they are released; then replicas, Services and
-/// slices are as they were before, byte for byte. What is not deleted is given back as well, and taken up again by the
+/// slices are as they were before, byte for byte, and the Service leads somewhere all the while. What is not deleted is given back as well, and taken up again by the
 /// next autoscaler.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Result<()> {
@@ -87,12 +122,20 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     scalers.delete("orphan", &DeleteParams::default()).await?;
     until_gone(&env, "orphan").await?;
 
+    let ends = CancellationToken::new();
+    let fewest = fewest(&env, "going", ends.clone()).await?;
     let said = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
     assert!(
         said.contains("Deployment going: 2 replicas, not 0") && said.contains("service/going given back"),
         "{said}"
     );
     until_gone(&env, "going").await?;
+    env.until(SOON, "nobody but Kubernetes to lead to it", async || {
+        Ok(!slices(&env).await?.iter().any(|slice| slice.starts_with("going")))
+    })
+    .await?;
+    ends.cancel();
+    assert!(fewest.await? >= 1, "its clients always find somebody");
     assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "nobody has named it");
     let said = released(&env, Scope::Namespace(env.namespace.clone())).await?;
     assert!(said.contains("service/orphan in namespace") && said.contains("left behind"), "{said}");
@@ -149,8 +192,11 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
         .await?;
         assert_eq!(env.replicas(from).await?, replicas, "as {from} was found");
         assert_eq!(essence(env.api::<Service>().get(from).await?)?, before);
-        let ours = slices(&env).await?;
-        assert!(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)), "{ours:?}");
+        env.until(SOON, "slices of ours for the other one alone", async || {
+            let ours = slices(&env).await?; // Those of the former one stay until Kubernetes' own are there.
+            Ok(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)))
+        })
+        .await?;
         assert_eq!(env.load(Entry::Ingress, to).get("/").await?.status, 200, "{to} is served");
         let load = env.load(Entry::Ingress, from);
         env.until(SOON, "the former one by its own pods", async || Ok(load.get("/").await?.status == 200)).await

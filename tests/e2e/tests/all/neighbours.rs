@@ -71,11 +71,12 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     let address = SocketAddr::new(address.context("an address")?.parse()?, 80);
     let by_service = Load::new(address, format!("applied.{}", env.namespace));
     let stop = CancellationToken::new();
-    let loads = [by_service, env.load(Entry::Activator, "applied")].map(|load| {
+    // Those at the activator are two pods' worth alone: Kubernetes leads the others past it while the selector is back.
+    let loads = [(by_service, 3), (env.load(Entry::Activator, "applied"), 5)].map(|(load, streams)| {
         let stop = stop.clone();
-        tokio::spawn(async move { load.steady(3, "/", stop).await })
+        tokio::spawn(async move { load.steady(streams, "/", stop).await })
     });
-    // Six requests at once, not three for a pod.
+    // Eight requests at once, not three for a pod.
     env.until(SOON, "two pods, and a status that says so", async || {
         let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
         Ok(env.ready_pods("applied").await? >= 2 && desired >= Some(2))
