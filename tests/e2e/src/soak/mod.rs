@@ -5,9 +5,10 @@
 //! pauses until everything sleeps; the activator and the autoscaler must use at the end what they used then
 //! ([`verdict`]).
 //!
-//! Clients may meet what was done to their pod: a stream, an upload or a WebSocket breaks with it. A GET does not, since
-//! it goes elsewhere.
+//! Clients may meet what was done to their pod: a stream, an upload or a WebSocket breaks with it ([`ends`]), and with
+//! nothing else. A GET does not, since it goes elsewhere.
 
+mod ends;
 mod tally;
 mod traffic;
 mod trouble;
@@ -20,6 +21,7 @@ use crate::process::Process;
 use crate::space::{ASLEEP, SOON, Space};
 use crate::workload::Workload;
 use anyhow::Context;
+use ends::Ends;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +92,9 @@ impl Figures {
             if (NEVER_BROKEN.contains(kind) && count.failed > 0) || broken > BROKEN_MAX {
                 faults.push(format!("{kind}: {} whole, broken: {:?}", count.ok, count.ways));
             }
+            if !count.unexplained.is_empty() {
+                faults.push(format!("{kind}: broken although no pod ended: {:?}", count.unexplained));
+            }
         }
         for kind in NEVER_BROKEN.iter().filter(|kind| !counts.contains_key(*kind)) {
             faults.push(format!("{kind}: none"));
@@ -121,6 +126,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
     let soak = Soak {
         space: Arc::new(Space::create_in(parts.client.clone()).await?),
         tally: Arc::default(),
+        ends: Arc::default(),
         parts: &parts,
         processes: [("activator", &activator), ("autoscaler", &autoscaler)],
         begun: Instant::now(),
@@ -142,6 +148,7 @@ pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
 struct Soak<'a> {
     space: Arc<Space>,
     tally: Arc<Tally>,
+    ends: Arc<Ends>,
     parts: &'a Parts,
     processes: [(&'static str, &'a Process); 2],
     begun: Instant,
@@ -172,6 +179,7 @@ impl Soak<'_> {
             activator: self.parts.activator.address,
             namespace: self.space.namespace.clone(),
             tally: self.tally.clone(),
+            ends: self.ends.clone(),
         };
         for n in 0..SLEEPERS {
             clients.spawn(of().wakes(self.space.clone(), format!("sleeper-{n}")));
@@ -188,6 +196,7 @@ impl Soak<'_> {
             clients.spawn(of().uploads("talk"));
         }
         let end = Instant::now() + lasts;
+        clients.spawn(self.ends.clone().watch(self.space.api()));
         let (mut looks, mut troubles) = (interval(look), interval(trouble::PAUSE));
         let mut number = first;
         while Instant::now() < end {

@@ -16,6 +16,8 @@ pub(super) struct Count {
     pub(super) failed: u64,
     /// How often in which way.
     pub(super) ways: BTreeMap<String, u64>,
+    /// Those of the failed ones whose pod did not end meanwhile, in which way.
+    pub(super) unexplained: BTreeMap<String, u64>,
 }
 
 /// Counts by kind.
@@ -32,15 +34,25 @@ impl Tally {
             return;
         };
         count.failed += 1;
-        let way = format!("{error:#}");
-        if count.ways.len() < FAILURES_TOLD || count.ways.contains_key(&way) {
-            *count.ways.entry(way).or_default() += 1;
-        }
+        count_way(&mut count.ways, &error);
+    }
+
+    /// Takes note that no pod's end explains a failure, which is added besides.
+    pub(super) fn unexplained(&self, kind: &'static str, error: &anyhow::Error) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        count_way(&mut counts.entry(kind).or_default().unexplained, error);
     }
 
     /// The counts so far.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, Count> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn count_way(ways: &mut BTreeMap<String, u64>, error: &anyhow::Error) {
+    let way = format!("{error:#}");
+    if ways.len() < FAILURES_TOLD || ways.contains_key(&way) {
+        *ways.entry(way).or_default() += 1;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Clients of every kind, each of which goes on until it is stopped.
 
+use super::ends::Ends;
 use super::tally::Tally;
 use crate::load::Load;
 use crate::space::Space;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 /// Longest any exchange may take, wakes included.
@@ -46,6 +47,7 @@ pub(super) struct Clients {
     pub(super) activator: SocketAddr,
     pub(super) namespace: String,
     pub(super) tally: Arc<Tally>,
+    pub(super) ends: Arc<Ends>,
 }
 
 impl Clients {
@@ -55,6 +57,23 @@ impl Clients {
 
     async fn count<T>(&self, kind: &'static str, exchange: impl Future<Output = anyhow::Result<T>>) {
         let result = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no end in a minute")));
+        self.tally.add(kind, result);
+    }
+
+    /// An exchange that breaks with its pod, and with nothing else.
+    async fn count_with_pod<T>(
+        &self,
+        kind: &'static str,
+        service: &str,
+        exchange: impl Future<Output = anyhow::Result<T>>,
+    ) {
+        let begun = Instant::now();
+        let result = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no end in a minute")));
+        if let Err(error) = &result
+            && !self.ends.any_since(begun, service).await
+        {
+            self.tally.unexplained(kind, error);
+        }
         self.tally.add(kind, result);
     }
 
@@ -122,7 +141,7 @@ impl Clients {
     pub(super) async fn streams(self, service: &'static str) {
         let uri = format!("http://{}/echo", self.host(service));
         loop {
-            self.count("gRPC-like stream", async {
+            self.count_with_pod("gRPC-like stream", service, async {
                 let mut sender = connect(self.activator).await?;
                 let (messages, mut queue) = mpsc::channel::<Bytes>(1);
                 let body = futures::stream::poll_fn(move |cx| queue.poll_recv(cx));
@@ -154,7 +173,7 @@ impl Clients {
     pub(super) async fn websockets(self, service: &'static str) {
         let url = format!("ws://{}/ws", self.host(service));
         loop {
-            self.count("WebSocket", async {
+            self.count_with_pod("WebSocket", service, async {
                 let stream = TcpStream::connect(self.activator).await?;
                 let (mut socket, _) = tokio_tungstenite::client_async(&url, stream).await?;
                 for n in 0..MESSAGES {
@@ -181,7 +200,7 @@ impl Clients {
                 "POST /upload HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{framing}\r\n\r\n",
                 self.host(service),
             );
-            self.count("upload", async {
+            self.count_with_pod("upload", service, async {
                 let mut stream = TcpStream::connect(self.activator).await?;
                 stream.write_all(head.as_bytes()).await?;
                 for _ in 0..PARTS {

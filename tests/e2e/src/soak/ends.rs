@@ -1,0 +1,65 @@
+//! When pods of which workload came to their end: what a broken exchange is explained by.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Longest way of an end's news from the API server, and of the end itself to the pod's clients.
+pub(super) const NEWS: Duration = Duration::from_secs(2);
+
+/// The last end of each workload's pods: deleted by somebody, rolled over, or scaled down.
+#[derive(Debug, Default)]
+pub(super) struct Ends(Mutex<HashMap<String, Instant>>);
+
+impl Ends {
+    /// Takes note of ends, for ever.
+    pub(super) async fn watch(self: Arc<Self>, pods: Api<Pod>) {
+        let events = watcher(pods, watcher::Config::default().labels("app")).default_backoff();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(pod)) if pod.metadata.deletion_timestamp.is_some() => self.note(&pod),
+                Ok(Event::Delete(pod)) => self.note(&pod),
+                Ok(_) => {}
+                Err(error) => eprintln!("the watch of pods: {error}"),
+            }
+        }
+    }
+
+    fn note(&self, pod: &Pod) {
+        let Some(workload) = pod.labels().get("app") else { return };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(workload.clone(), Instant::now());
+    }
+
+    /// Whether a pod of `workload` has ended since `begun`, as far as is known when the news of it must have come.
+    pub(super) async fn any_since(&self, begun: Instant, workload: &str) -> bool {
+        sleep(NEWS).await;
+        let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.get(workload).is_some_and(|end| *end + NEWS >= begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// An end explains what was under way, and what began while its news were on their way; nothing else.
+    #[tokio::test(start_paused = true)]
+    async fn an_end_explains_what_it_met() {
+        let ends = Ends::default();
+        let before = Instant::now();
+        assert!(!ends.any_since(before, "a").await, "nobody has ended");
+        ends.note(&serde_json::from_value(json!({"metadata": {"labels": {"app": "a"}}})).expect("a pod"));
+        assert!(ends.any_since(before, "a").await);
+        assert!(!ends.any_since(before, "b").await, "another workload's");
+        sleep(NEWS).await;
+        assert!(!ends.any_since(Instant::now(), "a").await, "long ago");
+    }
+}
