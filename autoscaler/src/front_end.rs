@@ -12,6 +12,7 @@ use crate::decisions::Decisions;
 use crate::knative::Knative;
 use crate::standalone::{Hpa, Standalone};
 use common_runtime::environment::{EnvironmentError, Mode};
+use common_runtime::namespaces::Namespaces;
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,19 +28,27 @@ impl FrontEnd {
 
     /// Beside ordinary Deployments; `hpa` says who looks at the metrics that ZeroScalers ask for.
     pub fn standalone(hpa: Hpa) -> Self {
-        Self(Arc::new(Standalone { hpa }))
+        Self::standalone_within(hpa, Namespaces::default())
     }
 
-    /// Reads `ZEROSCALE_MODE` (`knative`, the default, or `standalone`) and `ZEROSCALE_HPA` (`engine` or `off`).
+    /// The same, for workloads of some namespaces.
+    pub fn standalone_within(hpa: Hpa, namespaces: Namespaces) -> Self {
+        Self(Arc::new(Standalone { hpa, namespaces }))
+    }
+
+    /// Reads `ZEROSCALE_MODE` (`knative`, the default, or `standalone`), `ZEROSCALE_HPA` (`engine` or `off`) and
+    /// `ZEROSCALE_NAMESPACES`.
     ///
     /// # Errors
-    /// One of them has another value, or the second does not fit the first.
+    /// One of them has another value, or one of the latter does not fit the first.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         const HPA: &str = "ZEROSCALE_HPA";
         let hpa = get(HPA).unwrap_or_default();
-        let read = match get("ZEROSCALE_MODE").unwrap_or_default().parse()? {
+        let mode = get("ZEROSCALE_MODE").unwrap_or_default().parse()?;
+        let namespaces = Namespaces::from_env(mode, get)?;
+        let read = match mode {
             Mode::Knative => crate::knative::check_hpa(&hpa).map(|()| Self::knative()),
-            Mode::Standalone => hpa.parse().map(Self::standalone),
+            Mode::Standalone => hpa.parse().map(|hpa| Self::standalone_within(hpa, namespaces)),
         };
         read.map_err(|rule| EnvironmentError::new(HPA, hpa, rule))
     }

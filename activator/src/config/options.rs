@@ -18,6 +18,7 @@ use activator_net::WorkerRuntimes;
 use common::{golang, names};
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
+use common_runtime::namespaces::Namespaces;
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::StatTrust;
 use common_runtime::tls::Parameters;
@@ -57,6 +58,8 @@ pub struct Options {
     /// Whether pods with a hard limit are shared with other activators that ask for it as well, in place of a part for
     /// each. Not where stats carry a token or go over TLS: what activators tell each other does neither.
     pub share_pods: bool,
+    /// Where workloads are looked for, in standalone.
+    pub namespaces: Namespaces,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
     /// Peers that are believed in standalone whom a request has passed: what they say in `Forwarded` and `X-Forwarded-For`
@@ -105,6 +108,7 @@ impl Options {
             h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
             https: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::HTTPS_PORT),
             tls: Parameters::default(),
+            namespaces: Namespaces::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
             trusted_proxies: Vec::new(),
@@ -136,6 +140,7 @@ impl Options {
             environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
         options.cluster_domain =
             get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
+        options.namespaces = Namespaces::from_env(mode, get)?;
         options.stat_trust = StatTrust::from_env(get, &options.system_namespace)?;
         let scheme = if options.stat_trust.is_some() { "wss" } else { "ws" };
         options.stat_url = get("ZEROSCALE_STAT_URL")
@@ -194,6 +199,7 @@ impl Options {
         match self.mode {
             Mode::Standalone => Arc::new(Standalone {
                 system_namespace: self.system_namespace.clone(),
+                namespaces: self.namespaces.clone(),
                 routers: self.trust_revision_headers.clone(),
                 proxies: self.trusted_proxies.clone(),
             }),

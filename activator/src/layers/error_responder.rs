@@ -131,8 +131,12 @@ mod tests {
     use http_body::Body;
     use std::time::Duration;
 
-    const STANDALONE: Standalone =
-        Standalone { system_namespace: String::new(), routers: Vec::new(), proxies: Vec::new() };
+    const STANDALONE: Standalone = Standalone {
+        system_namespace: String::new(),
+        namespaces: common_runtime::namespaces::Namespaces::ALL,
+        routers: Vec::new(),
+        proxies: Vec::new(),
+    };
 
     fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
         let dest = "10.0.0.1:80".parse().expect("an address");

@@ -20,6 +20,7 @@ use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::runtime::watcher;
@@ -73,7 +74,7 @@ impl Decisions for Knative {
     /// Those of revisions. Of their labels the revision alone is kept: no other is selected by.
     fn pods(&self) -> PodScope {
         let watched = watcher::Config::default().labels(names::REVISION_UID);
-        PodScope { watched, keeps: |label| label == names::REVISION }
+        PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION }
     }
 
     /// Replicas try these Services when they cannot dial a holder's address, as in a mesh.

@@ -3,12 +3,13 @@
 use super::index::{PodIndex, PodState};
 use autoscaler_core::pod_counts::{CountedPod, Phase};
 use common::time::Timestamp;
+use common_runtime::namespaces::Namespaces;
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// Which pods are watched, and what is kept of them.
 #[derive(Clone, Debug)]
 pub struct PodScope {
+    /// Where they are watched.
+    pub namespaces: Namespaces,
     /// How the watch is narrowed.
     pub watched: watcher::Config,
     /// Whether pods may be selected by a label, so that it is kept.
@@ -28,7 +31,7 @@ pub struct PodScope {
 
 /// Watches pods until `shutdown`.
 pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
-    let mut events = watch(Api::<SeenPod>::all(client), scope.watched);
+    let mut events = watch(scope.namespaces.reach::<SeenPod>(&client), scope.watched);
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,

@@ -9,10 +9,11 @@ use common_api::zeroscaler::answers::{BODY_BYTES_MAX, STATIC_BODY_BYTES_MAX};
 use common_api::zeroscaler::{Answers, FixedResponse, TextSource, Wake};
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
+use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -96,13 +97,14 @@ impl Texts {
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
+        namespaces: &Namespaces,
         shutdown: &CancellationToken,
         concern: impl Fn(&str) + Send + 'static,
         listed: impl Fn() + Send + 'static,
     ) {
         let (texts, shutdown) = (self.clone(), shutdown.clone());
         let config = watcher::Config::default().labels(&format!("{}=true", names::RESPONSE));
-        let mut changes = changes::watch(Api::<ConfigMap>::all(client.clone()), config);
+        let mut changes = changes::watch(namespaces.reach::<ConfigMap>(client), config);
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {

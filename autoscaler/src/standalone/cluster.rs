@@ -40,12 +40,13 @@ use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler, ZeroScalerSpec};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
+use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub(crate) struct Cluster {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) handovers: Arc<Handovers>,
     routes: Arc<Routes>,
+    namespaces: Namespaces,
 }
 
 /// From events to keys.
@@ -123,7 +125,13 @@ impl Cluster {
             scalers,
             handovers,
             routes,
+            namespaces: Namespaces::default(),
         }
+    }
+
+    /// The same, looking at some namespaces only.
+    pub(crate) fn within(self, namespaces: Namespaces) -> Self {
+        Self { namespaces, ..self }
     }
 
     /// The Service that clients of one call.
@@ -191,21 +199,28 @@ impl Cluster {
 }
 
 impl Watches for Cluster {
+    fn namespaces(&self) -> Namespaces {
+        self.namespaces.clone()
+    }
+
     fn follow<'a>(
         &'a self,
         stores: &'a Stores,
         client: &'a Client,
         shutdown: &'a CancellationToken,
     ) -> BoxFuture<'a, ()> {
-        self.scalers.follow(stores, client, shutdown);
-        self.horizontals.follow(client, shutdown, stores.concern());
+        let namespaces = &self.namespaces;
+        self.scalers.follow(stores, (client, namespaces), shutdown);
+        self.horizontals.follow(client, namespaces, shutdown, stores.concern());
         let scalers = self.scalers.clone();
-        self.policies.follow(client, shutdown, move |namespace| scalers.look_in(namespace));
+        self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
         let (scalers, all) = (self.scalers.clone(), self.scalers.clone());
-        self.texts.follow(client, shutdown, move |namespace| scalers.look_in(namespace), move || all.look());
-        self.services.spawn(Api::all(client.clone()), shutdown);
-        self.slices.spawn(Api::all(client.clone()), shutdown);
-        self.hosts.follow(client, shutdown);
+        let (looks, listed) = (move |namespace: &str| scalers.look_in(namespace), move || all.look());
+        self.texts.follow(client, namespaces, shutdown, looks, listed);
+        self.services.spawn(namespaces.reach(client), shutdown);
+        // The activators' own slices are read here, too.
+        self.slices.spawn(namespaces.and(self.routes.activators.namespace()).reach(client), shutdown);
+        self.hosts.follow(client, namespaces, shutdown);
         self.numbers.follow(client, shutdown);
         async {
             self.services.synced().await;

@@ -8,10 +8,11 @@ use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
+use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::Client;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -77,12 +78,13 @@ impl Horizontals {
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
+        namespaces: &Namespaces,
         shutdown: &CancellationToken,
         concern: impl Fn(&TargetKey) + Send + 'static,
     ) {
         let (horizontals, shutdown) = (self.clone(), shutdown.clone());
         let mut changes =
-            changes::watch(Api::<HorizontalPodAutoscaler>::all(client.clone()), watcher::Config::default());
+            changes::watch(namespaces.reach::<HorizontalPodAutoscaler>(client), watcher::Config::default());
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {

@@ -8,15 +8,16 @@
 //! ZeroScalers hear of what they have gained and lost: their status says what they do not have, and why.
 
 use super::claims::Claims;
+use super::confinements;
 use crate::reconcile::kpa::workload::LostHost;
 use common::RevisionKey as Key;
-use common::annotations;
 use common::host::HostPattern;
 use common::hosts::claims::{Confinement, Ledger, Rules};
 use common::hosts::ledger::{self, Grants};
 use common::names;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use common_runtime::namespaces::Namespaces;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
@@ -86,15 +87,12 @@ impl Hosts {
     }
 
     /// Follows namespaces and ledger until `shutdown`, in tasks of its own.
-    pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
-        let namespaces = Api::<Namespace>::all(client.clone());
+    pub(crate) fn follow(self: &Arc<Self>, client: &Client, namespaces: &Namespaces, shutdown: &CancellationToken) {
+        let (client, namespaces) = (client.clone(), namespaces.clone());
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
         let labelled = format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS);
         let (hosts, shutdown) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
-            let confinement = |namespace: Namespace| {
-                Confinement::read(namespace.annotations().get(annotations::HOSTS.name).map(String::as_str))
-            };
             let listed = async {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
@@ -103,7 +101,7 @@ impl Hosts {
                 std::future::pending().await
             };
             tokio::select! {
-                () = hosts.namespaces.follow(namespaces, watcher::Config::default(), confinement) => {}
+                () = confinements::follow(&hosts.namespaces, &client, &namespaces) => {}
                 () = hosts.ledger.follow(maps, watcher::Config::default().labels(&labelled), trimmed) => {}
                 () = listed => {}
                 () = shutdown.cancelled() => {}

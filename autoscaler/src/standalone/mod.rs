@@ -11,6 +11,7 @@ mod adoption;
 pub(crate) mod answers;
 mod claims;
 pub(crate) mod cluster;
+mod confinements;
 pub(crate) mod fallbacks;
 pub(crate) mod finalizer;
 pub(crate) mod handover;
@@ -44,6 +45,7 @@ use common::config::{ConfigError, LeaderElectionConfig, PortsConfig};
 use common::write_rate::Rate;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::lease::Timing;
+use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::runtime::watcher;
@@ -66,6 +68,8 @@ const BUCKETS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Standalone {
     pub(crate) hpa: Hpa,
+    /// Where workloads are.
+    pub(crate) namespaces: Namespaces,
 }
 
 impl Decisions for Standalone {
@@ -127,7 +131,7 @@ impl Decisions for Standalone {
 
     /// All, with all labels: those are their owner's business, and any of them may be selected by.
     fn pods(&self) -> PodScope {
-        PodScope { watched: watcher::Config::default(), keeps: |_| true }
+        PodScope { namespaces: self.namespaces.clone(), watched: watcher::Config::default(), keeps: |_| true }
     }
 
     /// Replicas find each other by the leases alone.
@@ -144,13 +148,14 @@ impl Decisions for Standalone {
         let numbers = Numbers::new(&wiring.system_namespace, queues.autoscalers.clone());
         let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
         let range = wiring.ports_config.clone();
-        let cluster = Arc::new(Cluster::new(
+        let cluster = Cluster::new(
             &wiring.system_namespace,
             &wiring.cluster_domain,
             queues.autoscalers.clone(),
             numbers.clone(),
             scalers.clone(),
-        ));
+        );
+        let cluster = Arc::new(cluster.within(self.namespaces.clone()));
         let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
         let parts = Parts::new(wiring, queues, cluster.clone(), records, shutdown);
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));

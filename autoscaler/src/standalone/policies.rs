@@ -10,11 +10,12 @@
 
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
+use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Client;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -82,11 +83,12 @@ impl Policies {
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
+        namespaces: &Namespaces,
         shutdown: &CancellationToken,
         concern: impl Fn(&str) + Send + 'static,
     ) {
         let (policies, shutdown) = (self.clone(), shutdown.clone());
-        let mut changes = changes::watch(Api::<NetworkPolicy>::all(client.clone()), watcher::Config::default());
+        let mut changes = changes::watch(namespaces.reach::<NetworkPolicy>(client), watcher::Config::default());
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {

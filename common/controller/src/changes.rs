@@ -7,11 +7,12 @@
 use crate::ObjectKey;
 use crate::relist::Relist;
 use crate::store::key_of;
+use common_runtime::namespaces::Reach;
 use common_runtime::watching;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use kube::Resource;
 use kube::runtime::watcher;
-use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -70,13 +71,13 @@ pub fn changes<'a, K: Resource>(
     }
 }
 
-/// All changes of the objects of `api` that `config` selects. Never ends.
-pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, Change<K>>
+/// All changes of the objects of `reach` that `config` selects. Never ends.
+pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, Change<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut changes = Changes::default();
-    watching::watch(api, config).flat_map(move |event| stream::iter(changes.take(event))).boxed()
+    watching::watch(reach, config).flat_map(move |event| stream::iter(changes.take(event))).boxed()
 }
 
 #[cfg(test)]

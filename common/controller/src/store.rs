@@ -25,10 +25,11 @@
 use crate::ObjectKey;
 use crate::cache::{Cache, number, version_of};
 use crate::packed::{Held, Packer};
+use common_runtime::namespaces::Reach;
 use common_runtime::watching;
 use futures::StreamExt;
+use kube::Resource;
 use kube::runtime::watcher;
-use kube::{Api, Resource};
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -243,14 +244,18 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    /// Follows `api` for ever. `convert` makes the held form of an object.
+    /// Follows `reach` for ever. `convert` makes the held form of an object.
     ///
     /// Cancel safe: dropping it stops the watch and keeps what is known.
-    pub async fn follow<K>(&self, api: Api<K>, config: watcher::Config, convert: impl Fn(K) -> T + Send + Sync)
-    where
+    pub async fn follow<K>(
+        &self,
+        reach: impl Into<Reach<K>>,
+        config: watcher::Config,
+        convert: impl Fn(K) -> T + Send + Sync,
+    ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut events = watching::attempts(api, config);
+        let mut events = watching::attempts(reach, config);
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event, &convert),
@@ -280,13 +285,13 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Sto
         self.offer(&key_of(written), &version, trimmed(written.clone()));
     }
 
-    /// Follows `api` in a task of its own, until `shutdown`. Objects are held without the record of who wrote which
+    /// Follows `reach` in a task of its own, until `shutdown`. Objects are held without the record of who wrote which
     /// field, which is the larger half of many; a replace without it leaves it as it is.
-    pub fn spawn(self: &Arc<Self>, api: Api<K>, shutdown: &CancellationToken) {
-        let (store, shutdown) = (self.clone(), shutdown.clone());
+    pub fn spawn(self: &Arc<Self>, reach: impl Into<Reach<K>>, shutdown: &CancellationToken) {
+        let (store, reach, shutdown) = (self.clone(), reach.into(), shutdown.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = store.follow(api, watcher::Config::default(), trimmed) => {}
+                () = store.follow(reach, watcher::Config::default(), trimmed) => {}
                 () = shutdown.cancelled() => {}
             }
         });

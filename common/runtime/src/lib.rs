@@ -13,6 +13,7 @@ pub mod failure_log;
 pub mod heap;
 pub mod lease;
 pub mod listen;
+pub mod namespaces;
 pub mod observe;
 pub mod process;
 pub mod profiling;

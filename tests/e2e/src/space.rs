@@ -48,6 +48,12 @@ impl Space {
         Ok(Self { client, namespace: object.name_any(), stalls: Stalls::new() })
     }
 
+    /// A namespace that is there.
+    pub fn of(client: Client, namespace: String) -> Self {
+        logs();
+        Self { client, namespace, stalls: Stalls::new() }
+    }
+
     /// Deletes the namespace, and waits until all that was in it is gone; with it the namespaces of tests that did not
     /// come to their end. Whoever gives back what ZeroScalers hold must still run.
     ///

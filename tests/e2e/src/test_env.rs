@@ -62,8 +62,13 @@ impl TestEnv {
             options.pod_cidr = Some(range.parse().context("E2E_POD_CIDR")?);
         }
         let (is_external, autoscalers) = (options.external.is_some(), usize::from(options.autoscalers));
+        // Where only some namespaces are looked at, the first of them, which the cluster has made.
+        let listed = options.namespaces.listed().and_then(|names| names.first().cloned());
         let cluster = Cluster::start(options).await?;
-        let space = Space::create_in(cluster.client()).await?;
+        let space = match listed {
+            Some(namespace) => Space::of(cluster.client(), namespace),
+            None => Space::create_in(cluster.client()).await?,
+        };
         if is_external {
             space.delete_former().await?;
         }

@@ -18,6 +18,7 @@ use common::backend::{Backend, Probe};
 use common::config::NetworkConfig;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::environment::Cidr;
+use common_runtime::namespaces::Namespaces;
 use common_runtime::tls::Roots;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -31,6 +32,8 @@ use tokio::sync::mpsc;
 pub(crate) struct Standalone {
     /// Where the ledger of hosts is.
     pub(crate) system_namespace: String,
+    /// Where workloads are.
+    pub(crate) namespaces: Namespaces,
     /// Peers whose headers may choose a revision.
     pub(crate) routers: Vec<Cidr>,
     /// Peers that are believed whom a request has passed.
@@ -44,8 +47,8 @@ impl FrontEnd for Standalone {
         _: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()> {
-        let system_namespace = self.system_namespace.clone();
-        async move { watch::run(client, &system_namespace, events).await }.boxed()
+        let (system_namespace, namespaces) = (self.system_namespace.clone(), self.namespaces.clone());
+        async move { watch::run(client, &system_namespace, &namespaces, events).await }.boxed()
     }
 
     fn check(&self, _: &Refusals) -> Result<(), RefusedMap> {

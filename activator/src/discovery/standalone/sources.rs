@@ -4,6 +4,7 @@ use crate::discovery::listing;
 use common::names;
 use common_api::ZeroScaler;
 use common_controller::changes::{self, Change};
+use common_runtime::namespaces::Namespaces;
 use common_runtime::watching::{watch, watch_unless};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// Time between two attempts at what may not be watched.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Through whom, and in which namespaces.
+pub(super) type Seen<'a> = (&'a Client, &'a Namespaces);
 
 /// What one of the watches tells.
 pub(super) enum WatchEvent {
@@ -29,14 +33,14 @@ pub(super) enum WatchEvent {
     EndpointsDenied,
 }
 
-pub(super) fn services(client: Client) -> impl Stream<Item = WatchEvent> + Send {
+pub(super) fn services((client, namespaces): Seen<'_>) -> impl Stream<Item = WatchEvent> + Send + use<> {
     let selector = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
     let config = listing().labels(&selector);
-    watch(Api::<Service>::all(client), config).map(|event| WatchEvent::Service(Box::new(event)))
+    watch(namespaces.reach::<Service>(client), config).map(|event| WatchEvent::Service(Box::new(event)))
 }
 
-pub(super) fn zero_scalers(client: Client) -> BoxStream<'static, WatchEvent> {
-    watch_unless(Api::<ZeroScaler>::all(client), listing(), is_denied)
+pub(super) fn zero_scalers((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
+    watch_unless(namespaces.reach::<ZeroScaler>(client), listing(), is_denied)
         .map(|event| event.map_or_else(WatchEvent::ScalersDenied, |event| WatchEvent::Scaler(Box::new(event))))
         .boxed()
 }
@@ -61,16 +65,16 @@ pub(super) fn hosts(client: Client, system_namespace: &str) -> impl Stream<Item 
         .map(|change| WatchEvent::Hosts(Box::new(change)))
 }
 
-pub(super) fn slices(client: Client) -> BoxStream<'static, WatchEvent> {
+pub(super) fn slices((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
     let config = listing().labels(names::SIDE);
-    watch_unless(Api::<EndpointSlice>::all(client), config, is_denied)
+    watch_unless(namespaces.reach::<EndpointSlice>(client), config, is_denied)
         .map(|event| event.map_or_else(WatchEvent::SlicesDenied, |event| WatchEvent::Slice(Box::new(event))))
         .boxed()
 }
 
-pub(super) fn endpoints(client: Client) -> BoxStream<'static, WatchEvent> {
+pub(super) fn endpoints((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
     let config = listing().labels(names::SIDE);
-    watch_unless(Api::<Endpoints>::all(client), config, is_denied)
+    watch_unless(namespaces.reach::<Endpoints>(client), config, is_denied)
         .map(|event| event.map_or(WatchEvent::EndpointsDenied, |event| WatchEvent::Endpoints(Box::new(event))))
         .boxed()
 }

@@ -1,5 +1,5 @@
-//! Revisions from ZeroScalers; addresses from EndpointSlices, which are found by one label. All in all namespaces;
-//! Deployments are never looked at. Which hosts revisions have beside the names of their Services, and which numbers, is
+//! Revisions from ZeroScalers; addresses from EndpointSlices, which are found by one label. All in all
+//! namespaces, or in those that `ZEROSCALE_NAMESPACES` lists; Deployments are never looked at. Which hosts revisions have beside the names of their Services, and which numbers, is
 //! the word of the ledgers in the system namespace.
 //!
 //! ZeroScalers are listed first: there may be ten thousand, and what else is kept of each shares its name and uid.
@@ -23,6 +23,7 @@ use common::ports::{self, Block};
 use common_api::ZeroScaler;
 use common_controller::changes::{Change, changes};
 use common_controller::{ObjectKey, Relist, key_of};
+use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::runtime::watcher;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Watches until the receiver of `events` is gone.
-pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Sender<Event>) {
+pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, events: mpsc::Sender<Event>) {
     let mut adapter = StandaloneWatch {
         scalers: HashMap::new(),
         privates: HashMap::new(),
@@ -42,7 +43,7 @@ pub(super) async fn run(client: Client, system_namespace: &str, events: mpsc::Se
         events,
     };
     // Ends with the receiver; there is nobody left to tell.
-    let _ = adapter.watch(client, system_namespace).await;
+    let _ = adapter.watch(client, system_namespace, namespaces).await;
 }
 
 struct StandaloneWatch {
@@ -74,12 +75,13 @@ struct Listed {
 }
 
 impl StandaloneWatch {
-    async fn watch(&mut self, client: Client, system_namespace: &str) -> Result<(), Closed> {
-        let mut scalers = sources::zero_scalers(client.clone());
+    async fn watch(&mut self, client: Client, system_namespace: &str, namespaces: &Namespaces) -> Result<(), Closed> {
+        let seen = (&client, namespaces);
+        let mut scalers = sources::zero_scalers(seen);
         let mut numbers = sources::numbers(client.clone(), system_namespace).boxed();
-        let mut services = sources::services(client.clone()).boxed();
+        let mut services = sources::services(seen).boxed();
         let mut hosts = sources::hosts(client.clone(), system_namespace).boxed();
-        let mut addresses = sources::slices(client.clone());
+        let mut addresses = sources::slices(seen);
         let mut activators = siblings::of_slices(client.clone(), system_namespace);
         loop {
             let change = tokio::select! {
@@ -97,14 +99,14 @@ impl StandaloneWatch {
             match change {
                 WatchEvent::SlicesDenied(error) => {
                     tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
-                    addresses = sources::endpoints(client.clone());
+                    addresses = sources::endpoints(seen);
                 }
-                WatchEvent::EndpointsDenied => addresses = after_pause(sources::slices(client.clone())),
+                WatchEvent::EndpointsDenied => addresses = after_pause(sources::slices(seen)),
                 WatchEvent::ScalersDenied(error) => {
                     if !self.listed.scalers {
                         tracing::warn!(%error, "ZeroScalers cannot be watched: none is served until they can");
                     }
-                    scalers = after_pause(sources::zero_scalers(client.clone()));
+                    scalers = after_pause(sources::zero_scalers(seen));
                     self.set_listed(Listed { scalers: true, ..self.listed }).await?;
                 }
                 change => self.take(change).await?,

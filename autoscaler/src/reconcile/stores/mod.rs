@@ -75,7 +75,7 @@ impl Stores {
             autoscalers: Arc::new(Store::packing(move |key, old, new| a.autoscaler(key, old, new))),
             serverless: Arc::new(Store::packing(move |key, old, new| s.serverless(key, old, new))),
             metrics: Arc::new(Store::packing(move |key, old, new| m.metric(key, old, new))),
-            targets: Targets::new(client, shutdown, routes.clone()),
+            targets: Targets::new(client, routes.watches.namespaces(), shutdown, routes.clone()),
             routes,
         }
     }

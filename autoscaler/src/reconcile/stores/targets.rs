@@ -1,6 +1,6 @@
 //! Scale targets of any kind: one watch for each resource, shared by all PodAutoscalers that name it.
 //!
-//! Deployments are watched like everything else that has `/scale`: in all namespaces, as objects of which a few facts
+//! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of which a few facts
 //! are read.
 //!
 //! # How long a watch lasts
@@ -19,11 +19,12 @@ use super::facts::Target;
 use super::target_key::{TargetError, TargetKey, TargetResource};
 use common::RevisionKey as Key;
 use common_controller::Store;
+use common_runtime::namespaces::Namespaces;
 use common_runtime::watching;
 use futures::StreamExt;
+use kube::Client;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub(crate) struct Targets {
 
 struct Shared {
     client: Client,
+    namespaces: Namespaces,
     shutdown: CancellationToken,
     watched: Mutex<HashMap<TargetResource, Watched>>,
     audience: Arc<dyn Audience>,
@@ -76,8 +78,13 @@ struct Watched {
 
 impl Targets {
     /// Nothing watched yet.
-    pub(crate) fn new(client: Client, shutdown: CancellationToken, audience: Arc<dyn Audience>) -> Self {
-        Self { shared: Arc::new(Shared { client, shutdown, watched: Mutex::default(), audience }) }
+    pub(crate) fn new(
+        client: Client,
+        namespaces: Namespaces,
+        shutdown: CancellationToken,
+        audience: Arc<dyn Audience>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared { client, namespaces, shutdown, watched: Mutex::default(), audience }) }
     }
 
     /// The facts of a target. The first look at a resource starts its watch.
@@ -153,11 +160,11 @@ impl Shared {
 
     /// Fills a store for ever.
     async fn follow(&self, resource: &TargetResource, store: &Store<Target>) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource.resource());
+        let reach = self.namespaces.reach_of::<DynamicObject>(&self.client, &resource.resource());
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
-            let mut events = watching::attempts(api.clone(), watcher::Config::default());
+            let mut events = watching::attempts(reach.clone(), watcher::Config::default());
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => store.take(event, |object| Target::from_object(&object)),

@@ -5,6 +5,7 @@ use super::target_key::TargetKey;
 use common::RevisionKey as Key;
 use common_api::{PodAutoscaler, ServerlessService};
 use common_controller::Priority;
+use common_runtime::namespaces::Namespaces;
 use futures::future::BoxFuture;
 use kube::Client;
 use std::sync::Arc;
@@ -21,6 +22,11 @@ pub(crate) trait Watches: Send + Sync + 'static {
         client: &'a Client,
         shutdown: &'a CancellationToken,
     ) -> BoxFuture<'a, ()>;
+
+    /// Where targets are watched.
+    fn namespaces(&self) -> Namespaces {
+        Namespaces::default()
+    }
 
     /// A target that one has taken up and has not given back, whatever its spec names by now.
     fn held(&self, _: &PodAutoscaler) -> Option<TargetKey> {

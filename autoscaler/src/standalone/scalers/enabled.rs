@@ -14,11 +14,12 @@ use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::changes::{Change, watch};
 use common_controller::objects::{controller, controller_reference};
 use common_controller::{Kind, Priority, WorkQueue, key_of};
+use common_runtime::namespaces::{Namespaces, Reach};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::watcher::Config;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -47,14 +48,19 @@ impl Enabled {
     }
 
     /// Follows who asks until `shutdown`, in tasks of their own.
-    pub(super) fn follow(self: &Arc<Self>, scalers: &Arc<Scalers>, client: &Client, shutdown: &CancellationToken) {
-        self.each::<Deployment>(scalers, client, shutdown);
-        self.each::<StatefulSet>(scalers, client, shutdown);
+    pub(super) fn follow(
+        self: &Arc<Self>,
+        scalers: &Arc<Scalers>,
+        (client, namespaces): (&Client, &Namespaces),
+        shutdown: &CancellationToken,
+    ) {
+        self.each::<Deployment>(scalers, namespaces.reach(client), shutdown);
+        self.each::<StatefulSet>(scalers, namespaces.reach(client), shutdown);
     }
 
-    fn each<K: Kind>(self: &Arc<Self>, scalers: &Arc<Scalers>, client: &Client, shutdown: &CancellationToken) {
+    fn each<K: Kind>(self: &Arc<Self>, scalers: &Arc<Scalers>, reach: Reach<K>, shutdown: &CancellationToken) {
         let (enabled, scalers, shutdown) = (self.clone(), scalers.clone(), shutdown.clone());
-        let mut changes = watch(Api::<K>::all(client.clone()), Config::default().labels(&format!("{ENABLED}=true")));
+        let mut changes = watch(reach, Config::default().labels(&format!("{ENABLED}=true")));
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {

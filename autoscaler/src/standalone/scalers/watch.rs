@@ -4,21 +4,27 @@ use super::Scalers;
 use crate::reconcile::stores::Stores;
 use common_api::ZeroScaler;
 use common_controller::changes::{Change, watch};
+use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
+use kube::Client;
 use kube::runtime::watcher::Config;
-use kube::{Api, Client};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 impl Scalers {
     /// Fills `stores` until `shutdown`, in tasks of their own.
-    pub(crate) fn follow(self: &Arc<Self>, stores: &Stores, client: &Client, shutdown: &CancellationToken) {
-        self.enabled.follow(self, client, shutdown);
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        stores: &Stores,
+        (client, namespaces): (&Client, &Namespaces),
+        shutdown: &CancellationToken,
+    ) {
+        self.enabled.follow(self, (client, namespaces), shutdown);
         let (autoscalers, scalers) = (stores.autoscalers.clone(), self.clone());
         let (serverless, metrics) = (stores.serverless.clone(), stores.metrics.clone());
-        let (api, shutdown) = (Api::<ZeroScaler>::all(client.clone()), shutdown.clone());
+        let (reach, shutdown) = (namespaces.reach::<ZeroScaler>(client), shutdown.clone());
         tokio::spawn(async move {
-            let mut changes = watch(api, Config::default());
+            let mut changes = watch(reach, Config::default());
             loop {
                 let change = tokio::select! {
                     change = changes.next() => change,

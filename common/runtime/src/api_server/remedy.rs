@@ -7,7 +7,8 @@ use tokio_rustls::rustls;
 
 /// What to do about most missing rights.
 const RIGHT: &str = "give the account this right: apply the roles that it was installed with again \
-     (standalone: deploy/kubernetes/base/roles.yaml, and native/roles.yaml for autoscaler-hpa; \
+     (standalone: deploy/kubernetes/base/roles.yaml, namespaced/rights/roles.yaml in each of ZEROSCALE_NAMESPACES, and \
+     native/roles.yaml for autoscaler-hpa; \
      drop-in: Knative Serving's own roles)";
 /// What to do about a missing right to metrics that are not Kubernetes' own.
 const METRICS_RIGHT: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";

@@ -43,11 +43,16 @@ impl RequestInfo {
             Some(part) => format!("{}/{part}", self.resource.plural),
             None => self.resource.plural.clone(),
         };
+        // A namespace lies in itself, so that a Role in it can allow to read it.
+        let namespace = match &self.name {
+            Some(name) if self.resource.group.is_empty() && self.resource.plural == "namespaces" => name.clone(),
+            _ => self.namespace.clone(),
+        };
         Access {
             verb: verb.into(),
             group: self.resource.group.clone(),
             resource,
-            namespace: self.namespace.clone(),
+            namespace,
             name: self.name.as_deref().or(one).unwrap_or_default().into(),
             path: String::new(),
         }

@@ -10,8 +10,9 @@ use crate::up::manifests;
 use anyhow::Context;
 use autoscaler::ingest::admission::Demand;
 use common_runtime::credential::TokenFile;
+use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use serde_json::json;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+/// For one namespace.
+const RIGHTS: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");
 
 /// Audience of the tokens for the stat link.
 const STATS: &str = "zeroscale.dev/stats";
@@ -28,21 +31,36 @@ const STATS: &str = "zeroscale.dev/stats";
 /// How long tokens are good for, if the API server allows it: longer than anybody leaves such a cluster running.
 const EXPIRATION: i64 = 365 * 24 * 3600;
 
-/// Creates the accounts and their roles, or makes them what they should be.
-pub(super) async fn create(client: &Client) -> anyhow::Result<()> {
+/// Creates the accounts and their roles, or makes them what they should be. Where only some namespaces are looked at, these
+/// are made, with a Role in each, and none of the roles is for the whole cluster.
+pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
-    manifests::apply(client, manifests::parse("roles.yaml", ROLES)?).await
+    let mut roles = manifests::parse("roles.yaml", ROLES)?;
+    if namespaces.listed().is_some() {
+        roles.retain(|role| role.object.metadata.namespace.is_some());
+    }
+    manifests::apply(client, roles).await?;
+    for name in namespaces.and(NAMESPACE).listed().into_iter().flatten() {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        unless_there(&Api::all(client.clone()), &namespace).await.with_context(|| format!("Namespace {name}"))?;
+        let mut rights = manifests::parse("roles.yaml", RIGHTS)?;
+        for right in &mut rights {
+            right.object.metadata.namespace = Some(name.clone());
+        }
+        manifests::apply(client, rights).await?;
+    }
+    Ok(())
 }
 
-/// What autoscalers demand of whoever sends stats.
-pub(super) fn demand() -> Demand {
+/// What autoscalers demand of whoever sends stats: nothing where they have no right to look at a token.
+pub(super) fn demand(namespaces: &Namespaces) -> Option<Demand> {
     let owned = str::to_owned;
-    Demand {
+    namespaces.listed().is_none().then(|| Demand {
         audience: owned(STATS),
         namespace: owned(NAMESPACE),
         activator: owned("activator"),
         autoscaler: owned("autoscaler"),
-    }
+    })
 }
 
 /// Where the token of the plane `pod` for the stat link is.

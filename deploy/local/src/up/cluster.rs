@@ -22,6 +22,7 @@ use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
 use common_runtime::listen::listen;
+use common_runtime::namespaces::Namespaces;
 use common_runtime::resolve::Resolve;
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
@@ -73,6 +74,7 @@ struct Shared {
     resolver: Arc<dyn Resolve>,
     stat_url: Option<String>,
     linger: Duration,
+    namespaces: Namespaces,
     events: broadcast::Sender<Event>,
     /// When each revision last grew from zero.
     woken: Mutex<HashMap<RevisionKey, Instant>>,
@@ -141,7 +143,7 @@ impl Cluster {
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
             tasks.spawn(log_failure("the HorizontalPodAutoscaler controller", horizontal));
         }
-        system::create(&client, configuration).await?;
+        system::create_within(&client, configuration, &options.namespaces).await?;
         let pods = folder.path().join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
@@ -175,6 +177,7 @@ impl Cluster {
             resolver,
             stat_url: options.stat_url.clone(),
             linger: options.linger,
+            namespaces: options.namespaces.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
             woken: Mutex::default(),
             planes: Mutex::default(),
@@ -375,6 +378,7 @@ impl Shared {
         });
         options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
         options.linger = self.linger;
+        options.namespaces = self.namespaces.clone();
         options.drain = DRAIN;
         // This machine's own ingress says who its clients are.
         options.trusted_proxies = vec![Cidr::from(IpAddr::from(Ipv4Addr::LOCALHOST))];
@@ -397,7 +401,7 @@ impl Shared {
             admin: Some(self.admin(id)),
             stat_tokens: StatTokens {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
-                demand: Some(accounts::demand()),
+                demand: accounts::demand(&self.namespaces),
             },
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {
@@ -407,7 +411,11 @@ impl Shared {
                     shared.emit(Event::Scale(scale.clone()));
                 }
             })),
-            ..autoscaler::Options::new(id.name(), address.ip(), FrontEnd::standalone(Hpa::Engine))
+            ..autoscaler::Options::new(
+                id.name(),
+                address.ip(),
+                FrontEnd::standalone_within(Hpa::Engine, self.namespaces.clone()),
+            )
         }
     }
 }

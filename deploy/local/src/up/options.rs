@@ -1,6 +1,7 @@
 //! What `local up` can be told.
 
 use clap::Args;
+use common_runtime::namespaces::Namespaces;
 use hpa::options::sync_period;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,6 +55,9 @@ pub struct UpOptions {
     /// How long activators accept requests after they were asked to go, which is what routes may take to change.
     #[arg(skip = LINGER)]
     pub linger: Duration,
+    /// Where workloads are; the roles are made for these.
+    #[arg(skip)]
+    pub namespaces: Namespaces,
     /// Told of every request to the embedded API server.
     #[arg(skip)]
     pub audit: Option<crate::api::Audit>,
@@ -77,6 +81,7 @@ impl Default for UpOptions {
             hpa_sync_period: Duration::from_secs(15),
             stat_url: None,
             linger: LINGER,
+            namespaces: Namespaces::default(),
             audit: None,
         }
     }

@@ -7,6 +7,7 @@ use super::planes::unless_there;
 use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
+use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -47,6 +48,15 @@ pub type Configuration = BTreeMap<String, String>;
 /// # Errors
 /// The API server refuses an object, or does not serve a custom resource in 10 s.
 pub async fn create(client: &Client, configuration: Option<Configuration>) -> anyhow::Result<()> {
+    create_within(client, configuration, &Namespaces::default()).await
+}
+
+/// The same for planes that look at some namespaces only.
+pub(super) async fn create_within(
+    client: &Client,
+    configuration: Option<Configuration>,
+    namespaces: &Namespaces,
+) -> anyhow::Result<()> {
     let namespace: Namespace = from(json!({"metadata": {"name": NAMESPACE}}))?;
     unless_there(&Api::all(client.clone()), &namespace).await.context("system namespace")?;
     let crds = Api::all(client.clone());
@@ -54,7 +64,7 @@ pub async fn create(client: &Client, configuration: Option<Configuration>) -> an
         unless_there(&crds, &crd).await.context("custom resource definition")?;
         established(&crds, &crd.name_any()).await?;
     }
-    accounts::create(client).await?;
+    accounts::create(client, namespaces).await?;
     let services = Api::namespaced(client.clone(), NAMESPACE);
     for service in [
         service(

@@ -2,6 +2,7 @@
 
 use super::*;
 use common_api::ObjectReference;
+use common_runtime::namespaces::Namespaces;
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ fn key(kind: &str) -> TargetKey {
 
 fn targets(server: &Server) -> (Targets, Arc<Users>) {
     let users = Arc::<Users>::default();
-    (Targets::new(server.client(), CancellationToken::new(), users.clone()), users)
+    (Targets::new(server.client(), Namespaces::default(), CancellationToken::new(), users.clone()), users)
 }
 
 /// Goal: however a kind is spelled, and however often it is looked at, it is listed and watched once, for as long as

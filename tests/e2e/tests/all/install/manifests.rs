@@ -1,5 +1,6 @@
 //! The kustomizations against the embedded API server: every object is taken, and asks for what exists.
 
+pub(crate) use crate::install::kustomize::objects;
 use anyhow::{Context, ensure};
 use common::config::{
     AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig, PortsConfig,
@@ -15,27 +16,6 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes")
-}
-
-/// All objects of a kustomization, in order. Knows `resources` alone, which is all that ours use.
-pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
-    let path = folder.join("kustomization.yaml");
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let kustomization: BTreeMap<String, Value> = serde_yaml_ng::from_str(&text)?;
-    let mut all = Vec::new();
-    for (field, value) in kustomization {
-        match (field.as_str(), value) {
-            ("apiVersion" | "kind", _) => {}
-            ("resources", Value::Array(resources)) => {
-                for resource in resources {
-                    let path = folder.join(resource.as_str().context("a path")?);
-                    all.extend(if path.is_dir() { objects(&path)? } else { documents(&path)? });
-                }
-            }
-            (field, _) => anyhow::bail!("{}: {field} is not understood here", path.display()),
-        }
-    }
-    Ok(all)
 }
 
 /// All objects of one file.
@@ -69,7 +49,7 @@ pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow:
 async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
     let mut installed = objects(&folder().join("standalone"))?;
-    for beside in ["native", "custom-metrics", "argo-rollouts", "openshift"] {
+    for beside in ["native", "custom-metrics", "argo-rollouts", "openshift", "namespaced"] {
         installed.extend(objects(&folder().join(beside))?);
     }
     for object in &installed {
@@ -112,7 +92,7 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 /// workspace's version, and every policy, Service and budget selects pods that exist.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
-    for folder in ["standalone", "native", "knative"] {
+    for folder in ["standalone", "namespaced", "native", "knative"] {
         let all = objects(&self::folder().join(folder))?;
         let of_kind = |kind: &str| all.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
         let deployments = of_kind("Deployment");

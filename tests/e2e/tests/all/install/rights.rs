@@ -46,11 +46,17 @@ impl Record {
     }
 
     pub(crate) fn denied(&self) -> Vec<String> {
+        self.denied_where(|_| true)
+    }
+
+    pub(crate) fn denied_where(&self, wanted: impl Fn(&Access) -> bool) -> Vec<String> {
         let record = self.0.lock().expect("record");
         let denied: BTreeSet<_> = record
             .iter()
-            .filter(|(_, _, allowed)| !allowed)
-            .map(|(account, access, _)| format!("{account}: {} {}.{}", access.verb, access.resource, access.group))
+            .filter(|(_, access, allowed)| !allowed && wanted(access))
+            .map(|(account, access, _)| {
+                format!("{account}: {} {}.{} in {:?}", access.verb, access.resource, access.group, access.namespace)
+            })
             .collect();
         denied.into_iter().collect()
     }
@@ -104,6 +110,11 @@ pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
 }
 
 impl Right {
+    /// The same in all namespaces.
+    pub(crate) fn anywhere(self) -> Self {
+        Self { namespace: None, ..self }
+    }
+
     /// Whether it allows this.
     pub(crate) fn covers(&self, account: &str, access: &Access) -> bool {
         let part = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
@@ -214,7 +225,12 @@ async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
 
 /// Checks that each right of a kustomization was asked for.
 pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::Result<()> {
-    let surplus: Vec<_> = rights(kustomization)?
+    none_of_these_is_surplus(record, rights(kustomization)?)
+}
+
+/// Checks that each of these rights was asked for.
+pub(crate) fn none_of_these_is_surplus(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
+    let surplus: Vec<_> = rights
         .into_iter()
         .filter(|right| !record.any(|account, access, _| right.covers(account, access)))
         .map(|right| format!("{}: {} {}.{}", right.account, right.verb, right.resource, right.group))
@@ -243,7 +259,7 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 /// Everything that may happen to workloads.
-async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
+pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.deploy(&Workload::new("adopt").replicas(1)).await?;
     let cpu = json!([{"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}]);

@@ -5,15 +5,19 @@
 //! reader, who could do nothing about them. One that all requests share, or that is for want of a right, is logged by
 //! [`crate::api_server`] alone.
 
+mod several;
+
 use crate::api_server;
 use crate::failure_log::FailureLog;
+use crate::namespaces::Reach;
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff};
 use kube::runtime::{WatchStreamExt, watcher as watch_of};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use several::Several;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -24,19 +28,35 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// of them lies scattered. kube's own figure is 500.
 const PAGE: u32 = 100;
 
-/// Everything that happens to the objects of `api` that `config` selects. Never ends.
-pub fn watch<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
+/// What happens to objects, and why nothing is heard of them at the moment.
+pub type Attempts<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
+
+/// Everything that happens to the objects of `reach` that `config` selects. Never ends.
+pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    attempts(api, config).filter_map(|event| std::future::ready(event.ok())).boxed()
+    attempts(reach, config).filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
 /// As [`watch`], for a reader who shows elsewhere why nothing comes. The errors have been logged.
-pub fn attempts<K>(
-    api: Api<K>,
-    config: watcher::Config,
-) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+pub fn attempts<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> Attempts<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let Reach(mut apis) = reach.into();
+    if apis.len() == 1
+        && let Some(api) = apis.pop()
+    {
+        return of_one(api, config);
+    }
+    let mut several = Several::of(apis.len());
+    let numbered = |(number, api)| of_one(api, config.clone()).map(move |event| (number, event)).boxed();
+    let all = stream::select_all(apis.into_iter().enumerate().map(numbered));
+    all.flat_map(move |(number, event)| stream::iter(several.take(number, event))).boxed()
+}
+
+fn of_one<K>(api: Api<K>, config: watcher::Config) -> Attempts<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -55,15 +75,15 @@ where
 
 /// As [`watch`], for a reader who can do something about some errors: those that `passes_on` names reach it.
 pub fn watch_unless<K>(
-    api: Api<K>,
+    reach: impl Into<Reach<K>>,
     config: watcher::Config,
     passes_on: impl Fn(&watcher::Error) -> bool + Send + 'static,
-) -> BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>
+) -> Attempts<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let passes = move |result: &Result<_, _>| std::future::ready(result.as_ref().err().is_none_or(&passes_on));
-    attempts(api, config).filter(passes).boxed()
+    attempts(reach, config).filter(passes).boxed()
 }
 
 /// Kubernetes' own pauses, from 0.8 s on, up to [`PAUSE_MAX`].

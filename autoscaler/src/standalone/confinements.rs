@@ -1,0 +1,68 @@
+//! Which namespaces there are, and which hosts each may have.
+//!
+//! All namespaces are watched. Where only some are looked at, each of these is asked for every [`LOOK`]: a Role in a
+//! namespace can allow that, and no watch. Of one that we may not ask for nothing is known, so it may claim no host; what
+//! was known of it before stays in force.
+
+use common::annotations;
+use common::hosts::claims::Confinement;
+use common_controller::{ObjectKey, Store};
+use common_runtime::api_server;
+use common_runtime::failure_log::FailureLog;
+use common_runtime::namespaces::Namespaces;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Time between two looks at a namespace.
+const LOOK: Duration = Duration::from_secs(10);
+/// The same until each has been seen once.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Feeds `store` for ever.
+pub(super) async fn follow(store: &Store<Confinement>, client: &Client, namespaces: &Namespaces) {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let Some(names) = namespaces.listed() else {
+        return store.follow(api, watcher::Config::default(), |namespace| confinement(&namespace)).await;
+    };
+    let (mut unseen, mut failures) = (names.clone(), FailureLog::of("the look at namespaces".to_owned()));
+    loop {
+        for name in names {
+            if look(store, &api, name, &mut failures).await {
+                unseen.remove(name);
+            }
+        }
+        if unseen.is_empty() {
+            store.listed();
+        }
+        sleep(if unseen.is_empty() { LOOK } else { RETRY }).await;
+    }
+}
+
+/// Asks for one namespace; whether there was an answer.
+async fn look(store: &Store<Confinement>, api: &Api<Namespace>, name: &str, failures: &mut FailureLog) -> bool {
+    let key = ObjectKey::new("", name);
+    match api.get_opt(name).await {
+        Ok(Some(found)) => store.apply(&key, &found.resource_version().unwrap_or_default(), Some(confinement(&found))),
+        Ok(None) => store.apply(&key, "", None),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            if store.get(&key).is_none() {
+                store.apply(&key, "", Some(Confinement::To(Vec::new())));
+            }
+        }
+        Err(error) => {
+            if !api_server::is_reported(&error) {
+                failures.failed(&error);
+            }
+            return false;
+        }
+    }
+    failures.recovered();
+    true
+}
+
+fn confinement(namespace: &Namespace) -> Confinement {
+    Confinement::read(namespace.annotations().get(annotations::HOSTS.name).map(String::as_str))
+}

@@ -1,0 +1,131 @@
+//! Which namespaces a plane looks at: all of them, or those that `ZEROSCALE_NAMESPACES` lists, so that Roles in these are
+//! all the rights that it needs.
+//!
+//! The planes' own namespace, where configuration and leases are, is looked at in any case.
+
+use crate::environment::{EnvironmentError, Mode};
+use kube::core::{DynamicResourceScope, NamespaceResourceScope};
+use kube::{Api, Client, Resource};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The variable.
+pub const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
+
+/// Longest name that Kubernetes gives to a namespace.
+const NAME_MAX: usize = 63;
+
+/// All namespaces, the default, or some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces(Option<Arc<BTreeSet<String>>>);
+
+impl Namespaces {
+    /// All of them.
+    pub const ALL: Self = Self(None);
+
+    /// These and no others.
+    pub fn only(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self(Some(Arc::new(names.into_iter().map(Into::into).collect())))
+    }
+
+    /// From `ZEROSCALE_NAMESPACES`: names separated by commas; missing or empty: all namespaces.
+    ///
+    /// # Errors
+    /// A name is not one of a namespace, or the mode is Knative's, which knows no such thing.
+    pub fn from_env(mode: Mode, get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let Some(list) = get(VARIABLE).filter(|list| !list.is_empty()) else { return Ok(Self::default()) };
+        if mode == Mode::Knative {
+            return Err(EnvironmentError::new(VARIABLE, list, "is for ZEROSCALE_MODE=standalone alone"));
+        }
+        let rule = "must be a comma-separated list of namespaces such as shop,shop-staging";
+        let names: BTreeSet<_> = list.split(',').map(|name| name.trim().to_owned()).collect();
+        match names.iter().find(|name| !is_name(name)) {
+            Some(name) => Err(EnvironmentError::new(VARIABLE, name, rule)),
+            None => Ok(Self::only(names)),
+        }
+    }
+
+    /// The names, in order; none: all namespaces.
+    pub fn listed(&self) -> Option<&BTreeSet<String>> {
+        self.0.as_deref()
+    }
+
+    /// These, and `other`.
+    #[must_use]
+    pub fn and(&self, other: &str) -> Self {
+        match self.listed() {
+            Some(names) if !names.contains(other) => Self::only(names.iter().map(String::as_str).chain([other])),
+            _ => self.clone(),
+        }
+    }
+
+    /// All objects of a kind in these namespaces.
+    pub fn reach<K>(&self, client: &Client) -> Reach<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        match self.listed() {
+            None => Api::all(client.clone()).into(),
+            Some(names) => Reach(names.iter().map(|name| Api::namespaced(client.clone(), name)).collect()),
+        }
+    }
+
+    /// The same of a kind that is known by its description.
+    pub fn reach_of<K>(&self, client: &Client, kind: &K::DynamicType) -> Reach<K>
+    where
+        K: Resource<Scope = DynamicResourceScope>,
+    {
+        match self.listed() {
+            None => Api::all_with(client.clone(), kind).into(),
+            Some(names) => Reach(names.iter().map(|name| Api::namespaced_with(client.clone(), name, kind)).collect()),
+        }
+    }
+}
+
+/// What one watch looks at: one list, or one of each of several namespaces.
+#[derive(Clone, Debug)]
+pub struct Reach<K>(pub(crate) Vec<Api<K>>);
+
+impl<K> From<Api<K>> for Reach<K> {
+    fn from(api: Api<K>) -> Self {
+        Self(vec![api])
+    }
+}
+
+/// A label of DNS.
+fn is_name(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= NAME_MAX
+        && name.bytes().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_anything_else_is_refused() {
+        let read =
+            |list: &str| Namespaces::from_env(Mode::Standalone, &|name| (name == VARIABLE).then(|| list.to_owned()));
+        assert_eq!(read(""), Ok(Namespaces::default()));
+        assert_eq!(read("shop, shop-2,shop"), Ok(Namespaces::only(["shop", "shop-2"])));
+        for (list, bad) in [(",", ""), ("shop,", ""), ("Shop", "Shop"), ("a.b", "a.b"), ("-a", "-a"), ("a,*", "*")] {
+            let error = read(list).expect_err(list);
+            assert_eq!((&*error.variable, error.value.as_deref()), (VARIABLE, Some(bad)), "{list}");
+        }
+        let of_knative = |list: &str| Namespaces::from_env(Mode::Knative, &|_| Some(list.to_owned()));
+        assert_eq!(of_knative(""), Ok(Namespaces::default()));
+        assert!(of_knative("shop").is_err());
+    }
+
+    #[test]
+    fn the_planes_own_namespace_may_be_added() {
+        assert_eq!(Namespaces::default().and("system"), Namespaces::default());
+        assert_eq!(Namespaces::only(["a"]).and("a"), Namespaces::only(["a"]));
+        assert_eq!(Namespaces::only(["a"]).and("system"), Namespaces::only(["a", "system"]));
+    }
+}

@@ -1,0 +1,96 @@
+//! An install for some namespaces: everything works by Roles in these, and nothing is asked for anywhere else.
+
+use crate::install::manifests::{documents, folder, objects};
+use crate::install::rights::{Record, Right, live, none_of_these_is_surplus, rights};
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use common_runtime::namespaces::Namespaces;
+use e2e::TestEnv;
+use e2e::space::SOON;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use local::up::{PlaneId, UpOptions};
+use serde_json::{Value, json};
+
+/// Where nothing is allowed any more.
+const DENIED: &str = "listed-and-denied";
+
+/// Goal: planes that are told of two namespaces work in one of them by Roles alone, although the other one has taken
+/// their rights away before they started again; they ask for nothing for the whole cluster, and for nothing that they do
+/// not need. A ZeroScaler elsewhere is none of their affairs. Which hosts a namespace may have is heeded.
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
+    let record = Record::default();
+    let namespaces = Namespaces::only(["listed", DENIED]);
+    let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), namespaces, ..UpOptions::default() };
+    let env = TestEnv::sleeping_soon(options).await?;
+    ensure!(env.namespace == "listed");
+    let bindings: Api<RoleBinding> = Api::namespaced(env.client.clone(), DENIED);
+    bindings.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    for plane in [PlaneId::Activator(0), PlaneId::Autoscaler(0)] {
+        env.cluster.drain_plane(plane).await;
+        env.cluster.start_plane(plane)?;
+    }
+    let elsewhere: Api<ZeroScaler> = Api::namespaced(env.client.clone(), "default");
+    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "elsewhere"},
+        "spec": {"target": {"kind": "Deployment", "name": "elsewhere"}}});
+    elsewhere.create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
+    let lived = live(&env, &record).await;
+    let confined = match lived {
+        Ok(()) => confine(&env).await,
+        Err(error) => Err(error),
+    };
+    let untouched = elsewhere.get("elsewhere").await?;
+    env.end().await;
+
+    let denied = record.denied_where(|access| access.namespace != DENIED);
+    ensure!(denied.is_empty(), "missing rights: {denied:#?}");
+    ensure!(!record.denied().is_empty(), "nobody asked for what was taken away");
+    confined?;
+    let seen = untouched.status.as_ref().and_then(|status| status.observed_generation);
+    ensure!(seen.is_none() && untouched.metadata.finalizers.is_none(), "{untouched:?}");
+    let anywhere = rights("namespaced")?.into_iter().map(Right::anywhere);
+    none_of_these_is_surplus(&record, anywhere.collect())
+}
+
+/// An annotation of the namespace takes a host away, though nobody may watch namespaces.
+async fn confine(env: &TestEnv) -> anyhow::Result<()> {
+    let workload = e2e::Workload::new("confined").set("hosts", vec!["confined.example.com"]);
+    env.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&e2e::space::program()?)).await?;
+    env.create::<ZeroScaler>(workload.set("service.create", true).scaler()).await?;
+    let owned = async || {
+        let status = env.api::<ZeroScaler>().get("confined").await?.status.unwrap_or_default();
+        Ok(status.conditions.iter().any(|condition| condition.type_ == "HostsOwned" && condition.status == "True"))
+    };
+    env.until(SOON, "a host", owned).await?;
+    let only = json!({"metadata": {"annotations": {"zeroscale.dev/hosts": "other.example.com"}}});
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
+    namespaces.patch(&env.namespace, &PatchParams::default(), &Patch::Merge(only)).await?;
+    // It is looked at every ten seconds.
+    env.until(3 * SOON, "a host to be taken away", async || Ok(!owned().await?)).await
+}
+
+/// Goal: a namespace's rights are the cluster's, less what only a cluster-wide right can allow.
+#[test]
+fn a_namespaces_rights_are_the_clusters() -> anyhow::Result<()> {
+    let rules = |file: &str, kind: &str, name: &str| -> anyhow::Result<Vec<Value>> {
+        let all = documents(&folder().join(file))?;
+        let role = all.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        Ok(role.context("a role")?["rules"].as_array().context("rules")?.clone())
+    };
+    for name in ["zeroscale-activator", "zeroscale-autoscaler"] {
+        let own = rules("namespaced/rights/roles.yaml", "Role", name)?;
+        let mut whole = rules("base/roles.yaml", "ClusterRole", name)?;
+        whole.retain(|rule| rule["resources"] != json!(["tokenreviews"]));
+        for rule in whole.iter_mut().filter(|rule| rule["resources"] == json!(["namespaces"])) {
+            rule["verbs"] = json!(["get"]);
+        }
+        assert_eq!(own, whole, "{name}");
+    }
+    let all = objects(&folder().join("namespaced"))?;
+    let wide: Vec<_> = all.iter().filter(|object| object["metadata"]["namespace"].is_null()).collect();
+    ensure!(wide.is_empty(), "objects of the whole cluster: {wide:#?}");
+    Ok(())
+}
