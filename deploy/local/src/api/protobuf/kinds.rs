@@ -1,7 +1,7 @@
 //! The kinds and fields that are read, by their numbers in Kubernetes' protobuf.
 //!
-//! What `kubectl create`, `autoscale` and `auth can-i` write of the kinds that people make here every day. All others
-//! are for `kubectl apply`, which sends JSON. Each message stands above those that hold it.
+//! What `kubectl create`, `autoscale`, `auth can-i` and `helm` write of the kinds that people make here every day. All
+//! others are for `kubectl apply`, which sends JSON. Each message stands above those that hold it.
 
 use self::Count::{Many, One, Optional};
 use self::Field as F;
@@ -46,6 +46,8 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static Message> {
         ("apps/v1", "Deployment") => &DEPLOYMENT,
         ("autoscaling/v1", "HorizontalPodAutoscaler") => &HORIZONTAL,
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => &ACCESS_REVIEW,
+        // Of whatever group the object is.
+        (_, "DeleteOptions") => &DELETE_OPTIONS,
         _ => return None,
     };
     Some(known)
@@ -97,6 +99,11 @@ messages! {
         F(1, "scaleTargetRef", Of(&SCALE_TARGET), One), F(2, "minReplicas", Number, Optional),
         F(3, "maxReplicas", Number, One), F(4, "targetCPUUtilizationPercentage", Number, Optional);
     HORIZONTAL: F(1, "metadata", Of(&META), One), F(2, "spec", Of(&HORIZONTAL_SPEC), One);
+
+    PRECONDITIONS: F(1, "uid", Text, Optional), F(2, "resourceVersion", Text, Optional);
+    DELETE_OPTIONS:
+        F(1, "gracePeriodSeconds", Number, Optional), F(2, "preconditions", Of(&PRECONDITIONS), Optional),
+        F(3, "orphanDependents", Flag, Optional), F(4, "propagationPolicy", Text, Optional), F(5, "dryRun", Text, Many);
 
     RESOURCE_ACCESS:
         F(1, "namespace", Text, One), F(2, "verb", Text, One), F(3, "group", Text, One), F(4, "version", Text, One),

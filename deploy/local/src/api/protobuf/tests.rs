@@ -57,6 +57,13 @@ fn what_kubectl_writes_is_read() {
             }),
         ),
         (
+            body("v1", "DeleteOptions", &[small(1, 0), bytes(2, bytes(1, "u")), bytes(4, "Background")]),
+            json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u"},
+                "propagationPolicy": "Background",
+            }),
+        ),
+        (
             body("v1", "Secret", &[named("s"), pair(2, "a", "\u{0}"), pair(2, "b", ""), bytes(3, ""), small(5, 0)]),
             json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "AA==", "b": ""},

@@ -1,0 +1,134 @@
+{{/* A value as text; numbers as they are written. */}}
+{{- define "zeroscale.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ printf "%.0f" . }}{{- else -}}{{ toString . }}{{- end -}}
+{{- end -}}
+
+{{/* All objects of the files that match .glob, as a YAML map with the list `items`. */}}
+{{- define "zeroscale.read" -}}
+{{- $items := list -}}
+{{- range $path, $_ := .root.Files.Glob .glob -}}
+{{- if not (hasSuffix "kustomization.yaml" $path) -}}
+{{- range splitList "\n---\n" ($.root.Files.Get $path) -}}
+{{- $object := fromYaml . -}}
+{{- if $object.kind -}}{{- $items = append $items $object -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "items" $items) -}}
+{{- end -}}
+
+{{/* The values of one Deployment, by its name. */}}
+{{- define "zeroscale.values" -}}
+{{- toYaml (ternary .root.Values.hpa (get .root.Values .name) (eq .name "autoscaler-hpa")) -}}
+{{- end -}}
+
+{{/* Environment variables of one Deployment beside those of its manifest, by name: each a container's entry. */}}
+{{- define "zeroscale.env" -}}
+{{- $root := .root -}}
+{{- $env := dict -}}
+{{- if eq $root.Values.mode "standalone" -}}
+{{- if and $root.Values.namespaces (ne .name "autoscaler-hpa") -}}
+{{- $_ := set $env "ZEROSCALE_NAMESPACES" (dict "value" (join "," $root.Values.namespaces)) -}}
+{{- end -}}
+{{- if and $root.Values.stats.tlsSecret (ne .name "autoscaler-hpa") -}}
+{{- $folder := "/var/run/secrets/zeroscale.dev/stat-tls" -}}
+{{- $_ := set $env "ZEROSCALE_STAT_TLS_CA_FILE" (dict "value" (printf "%s/ca.crt" $folder)) -}}
+{{- if eq .name "autoscaler" -}}
+{{- $_ := set $env "ZEROSCALE_STAT_TLS_CERT" (dict "value" (printf "%s/tls.crt" $folder)) -}}
+{{- $_ := set $env "ZEROSCALE_STAT_TLS_KEY" (dict "value" (printf "%s/tls.key" $folder)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $value := .own.env -}}
+{{- $_ := set $env $name (dict "value" (include "zeroscale.text" $value)) -}}
+{{- end -}}
+{{- toYaml $env -}}
+{{- end -}}
+
+{{/* One Deployment with the values laid over it. */}}
+{{- define "zeroscale.deployment" -}}
+{{- $root := .root -}}
+{{- $object := .object -}}
+{{- $name := $object.metadata.name -}}
+{{- $own := include "zeroscale.values" (dict "root" $root "name" $name) | fromYaml -}}
+{{- $pod := $object.spec.template.spec -}}
+{{- $container := first $pod.containers -}}
+{{- /* How many: a number that is written there, so not the activators'. */ -}}
+{{- if and (hasKey $object.spec "replicas") (eq $root.Values.mode "standalone") -}}
+{{- $_ := set $object.spec "replicas" (int $own.replicas) -}}
+{{- end -}}
+{{- $image := printf "%s/%s:%s" (default "zeroscale" $root.Values.images.registry) $name (default $root.Chart.AppVersion $root.Values.images.tag) -}}
+{{- $_ := set $container "image" $image -}}
+{{- with $root.Values.images.pullPolicy -}}{{- $_ := set $container "imagePullPolicy" . -}}{{- end -}}
+{{- with $root.Values.images.pullSecrets -}}
+{{- $secrets := list -}}
+{{- range . -}}{{- $secrets = append $secrets (dict "name" .) -}}{{- end -}}
+{{- $_ := set $pod "imagePullSecrets" $secrets -}}
+{{- end -}}
+{{- $more := include "zeroscale.env" (dict "root" $root "name" $name "own" $own) | fromYaml -}}
+{{- $env := list -}}
+{{- range $container.env -}}
+{{- $unwanted := and (eq .name "ZEROSCALE_STAT_AUDIENCE") (or $root.Values.namespaces (not $root.Values.stats.tokens)) -}}
+{{- if not (or $unwanted (hasKey $more .name)) -}}{{- $env = append $env . -}}{{- end -}}
+{{- end -}}
+{{- range $variable, $entry := $more -}}{{- $env = append $env (merge (dict "name" $variable) $entry) -}}{{- end -}}
+{{- $_ := set $container "env" $env -}}
+{{- with $own.resources -}}{{- $_ := set $container "resources" (mergeOverwrite (deepCopy $container.resources) .) -}}{{- end -}}
+{{- if and $root.Values.stats.tlsSecret (eq $root.Values.mode "standalone") (ne $name "autoscaler-hpa") -}}
+{{- $mount := dict "name" "stat-tls" "mountPath" "/var/run/secrets/zeroscale.dev/stat-tls" "readOnly" true -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts $mount) -}}
+{{- /* Of the Secret an activator sees the authorities alone. */ -}}
+{{- $secret := dict "secretName" $root.Values.stats.tlsSecret -}}
+{{- if eq $name "activator" -}}{{- $_ := set $secret "items" (list (dict "key" "ca.crt" "path" "ca.crt")) -}}{{- end -}}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "stat-tls" "secret" $secret)) -}}
+{{- end -}}
+{{- with $own.podSpec -}}{{- $_ := set $object.spec.template "spec" (mergeOverwrite $pod .) -}}{{- end -}}
+{{- with $own.podAnnotations -}}{{- $_ := set $object.spec.template.metadata "annotations" . -}}{{- end -}}
+{{- end -}}
+
+{{/* Objects of .items as the release has them, each a document. */}}
+{{- define "zeroscale.write" -}}
+{{- $root := .root -}}
+{{- $isSome := and (eq $root.Values.mode "standalone") (not (empty $root.Values.namespaces)) -}}
+{{- range $object := .items -}}
+{{- $kind := $object.kind -}}
+{{- $isWide := has $kind (list "ClusterRole" "ClusterRoleBinding") -}}
+{{- $isLeftOut := or (eq $kind "Namespace") (and (eq $kind "NetworkPolicy") (not $root.Values.policies)) (and $isWide $isSome) -}}
+{{- if not $isLeftOut -}}
+{{- if hasKey $object.metadata "namespace" -}}
+{{- $_ := set $object.metadata "namespace" (default $root.Release.Namespace $.namespace) -}}
+{{- end -}}
+{{- range $object.subjects -}}{{- $_ := set . "namespace" $root.Release.Namespace -}}{{- end -}}
+{{- if eq $kind "Deployment" -}}
+{{- include "zeroscale.deployment" (dict "root" $root "object" $object) -}}
+{{- else if and (eq $kind "HorizontalPodAutoscaler") (eq $object.metadata.name "activator") -}}
+{{- $aim := $root.Values.activator.autoscaling -}}
+{{- $_ := set $object.spec "minReplicas" (int $aim.minReplicas) -}}
+{{- $_ := set $object.spec "maxReplicas" (int $aim.maxReplicas) -}}
+{{- $_ := set (first $object.spec.metrics).resource.target "averageUtilization" (int $aim.averageUtilization) -}}
+{{- else if and (eq $kind "NetworkPolicy") (eq $object.metadata.name "activator") -}}
+{{- /* Callers come to the numbers that workloads have. */ -}}
+{{- with $root.Values.config.ports.range -}}
+{{- $ends := splitList "-" . -}}
+{{- range $rule := $object.spec.ingress -}}{{- range $rule.ports -}}
+{{- if hasKey . "endPort" -}}
+{{- $_ := set . "port" (index $ends 0 | int) -}}{{- $_ := set . "endPort" (index $ends 1 | int) -}}
+{{- end -}}
+{{- end -}}{{- end -}}
+{{- end -}}
+{{- else if eq $kind "ConfigMap" -}}
+{{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
+{{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}
+{{- end -}}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Objects of the files that match .glob, as the release has them; in .namespace, where one is named. */}}
+{{- define "zeroscale.files" -}}
+{{- $items := (include "zeroscale.read" . | fromYaml).items -}}
+{{- include "zeroscale.write" (dict "root" .root "items" $items "namespace" .namespace) -}}
+{{- end -}}

@@ -1,0 +1,360 @@
+//! The Helm chart, by helm itself: what it renders is what the kustomizations say, and it installs, upgrades and uninstalls.
+//! The same by `kubectl apply -k` and `delete -k`.
+
+use crate::install::manifests::{documents, folder, objects};
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use local::api::ApiServer;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// One of the programs that `.ci/tools` has.
+pub(crate) async fn tool(name: &str) -> anyhow::Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/tools");
+    let found = Command::new(script).arg(name).output().await?;
+    ensure!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    Ok(String::from_utf8(found.stdout)?.trim().into())
+}
+
+async fn run(command: &mut Command) -> anyhow::Result<String> {
+    let Output { status, stdout, stderr } = command.output().await?;
+    ensure!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    Ok(String::from_utf8(stdout)?)
+}
+
+fn chart() -> PathBuf {
+    folder().join("chart")
+}
+
+/// A file of values.
+fn values(folder: &TempDir, values: &Value) -> anyhow::Result<PathBuf> {
+    let path = folder.path().join("values.yaml");
+    std::fs::write(&path, values.to_string())?;
+    Ok(path)
+}
+
+/// What the chart renders to with these values, for a release in this namespace.
+async fn render(namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
+    let folder = tempfile::tempdir()?;
+    let mut helm = Command::new(tool("helm").await?);
+    helm.args(["template", "zeroscale", "--namespace", namespace, "--values"]).arg(values(&folder, with)?).arg(chart());
+    let path = folder.path().join("rendered.yaml");
+    std::fs::write(&path, run(&mut helm).await?)?;
+    documents(&path)
+}
+
+/// Objects by kind, namespace and name.
+fn named(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let name = |object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let meta = &object["metadata"];
+        format!("{} {}/{}", text(&object["kind"]), text(&meta["namespace"]), text(&meta["name"]))
+    };
+    objects.into_iter().map(|object| (name(&object), object)).collect()
+}
+
+/// Numbers that are whole, as whole ones: `0.0` is `0` to some who write them.
+fn whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+            if let Some(whole) = float.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole),
+        Value::Object(fields) => fields.values_mut().for_each(whole),
+        _ => {}
+    }
+}
+
+/// Checks that both have the same objects.
+fn same(what: &str, mut rendered: Vec<Value>, mut expected: Vec<Value>) -> anyhow::Result<()> {
+    rendered.iter_mut().chain(&mut expected).for_each(whole);
+    let (rendered, expected) = (named(rendered), named(expected));
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
+    for (name, object) in expected {
+        assert_eq!(rendered[&name], object, "{what}: {name}");
+    }
+    Ok(())
+}
+
+/// The objects of kustomizations, as a chart has them: the namespace is helm's affair, and the definition is kept.
+fn of(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for folder in folders {
+        all.extend(objects(&self::folder().join(folder))?);
+    }
+    all.retain(|object| object["kind"] != "Namespace");
+    for object in all.iter_mut().filter(|object| object["kind"] == "CustomResourceDefinition") {
+        object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
+    }
+    Ok(all)
+}
+
+/// The same in another namespace, as `namespace` of a kustomization has it.
+fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
+    for object in &mut all {
+        if object["metadata"].get("namespace").is_some() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+            subject["namespace"] = json!(namespace);
+        }
+    }
+    all
+}
+
+/// Goal: with each choice of what is installed the chart renders the kustomizations' objects and no others.
+#[tokio::test]
+async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
+    let system = "zeroscale-system";
+    let rights = json!({"customMetrics": true, "argoRollouts": true, "openshift": true});
+    let rows = [
+        (system, json!({}), vec!["standalone"]),
+        (system, json!({"crds": {"install": false}, "userRoles": false}), vec!["base"]),
+        (
+            system,
+            json!({"hpa": {"install": true}, "rights": rights}),
+            vec!["standalone", "native", "custom-metrics", "argo-rollouts", "openshift"],
+        ),
+        ("knative-serving", json!({"mode": "knative", "hpa": {"install": true}}), vec!["knative"]),
+        ("knative-serving", json!({"mode": "knative", "knative": {"autoscaler": false}}), vec!["knative/activator"]),
+    ];
+    for (namespace, values, folders) in rows {
+        same(&values.to_string(), render(namespace, &values).await?, of(&folders)?)?;
+    }
+    // In a namespace of its own, where a variable has its name in place of a reference to it.
+    let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
+    let mut expected = within("shop", of(&["namespaced"])?);
+    for entry in expected.iter_mut().flat_map(environment) {
+        if entry["name"] == "ZEROSCALE_NAMESPACES" {
+            *entry = json!({"name": "ZEROSCALE_NAMESPACES", "value": "shop"});
+        }
+    }
+    expected.iter_mut().for_each(sort_environment);
+    let mut rendered = render("shop", &values).await?;
+    rendered.iter_mut().for_each(sort_environment);
+    same("one namespace", rendered, expected)
+}
+
+fn environment(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn sort_environment(object: &mut Value) {
+    if let Some(env) = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut) {
+        env.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
+    }
+}
+
+/// Goal: each value has its effect, and nothing but that.
+#[tokio::test]
+async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
+    let values = json!({
+        "namespaces": ["shop", "stage"],
+        "images": {"registry": "r.example.com/z", "tag": "9", "pullPolicy": "Always", "pullSecrets": ["s"]},
+        "activator": {
+            "autoscaling": {"minReplicas": 3, "maxReplicas": 5, "averageUtilization": 80},
+            "env": {"ZEROSCALE_TRUSTED_PROXIES": "10.0.0.0/8", "ZEROSCALE_MEMORY_LIMIT": 1_000_000_000},
+            "resources": {"limits": {"memory": "1Gi"}}, "podSpec": {"nodeSelector": {"a": "b"}},
+        },
+        "autoscaler": {"replicas": 3, "podAnnotations": {"x": "y"}},
+        "config": {"autoscaler": {"stable-window": "30s", "enable-scale-to-zero": false}, "ports": {"range": "30000-30999"}},
+        "stats": {"tlsSecret": "stat-tls"}, "userRoles": false,
+    });
+    let all = named(render("planes", &values).await?);
+    let get = |name: &str, pointer: &str| {
+        all.get(name).and_then(|object| object.pointer(pointer)).cloned().with_context(|| format!("{name} {pointer}"))
+    };
+    let variable = |plane: &str, name: &str| -> anyhow::Result<Value> {
+        let env = get(&format!("Deployment planes/{plane}"), "/spec/template/spec/containers/0/env")?;
+        let found: Vec<_> = env.as_array().into_iter().flatten().filter(|entry| entry["name"] == name).collect();
+        ensure!(found.len() <= 1, "{plane}: {name} twice");
+        Ok(found.first().map_or(Value::Null, |entry| entry["value"].clone()))
+    };
+    let (activator, pod) = ("Deployment planes/activator", "/spec/template/spec");
+    let rows = [
+        (activator, format!("{pod}/containers/0/image"), json!("r.example.com/z/activator:9")),
+        (activator, format!("{pod}/containers/0/imagePullPolicy"), json!("Always")),
+        (activator, format!("{pod}/imagePullSecrets"), json!([{"name": "s"}])),
+        (activator, format!("{pod}/containers/0/resources/limits/memory"), json!("1Gi")),
+        (activator, format!("{pod}/containers/0/resources/requests/memory"), json!("64Mi")),
+        (activator, format!("{pod}/nodeSelector"), json!({"a": "b"})),
+        (activator, format!("{pod}/volumes/1/secret/items/0/key"), json!("ca.crt")),
+        ("Deployment planes/autoscaler", "/spec/replicas".into(), json!(3)),
+        ("Deployment planes/autoscaler", "/spec/template/metadata/annotations".into(), json!({"x": "y"})),
+        ("HorizontalPodAutoscaler planes/activator", "/spec/minReplicas".into(), json!(3)),
+        ("HorizontalPodAutoscaler planes/activator", "/spec/maxReplicas".into(), json!(5)),
+        (
+            "HorizontalPodAutoscaler planes/activator",
+            "/spec/metrics/0/resource/target/averageUtilization".into(),
+            json!(80),
+        ),
+        ("ConfigMap planes/config-autoscaler", "/data/stable-window".into(), json!("30s")),
+        ("ConfigMap planes/config-autoscaler", "/data/enable-scale-to-zero".into(), json!("false")),
+        ("NetworkPolicy planes/activator", "/spec/ingress/0/ports/2/port".into(), json!(30000)),
+        ("NetworkPolicy planes/activator", "/spec/ingress/0/ports/2/endPort".into(), json!(30999)),
+        ("RoleBinding stage/zeroscale-autoscaler", "/subjects/0/namespace".into(), json!("planes")),
+        ("Role planes/zeroscale-activator", "/rules/0/verbs/0".into(), json!("list")),
+    ];
+    for (name, pointer, expected) in rows {
+        assert_eq!(get(name, &pointer)?, expected, "{name} {pointer}");
+    }
+    let folder = "/var/run/secrets/zeroscale.dev/stat-tls";
+    for (plane, name, expected) in [
+        ("activator", "ZEROSCALE_NAMESPACES", json!("shop,stage")),
+        ("activator", "ZEROSCALE_TRUSTED_PROXIES", json!("10.0.0.0/8")),
+        ("activator", "ZEROSCALE_MEMORY_LIMIT", json!("1000000000")),
+        ("activator", "ZEROSCALE_STAT_TLS_KEY", Value::Null),
+        ("autoscaler", "ZEROSCALE_STAT_TLS_KEY", json!(format!("{folder}/tls.key"))),
+        ("autoscaler", "ZEROSCALE_STAT_TLS_CA_FILE", json!(format!("{folder}/ca.crt"))),
+        ("autoscaler", "ZEROSCALE_STAT_AUDIENCE", Value::Null),
+    ] {
+        assert_eq!(variable(plane, name)?, expected, "{plane}: {name}");
+    }
+    ensure!(!all.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", all.keys());
+    let without = render("planes", &json!({"policies": false})).await?;
+    ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
+    Ok(())
+}
+
+/// Goal: helm's own lint has nothing to say, and a value that is none is refused by name, as is a bad one.
+#[tokio::test]
+async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
+    run(Command::new(tool("helm").await?).args(["lint", "--strict"]).arg(chart())).await?;
+    for (bad, named) in [
+        (json!({"activators": {}}), "'activators'"),
+        (json!({"mode": "native"}), "/mode"),
+        (json!({"namespaces": ["Shop"]}), "/namespaces/0"),
+        (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
+        (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
+    ] {
+        let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
+        ensure!(error.contains(named), "{bad}: {error}");
+    }
+    Ok(())
+}
+
+/// An API server, a client, and a program with its kubeconfig.
+struct Place {
+    _server: ApiServer,
+    client: Client,
+    folder: TempDir,
+}
+
+impl Place {
+    async fn start(range: &str) -> anyhow::Result<Self> {
+        let (server, client) = e2e::bare::start(range).await?;
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
+        Ok(Self { _server: server, client, folder })
+    }
+
+    async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
+        let home = self.folder.path();
+        let mut command = Command::new(tool(program).await?);
+        command.args(args).env("KUBECONFIG", home.join("kubeconfig")).env("HOME", home).current_dir(folder());
+        run(&mut command).await
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn write_scaler(&self) -> anyhow::Result<()> {
+        let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "kept"},
+            "spec": {"target": {"kind": "Deployment", "name": "kept"}}});
+        self.api::<ZeroScaler>("default").create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
+        Ok(())
+    }
+
+    /// Checks that everything is gone but the definition and the users' objects.
+    async fn is_uninstalled(&self) -> anyhow::Result<()> {
+        let system = "zeroscale-system";
+        ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
+        ensure!(self.api::<ServiceAccount>(system).get_opt("autoscaler").await?.is_none(), "an account");
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        ensure!(roles.get_opt("zeroscale-autoscaler").await?.is_none(), "a role");
+        self.api::<ZeroScaler>("default").get("kept").await.context("the user's object")?;
+        Ok(())
+    }
+}
+
+/// Goal: the chart installs, an upgrade changes what its values change, and the end of the release leaves the definition
+/// with everybody's objects.
+#[tokio::test]
+async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
+    let place = Place::start("127.203.128.0/17").await?;
+    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
+    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
+    let autoscaler = async || place.api::<Deployment>(system).get("autoscaler").await;
+    let first = autoscaler().await?;
+    ensure!(first.spec.and_then(|spec| spec.replicas) == Some(2));
+    place.write_scaler().await?;
+    let set = ["--set", "autoscaler.replicas=3,images.tag=0.2.0,config.autoscaler.stable-window=30s"];
+    place.run("helm", &[&["upgrade"][..], &release, &set].concat()).await?;
+    let second = autoscaler().await?.spec.context("a spec")?;
+    let image = second.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
+    assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
+    let map = place.api::<ConfigMap>(system).get("config-autoscaler").await?.data.unwrap_or_default();
+    assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
+    place.is_uninstalled().await
+}
+
+/// Goal: the same by the page's own commands: `apply -k` of a kustomization that names its images, a later version of it
+/// over that, and `delete -k`.
+#[tokio::test]
+async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
+    let place = Place::start("127.204.128.0/17").await?;
+    // Resources lie beside the file or below, so the folder is copied.
+    let own = place.folder.path().join("own");
+    run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
+    let kustomization = |tag: &str| {
+        let images = json!([{"name": "zeroscale/autoscaler", "newName": "r.example.com/autoscaler", "newTag": tag}]);
+        std::fs::write(own.join("kustomization.yaml"), json!({"resources": ["base"], "images": images}).to_string())
+    };
+    let own = own.display().to_string();
+    place.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
+    for tag in ["1", "2"] {
+        kustomization(tag)?;
+        place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
+        let spec = place.api::<Deployment>("zeroscale-system").get("autoscaler").await?.spec.context("a spec")?;
+        let image = spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
+        assert_eq!(image, Some(format!("r.example.com/autoscaler:{tag}")));
+    }
+    place.write_scaler().await?;
+    place.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;
+    place.is_uninstalled().await
+}
+
+/// Goal: what kustomize itself makes of our kustomizations is what the reader of these tests makes of them.
+#[tokio::test]
+async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
+    let folder_of = tempfile::tempdir()?;
+    for kustomization in
+        ["standalone", "namespaced", "native", "knative", "custom-metrics", "argo-rollouts", "openshift"]
+    {
+        let mut kubectl = Command::new(tool("kubectl").await?);
+        let made = run(kubectl.arg("kustomize").arg(folder().join(kustomization))).await?;
+        let path = folder_of.path().join("made.yaml");
+        std::fs::write(&path, made)?;
+        same(kustomization, documents(&path)?, objects(&folder().join(kustomization))?)?;
+    }
+    Ok(())
+}
