@@ -62,12 +62,16 @@ fn every_place_that_a_document_names_exists() {
 }
 
 #[test]
-fn the_readme_has_every_crate_on_its_map() {
+fn every_crate_is_on_the_map() {
     let manifest = root().join("Cargo.toml");
     let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata");
-    let map = read(&root().join("README.md"));
+    let map = read(&root().join(".github/CONTRIBUTING.md"));
     for package in &metadata.packages {
-        assert!(map.contains(&format!("`{}`", package.name)), "README.md does not name the crate {}", package.name);
+        assert!(
+            map.contains(&format!("`{}`", package.name)),
+            ".github/CONTRIBUTING.md does not name the crate {}",
+            package.name
+        );
     }
 }
 

@@ -8,6 +8,7 @@ mod faults;
 mod images;
 mod kustomize;
 mod manifests;
+mod manual;
 mod names;
 mod namespaced;
 mod nginx;

@@ -1,0 +1,134 @@
+//! The manual, tried: what it has one apply is taken by an API server, and its commands do what it says.
+
+use crate::install::chart::tool;
+use crate::install::manifests::apply;
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use e2e::space::SOON;
+use e2e::{TestEnv, Workload, bare};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use local::up::UpOptions;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// Kinds of others, which the embedded API server does not have.
+const OTHERS: [&str; 5] = ["HTTPRoute", "Ingress", "KnativeServing", "Kustomization", "Application"];
+
+/// Where each command of the manual is tried. The first that a command contains counts; one that contains none fails.
+const COMMANDS: &[(&str, &str)] = &[
+    ("cargo run --profile quick -p local -- up", "tests of `local`, in another profile"),
+    ("curl http", "tests of `local`; the test below by a client of its own"),
+    ("kubectl label deployment hello", "below"),
+    ("kubectl wait --for=condition=Ready zs/hello", "below"),
+    ("kubectl get zs", "below"),
+    ("kubectl --kubeconfig", "below"),
+    ("helm install", "chart.rs"),
+    ("helm template", "chart.rs"),
+    ("kubectl kustomize", "chart.rs"),
+    ("kubectl apply --server-side --force-conflicts -k deploy/kubernetes/knative", "manifests.rs"),
+    ("/autoscaler why", "tests of `autoscaler`: there is no container to exec into"),
+];
+
+fn manual() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs")
+}
+
+/// Each page of the manual, and the README.
+fn pages() -> anyhow::Result<Vec<(String, String)>> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(manual())?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    files.push(manual().join("../../README.md"));
+    let read = |path: PathBuf| Ok((path.display().to_string(), std::fs::read_to_string(&path)?));
+    files.into_iter().map(read).collect()
+}
+
+/// The fenced blocks of a language, without what they are indented by.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim() == format!("```{language}") {
+            let block = lines.by_ref().take_while(|line| line.trim() != "```");
+            found.push(block.map(|line| line.get(indent..).unwrap_or_default()).collect::<Vec<_>>().join("\n"));
+        }
+    }
+    found
+}
+
+/// Goal: each object of the manual passes strict validation.
+#[tokio::test]
+async fn every_manifest_of_the_manual_is_taken() -> anyhow::Result<()> {
+    let (_server, client) = bare::start("127.206.128.0/17").await?;
+    bare::define_resources(&client).await?;
+    bare::create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}}))
+        .await?;
+    let mut taken = 0;
+    for (page, text) in pages()? {
+        for block in blocks(&text, "yaml") {
+            for document in serde_yaml_ng::Deserializer::from_str(&block) {
+                let mut object = Value::deserialize(document).with_context(|| format!("{page}: {block}"))?;
+                let Some(kind) = object["kind"].as_str() else { continue }; // A part of one.
+                if OTHERS.contains(&kind) {
+                    continue;
+                }
+                if object["metadata"].get("namespace").is_none() {
+                    object["metadata"]["namespace"] = json!("default");
+                }
+                apply(&client, &object, true).await.with_context(|| format!("{page}: {block}"))?;
+                taken += 1;
+            }
+        }
+    }
+    ensure!(taken >= 5, "{taken} manifests were found");
+    Ok(())
+}
+
+/// Goal: no command stands in the manual that nobody tries.
+#[test]
+fn every_command_of_the_manual_is_tried_somewhere() -> anyhow::Result<()> {
+    let mut found = 0;
+    for (page, text) in pages()? {
+        let blocks = blocks(&text, "console");
+        for command in blocks.iter().flat_map(|block| block.lines()).filter_map(|line| line.strip_prefix("$ ")) {
+            ensure!(COMMANDS.iter().any(|(part, _)| command.contains(part)), "{page}: who tries `{command}`?");
+            found += 1;
+        }
+    }
+    ensure!(found >= 10, "{found} commands were found");
+    Ok(())
+}
+
+/// Goal: the ten minutes, by their own commands: a label puts a Deployment to sleep with defaults, `wait` returns, the
+/// first request wakes it, and without the label everything is as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ten_minutes_go_as_the_manual_says() -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(manual().join("start.md"))?;
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let hello = Workload::new("hello").replicas(1);
+    env.create::<Deployment>(hello.deployment(&e2e::space::program()?)).await?;
+    let before = env.create::<Service>(hello.service()).await?;
+    let kubectl = async |command: &str| -> anyhow::Result<String> {
+        ensure!(page.contains(&format!("$ {command}")), "the manual does not say {command}");
+        let mut run = Command::new(tool("kubectl").await?);
+        run.arg("--kubeconfig").arg(&env.cluster.kubeconfig).args(["--namespace", &env.namespace]);
+        let output = run.args(command.split(' ').skip(1)).output().await?;
+        ensure!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    kubectl("kubectl label deployment hello zeroscale.dev/enabled=true").await?;
+    env.until(SOON, "a ZeroScaler", async || Ok(env.api::<ZeroScaler>().get_opt("hello").await?.is_some())).await?;
+    kubectl("kubectl wait --for=condition=Ready zs/hello").await?;
+    let answer = env.load(e2e::Entry::Ingress, "hello").get("/").await?;
+    ensure!(answer.status == 200);
+    kubectl("kubectl label deployment hello zeroscale.dev/enabled-").await?;
+    env.until_gone("hello").await?;
+    let after = env.api::<Service>().get("hello").await?;
+    ensure!(before.spec.map(|spec| spec.selector) == after.spec.map(|spec| spec.selector), "the Service is given back");
+    env.end().await;
+    Ok(())
+}

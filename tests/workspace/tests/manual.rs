@@ -1,0 +1,204 @@
+//! The manual says what the code says: every condition, reason, event, refusal and variable, and no other; its pages are
+//! on its list, and links lead to headings that exist.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: impl AsRef<Path>) -> String {
+    let path = root().join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All Rust sources of some folders, tests left out.
+fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
+    let mut open: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(path) = open.pop() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !["tests", "examples", "benches", "target"].contains(&&*name) {
+            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            let text = read(&path);
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+            found.push((path, code));
+        }
+    }
+    assert!(!found.is_empty(), "no sources in {folders:?}");
+    found
+}
+
+/// Texts between quotation marks.
+fn quoted(code: &str) -> impl Iterator<Item = &str> {
+    code.lines().flat_map(|line| line.split("//").next().unwrap_or_default().split('"').skip(1).step_by(2))
+}
+
+/// What follows each `before` up to the next quotation mark.
+fn after<'a>(code: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
+    code.split(before).skip(1).filter_map(|rest| rest.split('"').next())
+}
+
+/// The words in backticks of the first cells of the table under a heading.
+fn listed<'a>(page: &'a str, heading: &str) -> BTreeSet<&'a str> {
+    let section = page.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading}"));
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+fn equal(what: &str, page: &BTreeSet<&str>, code: &BTreeSet<&str>) {
+    let missing: Vec<_> = code.difference(page).collect();
+    let invented: Vec<_> = page.difference(code).collect();
+    assert!(missing.is_empty() && invented.is_empty(), "{what}: missing {missing:?}, not in the code {invented:?}");
+}
+
+#[test]
+fn every_refusal_is_in_the_manual() {
+    let (page, code) = (read("deploy/docs/reference.md"), read("activator/src/refusal.rs"));
+    equal("refusals", &listed(&page, "\n## Refusals\n"), &after(&code, "=> \"").collect());
+}
+
+/// Goal: each condition and each reason of one that a ZeroScaler can have.
+#[test]
+fn every_condition_and_reason_is_in_the_manual() {
+    let page = read("deploy/docs/reference.md");
+    let conditions = read("common/api/src/zeroscaler/conditions.rs");
+    let types: BTreeSet<_> = after(&conditions, ": &str = \"").collect();
+    let own = [
+        "autoscaler/src/standalone/reasons.rs",
+        "autoscaler/src/standalone/scalers/status.rs",
+        "autoscaler/src/standalone/scalers/allocation.rs",
+        "autoscaler/src/standalone/answers.rs",
+        "autoscaler/src/standalone/fallbacks.rs",
+    ];
+    let own: String = own.map(read).concat();
+    let own = own.split("#[cfg(test)]").collect::<String>();
+    // What the passes say, whose words are Knative's.
+    let shared = read("common/api/src/podautoscaler_status.rs");
+    let is_word = |word: &&str| word.len() > 3 && word.chars().all(char::is_alphanumeric);
+    let types_of_theirs = ["Active", "ScaleTargetInitialized", "SKSReady"];
+    let mut reasons: BTreeSet<_> = after(&own, ": &str = \"").chain(after(&own, "=> \"")).filter(is_word).collect();
+    reasons.extend(after(&shared, ": &str = \"").filter(is_word).filter(|word| !types_of_theirs.contains(word)));
+    reasons.insert("FailedUpdateScale");
+    let conditions_listed = listed(&page, "\n## Conditions\n");
+    equal("conditions and reasons", &conditions_listed, &types.union(&reasons).copied().collect());
+}
+
+#[test]
+fn every_event_is_in_the_manual() {
+    let page = read("deploy/docs/reference.md");
+    let events = read("autoscaler/src/standalone/scalers/events.rs");
+    let events = events.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+    let records = read("autoscaler/src/reconcile/records.rs");
+    let conflicts = read("autoscaler/src/reconcile/kpa/conflicts.rs");
+    let mut code: BTreeSet<_> = after(&events, "warning(\"").chain(after(&events, "normal(\"")).collect();
+    code.extend(after(&records, "REASON: &str = \""));
+    code.extend(after(&conflicts, "Severity::Warning, \""));
+    equal("events", &listed(&page, "\n## Events\n"), &code);
+}
+
+/// Goal: each variable that a plane reads is in the settings. Those of Kubernetes' client and of the log are others'.
+#[test]
+fn every_variable_is_in_the_settings() {
+    let page = read("deploy/kubernetes/README.md");
+    let sources = sources(&["activator", "autoscaler", "common"]);
+    let is_variable = |word: &&str| {
+        let (head, rest) = word.split_at_checked(1).unwrap_or_default();
+        let letters = |text: &str| text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        head.chars().all(|c| c.is_ascii_uppercase()) && letters(rest) && word.contains('_') && !word.ends_with('_')
+    };
+    let ours = [
+        "ZEROSCALE_",
+        "CONFIG_",
+        "METRICS_PROMETHEUS_",
+        "STATEFUL_",
+        "MAX_IDLE_",
+        "KUBE_API_",
+        "ACTIVATOR_TLS",
+        "POD_",
+        "OTEL_",
+    ];
+    let mut read: BTreeSet<&str> = BTreeSet::new();
+    for (_, code) in &sources {
+        read.extend(quoted(code).filter(is_variable).filter(|word| ours.iter().any(|prefix| word.starts_with(prefix))));
+    }
+    assert!(read.len() > 30, "{read:?}");
+    // `_KEY` beside a variable stands for one with the same beginning, `STATEFUL_SERVICE_*` for all that begin so.
+    let words: BTreeSet<&str> =
+        page.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c))).collect();
+    let is_there = |variable: &str| {
+        let begins =
+            |word: &&str| word.strip_suffix('*').is_some_and(|head| !head.is_empty() && variable.starts_with(head));
+        let ends = |word: &&str| word.starts_with('_') && word.len() > 2 && variable.ends_with(*word);
+        // `ZEROSCALE_STAT_TLS` in the code is what several begin with.
+        let is_beginning = |word: &&str| word.strip_prefix(variable).is_some_and(|rest| rest.starts_with('_'));
+        words.contains(variable) || words.iter().any(|word| begins(word) || ends(word) || is_beginning(word))
+    };
+    let missing: Vec<_> = read.iter().filter(|variable| !is_there(variable)).collect();
+    assert!(missing.is_empty(), "deploy/kubernetes/README.md does not name {missing:?}");
+}
+
+#[test]
+fn every_page_is_on_the_list() {
+    let summary = read("deploy/docs/SUMMARY.md");
+    for page in std::fs::read_dir(root().join("deploy/docs")).expect("the manual").flatten() {
+        let name = page.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") && name != "SUMMARY.md" {
+            assert!(summary.contains(&format!("]({name})")), "deploy/docs/SUMMARY.md does not list {name}");
+        }
+    }
+}
+
+/// As GitHub and mdBook make an anchor of a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+}
+
+#[test]
+fn every_anchor_is_a_heading() {
+    let documents = [
+        "README.md",
+        ".github/CONTRIBUTING.md",
+        ".github/SECURITY.md",
+        ".github/CHANGELOG.md",
+        "deploy/kubernetes/README.md",
+        "deploy/kubernetes/chart/README.md",
+        "deploy/images/README.md",
+        "deploy/DIFFERENCES.md",
+    ];
+    let manual = std::fs::read_dir(root().join("deploy/docs")).expect("the manual").flatten().map(|entry| entry.path());
+    let pages = manual.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut anchors = 0;
+    for document in documents.iter().map(|file| root().join(file)).chain(pages) {
+        let text = read(&document);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let Some((file, fragment)) = target.split_once('#').filter(|_| !target.contains("://")) else { continue };
+            let page =
+                if file.is_empty() { text.clone() } else { read(document.parent().expect("a folder").join(file)) };
+            let mut headings = page.lines().filter(|line| line.starts_with('#'));
+            let found = headings.any(|line| anchor(line.trim_start_matches('#')) == fragment);
+            assert!(found, "{} links to {target}, which has no such heading", document.display());
+            anchors += 1;
+        }
+    }
+    assert!(anchors > 5, "{anchors}");
+}
+
+/// Goal: what a workflow runs of others is named by a commit, which nobody can move.
+#[test]
+fn actions_are_pinned() {
+    for workflow in std::fs::read_dir(root().join(".github/workflows")).expect("workflows").flatten() {
+        let text = read(workflow.path());
+        let actions: Vec<_> = after(&text.replace('\n', "\"\n"), "uses: ").map(str::to_owned).collect();
+        assert!(!actions.is_empty(), "{}", workflow.path().display());
+        for action in actions {
+            let commit = action.split('@').nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+            assert!(is_commit, "{}: {action} is not pinned to a commit", workflow.path().display());
+        }
+    }
+}
