@@ -24,7 +24,9 @@ async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     let (first, second) = (folder.path().join("1.tar"), folder.path().join("2.tar"));
     let binary = find("e2e-workload")?;
     for archive in [&first, &second] {
-        run(Command::new(script("build")).arg(&binary).arg(archive)).await?;
+        let mut build = Command::new(script("build"));
+        build.env("SOURCE_DATE_EPOCH", "10").env("REVISION", "abc");
+        run(build.arg(&binary).arg(archive)).await?;
     }
     ensure!(std::fs::read(&first)? == std::fs::read(&second)?, "the archives differ");
 
@@ -43,6 +45,10 @@ async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     };
     let manifest = json(blob(&json(unpacked.join("index.json"))?["manifests"][0])?)?;
     let config = json(blob(&manifest["config"])?)?;
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    ensure!(config["architecture"] == architecture, "{config}");
+    ensure!(config["created"] == "1970-01-01T00:00:10Z", "{config}");
+    ensure!(config["config"]["Labels"]["org.opencontainers.image.revision"] == "abc", "{config}");
     ensure!(config["config"]["User"] == "65532:65532" && config["config"]["Entrypoint"][0] == "/e2e-workload");
     let layer = blob(&manifest["layers"][0])?;
     let listed = run(Command::new("tar").arg("-tzf").arg(&layer)).await?;
@@ -52,5 +58,29 @@ async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     let sum = String::from_utf8(sum.stdout)?;
     let sum = sum.split(' ').next().unwrap_or_default();
     ensure!(config["rootfs"]["diff_ids"][0] == format!("sha256:{sum}"));
+    Ok(())
+}
+
+/// Goal: a bill of materials names what is linked in, with its licence and its checksum, and nothing that only tests use;
+/// and it is the same each time.
+#[tokio::test]
+async fn a_bill_of_materials_has_what_is_linked_in() -> anyhow::Result<()> {
+    let sbom = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/sbom");
+    let first = run(Command::new(&sbom).arg("autoscaler")).await?.stdout;
+    ensure!(first == run(Command::new(&sbom).arg("autoscaler")).await?.stdout, "two bills");
+    let document: Value = serde_json::from_slice(&first)?;
+    let all = document["components"].as_array().context("components")?;
+    let find = |name: &str| all.iter().find(|component| component["name"] == name);
+    for linked in ["autoscaler-core", "hpa-core", "tokio", "kube", "rustls"] {
+        ensure!(find(linked).is_some(), "no {linked}");
+    }
+    for other in ["proptest", "tempfile", "serde_derive", "activator"] {
+        ensure!(find(other).is_none(), "{other} is not linked in");
+    }
+    let tokio = find("tokio").context("tokio")?;
+    ensure!(
+        tokio["hashes"][0]["content"].as_str().is_some_and(|sum| sum.len() == 64)
+            && tokio["licenses"][0] != Value::Null
+    );
     Ok(())
 }
