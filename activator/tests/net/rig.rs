@@ -273,6 +273,7 @@ impl Pod {
         let (accepted, received) = (connections.clone(), requests.clone());
         let accepting = tokio::spawn(async move {
             let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
+            let listener = listener; // Dropped before them: what was lost meets no port that still takes connections.
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);

@@ -60,7 +60,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let burst = most().map_or(BACKLOG, |most| most.min(BACKLOG)).min(1000);
         let connecting = join_all((0..burst).map(|_| TcpStream::connect(address)));
-        let connected = tokio::time::timeout(Duration::from_secs(20), connecting).await.expect("no SYN is dropped");
+        let connected = tokio::time::timeout(Duration::from_secs(60), connecting).await.expect("no SYN is dropped");
         assert!(connected.iter().all(Result::is_ok));
     }
 

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 pub const SYSTEM: &str = "knative-serving";
 
 /// Longest wait for a custom resource to be served.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A server whose Services get their addresses from `range`, with the system namespace, and an administrator's client.
 ///

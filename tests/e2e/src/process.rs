@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// Longest wait for a line that was promised, and for an end that was asked for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a process has said on standard error, line by line.
 #[derive(Clone, Default)]
@@ -90,7 +90,7 @@ impl Process {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// It does not in 30 s.
+    /// It does not in a minute.
     pub async fn ended(mut self) -> anyhow::Result<ExitStatus> {
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("it does not end")?.map_err(Into::into)
     }
@@ -98,7 +98,7 @@ impl Process {
     /// Asks it to end by SIGTERM, and waits until it has.
     ///
     /// # Errors
-    /// It does not end in 30 s.
+    /// It does not end in a minute.
     pub async fn terminate(mut self) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("SIGTERM did not end it")?.map_err(Into::into)

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
 
 /// Longest wait for a state that is a matter of a moment.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 /// Longest wait for a service to fall asleep: window, grace period and what a busy machine adds.
-pub const ASLEEP: Duration = Duration::from_secs(60);
+pub const ASLEEP: Duration = Duration::from_secs(120);
 /// How often a state is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -118,7 +118,7 @@ mod tests {
             let request = Request::get(path).body(Vec::new()).expect("a request");
             async move { client.request_text(request).await.expect("an answer") }
         };
-        let bounded = timeout(Duration::from_secs(20), async {
+        let bounded = timeout(Duration::from_secs(60), async {
             futures::future::join_all((0..BURST).map(|_| ask("/burst"))).await;
             seen.wait_for(|(now, ever)| (*now, *ever) == (IDLE_MAX, BURST)).await.expect("the server lives");
             ask("/").await;

@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn cluster() -> (ApiServer, Client) {
     bare::start("127.200.128.0/17").await.expect("an API server")

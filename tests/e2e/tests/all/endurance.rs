@@ -23,7 +23,7 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     // Default configuration but for the target.
     // Requests that last much longer than a busy client takes between two keep the load what it is meant to be.
-    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 1000);
+    let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 4000);
     workload.spec = json!({"scale": {"load": {"concurrency": 2}}});
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Ingress, "plain"), CancellationToken::new());

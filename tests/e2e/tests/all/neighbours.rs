@@ -71,12 +71,15 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     let address = SocketAddr::new(address.context("an address")?.parse()?, 80);
     let by_service = Load::new(address, format!("applied.{}", env.namespace));
     let stop = CancellationToken::new();
-    // Those at the activator are two pods' worth alone: Kubernetes leads the others past it while the selector is back.
-    let loads = [(by_service, 3), (env.load(Entry::Activator, "applied"), 5)].map(|(load, streams)| {
+    let by_host = env.load(Entry::Activator, "applied");
+    // Many short requests for something to be lost of, and long ones that are under way however busy their clients are:
+    // these alone are two pods' worth at the activator, since Kubernetes leads others past it while the selector is back.
+    let loads = [(by_service, 3, "/"), (by_host.clone(), 3, "/"), (by_host, 4, "/?latency_ms=2000")];
+    let loads = loads.map(|(load, clients, path)| {
         let stop = stop.clone();
-        tokio::spawn(async move { load.steady(streams, "/", stop).await })
+        tokio::spawn(async move { load.steady(clients, path, stop).await })
     });
-    // Eight requests at once, not three for a pod.
+    // Ten requests at once, and four at least; not three for a pod.
     env.until(SOON, "two pods, and a status that says so", async || {
         let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
         Ok(env.ready_pods("applied").await? >= 2 && desired >= Some(2))

@@ -231,6 +231,7 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
         .await
     };
     asleep(false).await?;
+    env.until_led("thrifty", 1).await?;
     written.take();
     assert_eq!(env.load(Entry::Activator, "thrifty").get("/").await?.status, 200);
     asleep(true).await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longest wait for what comes by itself: a lease is renewed every 10 s, metrics are looked at every 15 s.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether the API server would allow `verb` on a resource of `group`; `GROUP/RESOURCE[/PART]` as one text.
 async fn may(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::Result<bool> {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 const FAILS: &str = "keeps failing";
 const WORKS: &str = "works again";
 /// A fault is told when it has lasted for 5 s, at the next attempt; watches try again every 10 s at least.
-const TOLD_WITHIN: Duration = Duration::from_secs(40);
+const TOLD_WITHIN: Duration = Duration::from_secs(90);
 
 async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let deadline = Instant::now() + TOLD_WITHIN;

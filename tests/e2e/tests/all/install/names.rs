@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const RESOLV_CONF: &str = "search zeroscale-system.svc.cluster.local svc.cluster.local cluster.local\n\
                            nameserver 127.0.0.1\noptions ndots:5\n";
 const NAME: &str = "kubernetes.default.svc.cluster.local";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Goal: each image alone resolves names as a Pod does. Method: the binary in its image's root, as the image's user,
 /// with the files of a kubelet, looks for its API server by name; a name server answers, and the API server is called.
