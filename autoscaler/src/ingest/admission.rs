@@ -24,9 +24,9 @@ pub(super) mod tests;
 
 use super::review_limiter::ReviewLimiter;
 use common_runtime::telemetry::{Metrics, catalog};
+use common_runtime::token_review::{self, ReviewError};
 use http::{HeaderMap, StatusCode, header};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use kube::api::PostParams;
+use k8s_openapi::api::authentication::v1::{TokenReview, UserInfo};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -35,18 +35,14 @@ use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-/// How long an accepted token is accepted without another review.
-pub const GOOD_FOR: Duration = Duration::from_secs(60);
-/// How long a refused one is refused without another review.
-pub const BAD_FOR: Duration = Duration::from_secs(10);
+pub use common_runtime::token_review::{BAD_FOR, GOOD_FOR};
+
 /// Good words kept at most, and bad ones. A cluster has fewer planes.
 pub const REVIEWED_MAX: usize = 1024;
 /// How long a reason is not said again.
 const QUIET: Duration = Duration::from_secs(60);
-/// Longest wait for a review: a dialling peer waits 3 s.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest token that is looked at.
 const TOKEN_MAX: usize = 16 * 1024;
 /// Where the API server says which Pod a token is bound to.
@@ -186,10 +182,7 @@ impl Gate {
         if !self.limiter.lock().take(from, now) {
             return Err(TokenError::TooMany);
         }
-        let peer = match timeout(REVIEW_TIMEOUT, self.review(token)).await {
-            Ok(peer) => peer,
-            Err(_) => Err(TokenError::Unknown("the API server does not answer".into())),
-        };
+        let peer = self.review(token).await;
         let now = Instant::now();
         if peer.is_ok() {
             self.limiter.lock().give_back(from, now);
@@ -219,36 +212,23 @@ impl Gate {
     }
 
     async fn review(&self, token: &str) -> Result<Peer, TokenError> {
-        let spec = TokenReviewSpec { audiences: Some(vec![self.demand.audience.clone()]), token: token.to_owned() };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let answered = self.reviews.create(&PostParams::default(), &review).await;
-        let status = match answered {
-            Ok(review) => review.status.unwrap_or_default(),
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                let why = "this process has no right to create tokenreviews (authentication.k8s.io)";
-                return Err(TokenError::Unknown(why.into()));
-            }
-            Err(error) => return Err(TokenError::Unknown(error.to_string())),
-        };
-        let ours = status.audiences.iter().flatten().any(|audience| *audience == self.demand.audience);
-        if status.authenticated != Some(true) || !ours {
-            return Err(TokenError::BadToken(self.demand.audience.clone()));
+        match token_review::review(&self.reviews, &self.demand.audience, token).await {
+            Ok(user) => self.demand.peer(&user),
+            Err(ReviewError::Bad(audience)) => Err(TokenError::BadToken(audience)),
+            Err(ReviewError::Unknown(why)) => Err(TokenError::Unknown(why)),
         }
-        self.demand.peer(&status.user.unwrap_or_default())
     }
 }
 
 impl Demand {
     fn peer(&self, user: &UserInfo) -> Result<Peer, TokenError> {
-        let name = user.username.as_deref().unwrap_or_default();
-        let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-        match account.filter(|(namespace, _)| *namespace == self.namespace).map(|(_, account)| account) {
+        match token_review::account(user, &self.namespace) {
             Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
             Some(account) if account == self.activator => {
                 let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
                 pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(TokenError::Unbound)
             }
-            _ => Err(TokenError::Stranger(name.to_owned())),
+            _ => Err(TokenError::Stranger(user.username.clone().unwrap_or_default())),
         }
     }
 }

@@ -17,22 +17,36 @@ impl TokenFile {
         Self(path.into())
     }
 
-    /// The value of an `Authorization` header with the token as it is now.
+    /// The token as it is now.
     ///
     /// # Errors
     /// The file cannot be read, or holds no token; the error names it.
-    pub async fn bearer(&self) -> io::Result<HeaderValue> {
-        let named = |error: &dyn std::fmt::Display| format!("token file {}: {error}", self.0.display());
+    pub async fn read(&self) -> io::Result<String> {
         let text = tokio::fs::read_to_string(&self.0).await;
-        let text = text.map_err(|error| io::Error::new(error.kind(), named(&error)))?;
-        let token = text.trim();
-        if token.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, named(&"it is empty")));
+        let text = text.map_err(|error| io::Error::new(error.kind(), self.named(&error)))?;
+        match text.trim() {
+            "" => Err(self.invalid("it is empty")),
+            token => Ok(token.to_owned()),
         }
-        let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, named(&"it holds more than a token")))?;
+    }
+
+    /// The value of an `Authorization` header with the token as it is now.
+    ///
+    /// # Errors
+    /// As [`TokenFile::read`].
+    pub async fn bearer(&self) -> io::Result<HeaderValue> {
+        let value = HeaderValue::try_from(format!("Bearer {}", self.read().await?));
+        let mut value = value.map_err(|_| self.invalid("it holds more than a token"))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+
+    fn invalid(&self, what: &str) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, self.named(&what))
+    }
+
+    fn named(&self, error: &dyn std::fmt::Display) -> String {
+        format!("token file {}: {error}", self.0.display())
     }
 }
 

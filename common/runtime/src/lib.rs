@@ -22,6 +22,7 @@ pub mod shutdown;
 pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
+pub mod token_review;
 pub mod trim;
 pub mod watching;
 pub mod websocket;

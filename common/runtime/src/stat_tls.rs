@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | authorities that sign autoscalers' certificates; the URL of stats becomes `wss://` |
 //! | `ZEROSCALE_STAT_TLS_NAME` | both | name that every autoscaler's certificate bears; default `autoscaler.NAMESPACE.svc` |
-//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | autoscaler | what it shows |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | what it shows: an autoscaler to whoever sends stats, an activator to others that share pods with it |
 //! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: plain connections are served too, while planes are rolled over; default `refuse` |
 //! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | what is agreed on ([`Parameters`]) |
 //!
@@ -54,6 +54,21 @@ pub struct StatServerTls {
     pub config: Arc<ServerConfig>,
     /// Whether plain connections are served as well.
     pub allow_plain: bool,
+}
+
+/// What an activator shows to its siblings, whom it demands the same of; none where nothing of it is named.
+///
+/// # Errors
+/// Certificate or key is missing, or the authorities are.
+pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair>, EnvironmentError> {
+    let read = |suffix: &str| read(get, suffix);
+    match (read("CERT"), read("KEY"), read("CA_FILE")) {
+        (None, None, _) => Ok(None),
+        (Some(certificate), Some(key), Some(_)) => Ok(Some(Pair { certificate: certificate.into(), key: key.into() })),
+        (Some(file), None, _) => Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_KEY beside it")),
+        (None, Some(file), _) => Err(refused("KEY", file, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
+        (Some(file), Some(_), None) => Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it")),
+    }
 }
 
 impl StatTrust {
@@ -165,6 +180,19 @@ mod tests {
             StatTrust::from_env(&getter(&all[2..]), "sys").expect("an activator's").map(|t| t.name),
             Some("autoscaler.sys.svc".into())
         );
+    }
+
+    #[test]
+    fn an_activator_shows_a_pair_or_nothing() {
+        let of = |pairs: &[(&str, &str)]| sibling_pair(&getter(pairs));
+        assert_eq!(of(&[("CA_FILE", "a")]).expect("stats alone"), None);
+        let pair = Pair { certificate: "c".into(), key: "k".into() };
+        assert_eq!(of(&[("CA_FILE", "a"), ("CERT", "c"), ("KEY", "k")]).expect("complete"), Some(pair));
+        for (pairs, named) in
+            [(&[("CERT", "c")][..], "CERT"), (&[("KEY", "k")], "KEY"), (&[("CERT", "c"), ("KEY", "k")], "CERT")]
+        {
+            assert_eq!(of(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
+        }
     }
 
     #[test]

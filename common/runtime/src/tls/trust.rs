@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ impl Trust {
     ///
     /// # Errors
     /// The connection breaks, or the server's certificate is not what is demanded; the error says what is.
-    pub async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
         let connected = TlsConnector::from(self.roots.config()).connect(self.name.clone(), stream).await;
         connected.map_err(|error| {
             let (name, origin) = (self.name.to_str(), &self.origin);
