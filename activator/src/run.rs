@@ -31,24 +31,27 @@ use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
-use crate::slots::{self, AskApi, Slots};
+use crate::slots::{self, AskApi, Demand, Security, Slots};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
 use activator_core::slots::standing::Standing;
 use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
+use common::names;
 use common::time::Timestamp;
 use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::Resolve;
+use common_runtime::stat_tls::StatTrust;
 use common_runtime::telemetry;
 use common_runtime::telemetry::otlp::Who;
 use common_runtime::telemetry::traces::Tracing;
-use common_runtime::tls::{ClientAuth, HTTP_ALPN, server_config};
+use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use futures::FutureExt;
+use kube::Api;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -114,9 +117,8 @@ pub async fn run(
         configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
     }
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
-    let ask = ask_api(client.clone());
-    tokio::spawn(front_end.watch(client, configs.network.clone(), sender));
-    let activator = begin(options, front_end, events, resolver, configs, Some(ask)).await?;
+    tokio::spawn(front_end.watch(client.clone(), configs.network.clone(), sender));
+    let activator = begin(options, front_end, events, resolver, configs, Some(client)).await?;
     shutdown.cancelled().await;
     activator.stop().await;
     drop(watching);
@@ -145,13 +147,48 @@ fn ask_api(client: kube::Client) -> AskApi {
     })
 }
 
+/// What activators that share pods ask of each other: what stats ask for. None: pods are divided.
+async fn security(
+    options: &Options,
+    client: Option<&kube::Client>,
+    trust: Option<Trust>,
+    until: &CancellationToken,
+) -> anyhow::Result<Option<Security>> {
+    let missing = match (&options.stat_token, &options.stat_audience, &trust, &options.sibling_tls) {
+        _ if !options.share_pods => return Ok(None),
+        (Some(_), None, ..) => "ZEROSCALE_STAT_AUDIENCE, since stats carry a token",
+        (None, Some(_), ..) => "ZEROSCALE_STAT_TOKEN_FILE, since ZEROSCALE_STAT_AUDIENCE asks for tokens",
+        (_, _, Some(_), None) => "ZEROSCALE_STAT_TLS_CERT and _KEY, since stats go over TLS",
+        _ => "",
+    };
+    if !missing.is_empty() {
+        tracing::warn!(missing, "pods with a hard limit are divided among activators, and not shared");
+        return Ok(None);
+    }
+    let demand =
+        options.stat_audience.clone().zip(client).map(|(audience, client)| {
+            Demand::new(audience, options.system_namespace.clone(), Api::all(client.clone()))
+        });
+    let tls = match (trust, options.sibling_tls.clone()) {
+        (Some(_), Some(pair)) => {
+            let identity = pair.follow(files::LOOK, until.clone()).await.context("TLS between activators")?;
+            let config = server_config(&identity, &options.tls, ClientAuth::None, &[])?;
+            let name = format!("{}.{}.svc", names::ACTIVATOR_SERVICE, options.system_namespace);
+            let StatTrust { authorities, .. } = options.stat_trust.clone().context("stats go over TLS")?;
+            Some((StatTrust { authorities, name }.open(until).await.context("TLS between activators")?, config))
+        }
+        _ => None,
+    };
+    Ok(Some(Security { token: options.stat_token.clone(), demand, tls }))
+}
+
 async fn begin(
     options: Options,
     front_end: Arc<dyn FrontEnd>,
     events: mpsc::Receiver<Event>,
     resolver: Arc<dyn Resolve>,
     configs: Configs,
-    ask_api: Option<AskApi>,
+    client: Option<kube::Client>,
 ) -> anyhow::Result<Activator> {
     let started = Instant::now();
     let infrastructure = CancellationToken::new();
@@ -180,7 +217,7 @@ async fn begin(
         Some(trust) => Some(trust.open(&infrastructure).await.context("TLS towards the autoscaler")?),
         None => None,
     };
-    let config = Config { token: options.stat_token.clone(), trust, ..Config::default() };
+    let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver.clone(), config, infrastructure.clone())?;
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
     let sink = sink.with_traces(options.mode == Mode::Standalone);
@@ -190,21 +227,17 @@ async fn begin(
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
         false => None,
     };
-    // Sessions between activators carry no token and no TLS yet: where stats do, pods are divided.
-    let is_plain = options.stat_token.is_none() && options.stat_trust.is_none();
-    if options.share_pods && !is_plain {
-        tracing::warn!(
-            "ZEROSCALE_SHARE_PODS is of no effect: stats carry a token or go over TLS, sessions would do neither"
-        );
-    }
-    let is_shared = options.share_pods && is_plain;
+    let security = security(&options, client.as_ref(), trust, &infrastructure).await?;
+    let is_shared = security.is_some();
     let slots = Slots::start(slots::Parts {
         address: options.pod_ip,
         pools: pools.clone(),
         runtime: Handle::current(),
-        ask_api,
+        ask_api: client.map(ask_api),
+        security: security.unwrap_or_default(),
         shutdown: infrastructure.clone(),
     });
+    slots::shown::show(&registered, &slots);
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();

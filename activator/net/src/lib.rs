@@ -33,7 +33,7 @@ mod tunnel;
 mod worker;
 
 pub use alarm::Alarm;
-pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload};
+pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload, is_over};
 pub use client::Inbound;
 pub use client::disconnects::{Disconnect, Disconnects};
 pub use client::peer::{Peer, PortIdentity, Trust};

@@ -20,8 +20,9 @@ use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
 use common_runtime::namespaces::Namespaces;
 use common_runtime::process::ProcessOptions;
-use common_runtime::stat_tls::StatTrust;
+use common_runtime::stat_tls::{self, StatTrust};
 use common_runtime::tls::Parameters;
+use common_runtime::tls::files::Pair;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +56,12 @@ pub struct Options {
     pub stat_token: Option<TokenFile>,
     /// What the autoscaler's certificate must prove; none: stats go in plain.
     pub stat_trust: Option<StatTrust>,
-    /// Whether pods with a hard limit are shared with other activators that ask for it as well, in place of a part for
-    /// each. Not where stats carry a token or go over TLS: what activators tell each other does neither.
+    /// The audience of the tokens that other activators must show to share pods with this one. It shows
+    /// [`Options::stat_token`] itself.
+    pub stat_audience: Option<String>,
+    /// What is shown to other activators, in place of which they show the like, where stats go over TLS.
+    pub sibling_tls: Option<Pair>,
+    /// Whether pods with a hard limit are shared with other activators that do so as well, in place of a part for each.
     pub share_pods: bool,
     /// Where workloads are looked for, in standalone.
     pub namespaces: Namespaces,
@@ -100,6 +105,8 @@ impl Options {
             stat_url: stat_url("ws", &namespace, &domain),
             stat_token: None,
             stat_trust: None,
+            stat_audience: None,
+            sibling_tls: None,
             share_pods: false,
             system_namespace: namespace,
             cluster_domain: domain,
@@ -147,6 +154,8 @@ impl Options {
             .filter(|url| !url.is_empty())
             .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
         options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
+        options.stat_audience = get("ZEROSCALE_STAT_AUDIENCE").filter(|audience| !audience.is_empty());
+        options.sibling_tls = stat_tls::sibling_pair(get)?;
         options.share_pods = environment::parsed(get, "ZEROSCALE_SHARE_PODS", false, "must be `true` or `false`")?;
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;

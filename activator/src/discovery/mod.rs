@@ -62,8 +62,8 @@ pub enum Event {
         /// Ready addresses, without ports.
         addresses: Vec<String>,
     },
-    /// The activators of this install are these, and so far they are ready.
-    Siblings(Vec<(SocketAddr, bool)>),
+    /// The activators of this install.
+    Siblings(Activators),
     /// The Service in front of a revision's pods has this address, or none.
     ClusterIp {
         /// The revision.
@@ -113,6 +113,15 @@ impl Listing {
     pub fn all(&self) -> impl Iterator<Item = &Destination> {
         self.ready.iter().chain(&self.not_ready)
     }
+}
+
+/// The activators of this install, as a list of them has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activators {
+    /// Where each is, and whether it is ready.
+    pub all: Vec<(SocketAddr, bool)>,
+    /// Whether those that are on their way out are among them, to their end.
+    pub shows_leaving: bool,
 }
 
 /// All that is known of a revision, its addresses aside.

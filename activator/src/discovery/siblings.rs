@@ -2,6 +2,7 @@
 //!
 //! One that is terminating counts as not ready: it takes no new requests, and may go on with what it has.
 
+use super::Activators;
 use common::names;
 use common_runtime::watching::watch;
 use futures::stream::BoxStream;
@@ -18,26 +19,28 @@ use std::net::{IpAddr, SocketAddr};
 const PORT: &str = "http";
 
 /// Each address, and whether it is ready.
-pub(super) type Activators = Vec<(SocketAddr, bool)>;
+type Ready = Vec<(SocketAddr, bool)>;
 
 /// From EndpointSlices: all that there are, whenever they change.
 pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let selector = format!("kubernetes.io/service-name={}", names::ACTIVATOR_SERVICE);
     let config = watcher::Config::default().labels(&selector);
-    sums(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice).boxed()
+    let sums = sums(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice);
+    sums.map(|all| Activators { all, shows_leaving: true }).boxed()
 }
 
-/// From Endpoints, where nothing else may be read.
+/// From Endpoints, where nothing else may be read. They do not show those that are on their way out.
 pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let config = watcher::Config::default().fields(&format!("metadata.name={}", names::ACTIVATOR_SERVICE));
-    sums(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints).boxed()
+    let sums = sums(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints);
+    sums.map(|all| Activators { all, shows_leaving: false }).boxed()
 }
 
 /// The sum of all objects, after each list and each change.
 fn sums<K>(
     events: impl Stream<Item = Event<K>> + Send + 'static,
-    addresses: impl Fn(&K) -> Activators + Send + 'static,
-) -> impl Stream<Item = Activators> + Send
+    addresses: impl Fn(&K) -> Ready + Send + 'static,
+) -> impl Stream<Item = Ready> + Send
 where
     K: ResourceExt + Send + 'static,
 {
@@ -64,7 +67,7 @@ where
     })
 }
 
-fn slice(slice: &EndpointSlice) -> Activators {
+fn slice(slice: &EndpointSlice) -> Ready {
     let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT)).and_then(|port| port.port);
     let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return Vec::new() };
     let all = slice.endpoints.iter().flatten().flat_map(|endpoint| {
@@ -75,7 +78,7 @@ fn slice(slice: &EndpointSlice) -> Activators {
     all.map(|(address, is_ready)| (SocketAddr::new(address, port), is_ready)).collect()
 }
 
-fn endpoints(endpoints: &Endpoints) -> Activators {
+fn endpoints(endpoints: &Endpoints) -> Ready {
     let of_subset = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
         let port = subset.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT))?;
         let port = u16::try_from(port.port).ok()?;
@@ -93,7 +96,7 @@ mod tests {
     use futures::FutureExt;
     use serde_json::json;
 
-    fn told(activators: &Activators) -> Vec<(String, bool)> {
+    fn told(activators: &Ready) -> Vec<(String, bool)> {
         activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
     }
 
@@ -117,7 +120,7 @@ mod tests {
             Event::Apply(one("b", "10.0.0.2", leaving)),
             Event::Delete(one("a", "10.0.0.1", json!({}))),
         ];
-        let sums: Vec<Activators> =
+        let sums: Vec<Ready> =
             sums(futures::stream::iter(events), slice).collect().now_or_never().expect("all of it at once");
         let row = |address: &str, is_ready| (address.to_owned(), is_ready);
         let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");

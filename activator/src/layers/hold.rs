@@ -40,7 +40,9 @@ use activator_core::fallback::{self, Next, Standing};
 use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError};
+use activator_net::{
+    Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError, is_over,
+};
 use futures::future::BoxFuture;
 use http::{Response, Version};
 use std::future::{Future, poll_fn};
@@ -85,16 +87,57 @@ struct Shared {
 /// What an admitted request occupies.
 pub(crate) struct Occupied {
     /// None: it is no pod that answers.
-    _place: Option<(Permit, Active)>,
+    place: Option<(Seat, Active)>,
     _trace: Option<Box<AtPod>>,
 }
 
-impl Guard for Occupied {}
+impl Guard for Occupied {
+    fn sees_end(&self) -> bool {
+        self.place.as_ref().is_some_and(|(seat, _)| seat.sees_end())
+    }
+
+    fn ended(&mut self) {
+        if let Some((seat, _)) = &mut self.place {
+            seat.has_ended = true;
+        }
+    }
+}
+
+/// A pod's slot while a request is there. If it leaves before its answer has ended, the pod may not have noticed yet
+/// ([`Permit::abandon_pod`]).
+struct Seat {
+    permit: Option<Permit>,
+    has_ended: bool,
+}
+
+impl Seat {
+    fn new(permit: Permit) -> Self {
+        Self { permit: Some(permit), has_ended: false }
+    }
+
+    fn sees_end(&self) -> bool {
+        !self.has_ended && self.permit.as_ref().is_some_and(Permit::is_shared)
+    }
+
+    /// The pod has ended it.
+    fn give(mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        match self.permit.take() {
+            Some(permit) if !self.has_ended && permit.is_shared() => drop(permit.abandon_pod()),
+            ended => drop(ended),
+        }
+    }
+}
 
 impl Occupied {
     /// No place.
     pub(super) fn nothing(trace: Option<Box<AtPod>>) -> Self {
-        Self { _place: None, _trace: trace }
+        Self { place: None, _trace: trace }
     }
 }
 
@@ -271,6 +314,7 @@ async fn send(
         if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
             trace.sending(at_pod, prepared.head_mut());
         }
+        let mut seat = Seat::new(permit);
         match prepared.send(&pool).await {
             Ok(mut response) => {
                 told(&pool, Ending::answered(response.status()), released);
@@ -281,7 +325,8 @@ async fn send(
                     let charge = revision.memory.hold(kept).map_err(head_too_much)?;
                     response.extensions_mut().insert(HeadCharge::new(charge));
                 }
-                let occupied = Occupied { _place: Some((permit, active)), _trace: at_pod };
+                seat.has_ended = seat.sees_end() && is_over(response.body());
+                let occupied = Occupied { place: Some((seat, active)), _trace: at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
@@ -294,7 +339,7 @@ async fn send(
                     if pool.is_told_again(Instant::now()) {
                         tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     }
-                    take_out(revision, &pool, &permit, cause, evidence);
+                    seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, cause, evidence));
                 }
                 return Err(error.into());
             }
@@ -303,15 +348,16 @@ async fn send(
                 if let Some(at_pod) = &mut at_pod {
                     at_pod.failed(&cause);
                 }
-                take_out(revision, &pool, &permit, &cause, evidence);
+                seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
                 if attempts == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 attempts += 1;
                 prepared = request;
+                let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
                 permit = match evidence {
-                    Evidence::None => permit.prefer_another(&mut rand::rng()),
-                    _ => pick(&shared.sink, revision, permit.give_up_pod()).await?,
+                    Evidence::None => left.prefer_another(&mut rand::rng()),
+                    _ => pick(&shared.sink, revision, left.abandon_pod()).await?,
                 };
             }
         }

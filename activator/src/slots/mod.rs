@@ -22,13 +22,20 @@
 //!
 //! # Who may open one
 //!
-//! Whose address is that of an activator: it must stand in the list, ready or not, and the connection come from there.
+//! Whose address is that of an activator: it must stand in the list, ready or not, and the connection come from there. Beside
+//! that whatever stats ask for: tokens, TLS ([`security`]).
 //!
 //! # Bounds
 //!
 //! Of a sibling: frames of 64 KiB, [`session::FRAMES_MAX`] of them between two beats of ours, [`session::QUEUE_MAX`] that
 //! wait to be sent to it; beyond, the session ends, which harms nothing. Claims for revisions that are not known here are
 //! answered and [remembered](roster) for some seconds, a bounded number of them.
+//!
+//! # The end
+//!
+//! An activator that ends in order leaves the list first, and goes on with what it has: its siblings count it. When its time
+//! is over, pools grant nothing any more and cut what still runs, before sessions end: who hears nothing more of it may use its
+//! pods a second later.
 //!
 //! # Cut off
 //!
@@ -38,8 +45,12 @@
 mod dialling;
 mod link;
 mod roster;
+mod security;
 mod session;
+pub(crate) mod shown;
 
+pub(crate) use self::security::{Demand, Security};
+use crate::discovery::Activators;
 use activator_core::slots::standing::Standing;
 use activator_core::slots::{BEAT, Beat, Input, Peer, Peers, Pool};
 use activator_core::throttler::{Before, Throttler};
@@ -74,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) runtime: Handle,
     /// None: there is no API server.
     pub(crate) ask_api: Option<AskApi>,
+    pub(crate) security: Security,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -131,12 +143,12 @@ impl Slots {
         self.shared.with_roster(Roster::set_synced);
     }
 
-    /// The activators that are listed, and whether each is ready.
-    pub(crate) fn set_activators(&self, activators: &[(SocketAddr, bool)]) {
+    /// The activators that are listed.
+    pub(crate) fn set_activators(&self, activators: &Activators) {
         self.shared.with_roster(|roster, _| roster.set_activators(activators));
     }
 
-    /// This activator serves no longer than it must.
+    /// This activator is about to end, and others are to grant its pods' slots.
     pub(crate) fn leave(&self) {
         self.shared.with_roster(|roster, _| roster.leaving = true);
     }
@@ -243,8 +255,7 @@ async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
         roster.cut_off = cut_off;
         roster.reconsider(&shared, now());
     }
-    shared.sessions.load().values().for_each(|session| session.end("this activator ends"));
-    shared.roster.lock().stop_dialling();
+    shared.roster.lock().end(&shared);
 }
 
 /// The time, as the cores have it.

@@ -12,6 +12,7 @@
 use super::dialling;
 use super::session::Session;
 use super::{Shared, now};
+use crate::discovery::Activators;
 use activator_core::Destination;
 use activator_core::slots::standing::{Contact, Council, Says, Siblings, Standing};
 use activator_core::slots::{DEAD_AFTER, Input, Message, Peer};
@@ -39,10 +40,8 @@ pub(super) struct Roster {
     /// The standing that is in effect.
     standing: Standing,
     siblings: Siblings,
-    /// Where the ready ones are.
+    /// Where all are that are listed, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
-    /// All that are listed, ready or not.
-    known: BTreeSet<Peer>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
     /// With whom pools are in touch.
@@ -56,6 +55,7 @@ pub(super) struct Roster {
     pledges: Vec<Pledge>,
     pub(super) leaving: bool,
     pub(super) cut_off: bool,
+    has_ended: bool,
 }
 
 struct Pledge {
@@ -73,7 +73,6 @@ impl Roster {
             standing: Standing::Divided,
             siblings: Siblings::default(),
             endpoints: BTreeMap::new(),
-            known: BTreeSet::new(),
             sessions: BTreeMap::new(),
             dialling: BTreeMap::new(),
             connected: BTreeSet::new(),
@@ -85,6 +84,7 @@ impl Roster {
             pledges: Vec::new(),
             leaving: false,
             cut_off: false,
+            has_ended: false,
         }
     }
 
@@ -101,28 +101,28 @@ impl Roster {
         self.pods_known_since = now;
     }
 
-    pub(super) fn set_activators(&mut self, activators: &[(SocketAddr, bool)]) {
+    pub(super) fn set_activators(&mut self, activators: &Activators) {
         let name = |address: &SocketAddr| Peer::from(address.ip().to_string().as_str());
-        self.known = activators.iter().map(|(address, _)| name(address)).collect();
-        let ready = activators.iter().filter(|(_, ready)| *ready);
-        self.endpoints = ready.map(|(address, _)| (name(address), *address)).collect();
-        self.siblings.listed = self.endpoints.keys().cloned().collect();
-        let (listed, sessions) = (&self.siblings.listed, &self.sessions);
-        self.siblings.contacts.retain(|peer, _| listed.contains(peer) || sessions.contains_key(peer));
-        // What is not listed for want of a list says nothing.
-        if self.council.is_none() && !self.siblings.listed.is_empty() {
+        let ready = activators.all.iter().filter(|(_, ready)| *ready);
+        self.siblings.listed = ready.map(|(address, _)| name(address)).collect();
+        self.endpoints = activators.all.iter().map(|(address, _)| (name(address), *address)).collect();
+        self.siblings.known = self.endpoints.keys().cloned().collect();
+        self.siblings.shows_leaving = activators.shows_leaving;
+        let (known, sessions) = (&self.siblings.known, &self.sessions);
+        self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
+        if self.council.is_none() {
             self.council = Some(Council::new(self.me.clone(), now()));
         }
     }
 
     /// Whether an activator at this address may open a session.
     pub(super) fn knows(&self, peer: &Peer) -> bool {
-        *peer != self.me && (self.known.contains(peer) || self.sessions.contains_key(peer))
+        *peer != self.me && !self.has_ended && (self.endpoints.contains_key(peer) || self.sessions.contains_key(peer))
     }
 
     /// What an attempt to dial has shown.
     pub(super) fn answered(&mut self, peer: &Peer, foreign: bool) {
-        if !self.sessions.contains_key(peer) && self.siblings.listed.contains(peer) {
+        if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
             let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
             self.siblings.contacts.insert(peer.clone(), contact);
         }
@@ -184,8 +184,11 @@ impl Roster {
         let before = self.standing;
         let pools_alone = || shared.revisions.iter().all(|entry| entry.value().is_alone());
         let after = council.judge(&self.siblings, pools_alone, now);
-        let says = council.says(&self.siblings);
+        let says = council.says(&self.siblings, now);
         if before != after {
+            let foreign: Vec<&str> = council.foreign(&self.siblings, now).map(Peer::as_str).collect();
+            let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
+            tracing::info!(?before, standing = ?after, siblings, ?foreign, "pods with a hard limit");
             self.standing = after;
             self.change(shared, before, after, now);
         }
@@ -214,10 +217,6 @@ impl Roster {
 
     /// Another standing.
     fn change(&mut self, shared: &Arc<Shared>, before: Standing, after: Standing, now: Instant) {
-        let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
-        let foreign = self.siblings.contacts.iter().filter(|(_, contact)| **contact == Contact::Foreign);
-        let foreign: Vec<&str> = foreign.map(|(peer, _)| peer.as_str()).collect();
-        tracing::info!(?before, standing = ?after, siblings, ?foreign, "pods with a hard limit");
         if after == Standing::Alone {
             self.alone_since = now;
         }
@@ -269,6 +268,9 @@ impl Roster {
             _ => {}
         }
         throttler.share(shared.link(key), pool, before);
+        if self.has_ended {
+            throttler.tell(Input::Stop);
+        }
         if is_shared {
             throttler.tell(Input::Members(self.members.clone()));
             self.connected.iter().for_each(|peer| throttler.tell(Input::Connected(peer.clone())));
@@ -312,6 +314,9 @@ impl Roster {
 
     /// Dials whoever is listed and has no session, and nobody else.
     fn dial(&mut self, shared: &Arc<Shared>) {
+        if self.has_ended {
+            return;
+        }
         let wanted =
             |peer: &Peer| *peer != self.me && self.endpoints.contains_key(peer) && !self.sessions.contains_key(peer);
         self.dialling.retain(|peer, task| {
@@ -331,13 +336,17 @@ impl Roster {
         }
     }
 
-    pub(super) fn stop_dialling(&mut self) {
+    /// This activator ends: nothing is granted any more, what runs on shared pods is cut, and then sessions end.
+    pub(super) fn end(&mut self, shared: &Shared) {
+        self.has_ended = true;
+        shared.tell_all(&Input::Stop);
+        self.sessions.values().for_each(|session| session.end("this activator ends"));
         std::mem::take(&mut self.dialling).into_values().for_each(|task| task.abort());
     }
 
     /// Whether nothing happens by itself: this one is alone, or knows of nobody.
     pub(super) fn is_quiet(&self) -> bool {
-        let only = self.siblings.listed.iter().all(|peer| *peer == self.me);
+        let only = self.siblings.known.iter().all(|peer| *peer == self.me);
         let is_alone = self.standing() == Standing::Alone || self.council.is_none();
         only && is_alone && self.sessions.is_empty()
     }

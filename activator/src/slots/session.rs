@@ -1,5 +1,6 @@
 //! One session: frames both ways on an upgraded connection, until one side ends it or falls silent.
 
+use super::security::{Io, ProofError};
 use super::{Shared, now};
 use activator_core::slots::session::{FRAME_MAX, Frame, SessionError, VERSION};
 use activator_core::slots::standing::Says;
@@ -31,7 +32,7 @@ const HELLO: Duration = Duration::from_secs(3);
 /// Sent at once, at most.
 const BATCH: usize = 256;
 
-type Frames = Framed<Duplex, LengthDelimitedCodec>;
+type Frames = Framed<Io, LengthDelimitedCodec>;
 
 /// A session, as the rest of the activator has it.
 pub(super) struct Session {
@@ -69,6 +70,8 @@ pub(super) enum Broken {
     Version(u32),
     #[error("{found} answers where {wanted} was expected")]
     Name { wanted: Peer, found: Peer },
+    #[error(transparent)]
+    Unproven(#[from] ProofError),
     #[error("there is another session")]
     Another,
     #[error("{0} frames within 100 ms")]
@@ -127,18 +130,24 @@ impl Session {
     }
 }
 
-fn framed(io: Duplex) -> Frames {
+fn framed(io: Io) -> Frames {
     let mut codec = LengthDelimitedCodec::builder();
     codec.max_frame_length(FRAME_MAX);
     Framed::new(io, codec.new_codec())
 }
 
+/// One step of the beginning, within its bound.
+async fn step<T, E: Into<Broken>>(step: impl Future<Output = Result<T, E>>) -> Result<T, Broken> {
+    timeout(HELLO, step).await.map_err(|_| Broken::Late)?.map_err(Into::into)
+}
+
 /// Opens a session on a connection that was dialled to `peer`, and lets it run.
 pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
-    let mut frames = framed(io);
-    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None };
-    frames.send(Bytes::from(hello.encode())).await?;
-    let found = hello_of(&mut frames).await?;
+    let security = &shared.parts.security;
+    let mut frames = framed(step(security.dialled(io)).await?);
+    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: security.token().await? };
+    step(frames.send(Bytes::from(hello.encode()))).await?;
+    let (found, _) = hello_of(&mut frames).await?;
     if found != *peer {
         return Err(Broken::Name { wanted: peer.clone(), found });
     }
@@ -175,20 +184,23 @@ async fn accepted(
     upgraded: impl Future<Output = io::Result<Duplex>>,
     peer: &Peer,
 ) -> Result<(), Broken> {
-    let mut frames = framed(timeout(HELLO, upgraded).await.map_err(|_| Broken::Late)??);
-    let found = hello_of(&mut frames).await?;
+    let security = &shared.parts.security;
+    let io = step(upgraded).await?;
+    let mut frames = framed(step(security.accepted(io)).await?);
+    let (found, token) = hello_of(&mut frames).await?;
     if found != *peer {
         return Err(Broken::Name { wanted: peer.clone(), found });
     }
+    security.prove(peer, token).await?;
     let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None };
-    frames.send(Bytes::from(hello.encode())).await?;
+    step(frames.send(Bytes::from(hello.encode()))).await?;
     begin(shared, frames, peer.clone(), false)
 }
 
-async fn hello_of(frames: &mut Frames) -> Result<Peer, Broken> {
+async fn hello_of(frames: &mut Frames) -> Result<(Peer, Option<String>), Broken> {
     let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
     match Frame::decode(&bytes)? {
-        Some(Frame::Hello { version: VERSION, from, .. }) => Ok(from),
+        Some(Frame::Hello { version: VERSION, from, token }) => Ok((from, token)),
         Some(Frame::Hello { version, .. }) => Err(Broken::Version(version)),
         _ => Err(Broken::OutOfTurn),
     }

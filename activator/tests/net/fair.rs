@@ -1,7 +1,10 @@
 //! Several activators on the same pods: one limit for each pod, whoever sends, and nobody waits beside an idle slot.
 
 use crate::rig::{Answer, Pod, Rig, backend, full, key, own_address, patient, until};
-use activator::discovery::{Event, Listing, Spec};
+use activator::discovery::{Activators, Event, Listing, Spec};
+use activator_core::Destination;
+use activator_core::own_index::own_index;
+use activator_core::throttler::assign;
 use bytes::Bytes;
 use common::backend::Backend;
 use http::{Request, Response};
@@ -62,7 +65,12 @@ async fn activator(at: SocketAddr) -> Rig {
 }
 
 async fn list(rig: &Rig, all: &[SocketAddr]) {
-    rig.tell(Event::Siblings(all.iter().map(|at| (*at, true)).collect())).await;
+    siblings(rig, all.iter().map(|at| (*at, true)).collect()).await;
+}
+
+/// As EndpointSlices have it.
+async fn siblings(rig: &Rig, all: Vec<(SocketAddr, bool)>) {
+    rig.tell(Event::Siblings(Activators { all, shows_leaving: true })).await;
 }
 
 async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {
@@ -117,6 +125,76 @@ async fn two_activators_are_one_queue() {
     assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
 }
 
+/// Goal: when one of two ends in the midst of things, nothing fails that it did not carry, no pod runs more than its
+/// limit, and the other one has all pods soon. Method: a load that needs more than the other one's own pods, and so many
+/// requests at the one that ends that they would keep its pods busy until long after the other one has taken them over.
+#[tokio::test]
+async fn one_that_ends_takes_nothing_with_it() {
+    let (a, b) = (own_address(), own_address());
+    let (first, second) = (activator(a).await, activator(b).await);
+    let mut pods = Vec::new();
+    for _ in 0..4 {
+        pods.push(Counting::start().await);
+    }
+    for rig in [&first, &second] {
+        // Revisions may be told before the activators.
+        serve(rig, 1, &pods).await;
+        list(rig, &[a, b]).await;
+    }
+    until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
+    load(a, Duration::from_millis(1), 1).await;
+    load(b, Duration::from_millis(1), 1).await;
+    let every = Duration::from_millis(20);
+    let carried: Vec<_> = (0..200).map(|_| tokio::spawn(load(a, every, 1))).collect();
+    let ending = async {
+        first.until(|load| load.queued > 100).await;
+        drop(first);
+        sleep(Duration::from_millis(300)).await;
+        list(&second, &[b]).await;
+    };
+    let (took, ()) = tokio::join!(load(b, every, 200), ending);
+    assert_eq!(took.len(), 200);
+    until(|| !second.activator.shares_pods()).await;
+    load(b, every, 20).await;
+    carried.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+}
+
+/// Goal: one that was alone goes on when a second one comes, and again when that one leaves in order; every request is
+/// answered, and at no instant a pod runs more than its limit.
+#[tokio::test]
+async fn a_second_one_comes_and_goes() {
+    let (a, b) = (own_address(), own_address());
+    let first = activator(a).await;
+    let mut pods = Vec::new();
+    for _ in 0..3 {
+        pods.push(Counting::start().await);
+    }
+    list(&first, &[a]).await;
+    serve(&first, 1, &pods).await;
+    load(a, Duration::from_millis(1), 1).await;
+    assert!(!first.activator.shares_pods(), "it is alone");
+    let coming = async {
+        // As a Service lists it before it is ready.
+        siblings(&first, vec![(a, true), (b, false)]).await;
+        let second = activator(b).await;
+        siblings(&second, vec![(a, true), (b, false)]).await;
+        serve(&second, 1, &pods).await;
+        until(|| first.activator.shares_pods() && second.activator.shares_pods()).await;
+        list(&first, &[a, b]).await;
+        list(&second, &[a, b]).await;
+        load(b, Duration::from_millis(50), 40).await;
+        let unlisted = async {
+            sleep(Duration::from_millis(100)).await;
+            list(&first, &[a]).await;
+        };
+        tokio::join!(second.activator.stop(), unlisted);
+        until(|| !first.activator.shares_pods()).await;
+    };
+    tokio::join!(load(a, Duration::from_millis(40), 150), coming);
+    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+}
+
 /// Goal: beside an activator that does not speak of slots pods are divided as Knative does it, also by one of ours that
 /// has not met it; when it is gone they are shared.
 #[tokio::test]
@@ -130,18 +208,26 @@ async fn beside_one_of_knatives_pods_are_divided() {
     let (first, second) = (activator(a).await, activator(b).await);
     list(&first, &[a, b, knative]).await;
     list(&second, &[a, b, knative]).await;
-    let pod = Counting::start().await;
-    for rig in [&first, &second] {
-        serve(rig, 1, std::slice::from_ref(&pod)).await;
-        rig.tell(Event::Activators {
-            key: key("app"),
-            addresses: [a, b, knative].iter().map(|at| at.ip().to_string()).collect(),
-        })
-        .await;
+    let mut pods = Vec::new();
+    for _ in 0..6 {
+        pods.push(Counting::start().await);
     }
-    // Whoever is undecided holds.
-    load(a, Duration::from_millis(1), 1).await;
-    load(b, Duration::from_millis(1), 1).await;
+    let addresses: Vec<String> = [a, b, knative].iter().map(|at| at.ip().to_string()).collect();
+    for rig in [&first, &second] {
+        serve(rig, 1, &pods).await;
+        rig.tell(Event::Activators { key: key("app"), addresses: addresses.clone() }).await;
+    }
+    // Whoever is undecided holds. Then each sends to the pods that are its part, in the order of their addresses.
+    let mut in_order: Vec<&Counting> = pods.iter().collect();
+    in_order.sort_by_key(|counting| Destination::from(counting.pod.address));
+    let mut served = vec![0; 6];
+    for at in [a, b] {
+        load(at, Duration::from_millis(30), 12).await;
+        let part = assign(6, own_index(&at.ip().to_string(), addresses.iter().map(String::as_str)));
+        let before = std::mem::replace(&mut served, in_order.iter().map(|counting| counting.pod.requests()).collect());
+        let used: Vec<usize> = (0..6).filter(|at| served[*at] > before[*at]).collect();
+        assert_eq!(used, part.positions().collect::<Vec<_>>(), "of {at}");
+    }
     assert!(foreign.requests() > 0, "it was asked");
     assert!(!first.activator.shares_pods() && !second.activator.shares_pods());
     list(&first, &[a, b]).await;

@@ -40,6 +40,8 @@ pub enum Input {
     },
     /// Time has passed: see [`Pool::due`](super::Pool::due).
     Tick,
+    /// This activator ends: it grants nothing and borrows nothing from now on, and what it runs is cut.
+    Stop,
 }
 
 /// What is to be done.
@@ -59,6 +61,6 @@ pub enum Output {
         /// What to say.
         message: Message,
     },
-    /// The request has lost its slot and must end at once. It needs no [`Input::End`].
+    /// The request must end at once. Its slot is in use until [`Input::End`]; said again with each look until then.
     Cut(Request),
 }

@@ -62,6 +62,9 @@
 //! itself for one that has left. A session on which nothing was heard for [`DEAD_AFTER`] is closed. An address that leaves
 //! the list of pods and comes back within five seconds is the same pod, or another one where nothing runs.
 //!
+//! A process that stands still until it has left the list, and goes on before it has heard of that, is outside of all this: it
+//! may use what it held.
+//!
 //! # Slots come back
 //!
 //! What is lost with a session is found by the claim that begins the next one: the answer replaces what was known of that

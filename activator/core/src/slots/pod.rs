@@ -119,10 +119,14 @@ impl Pod {
         self.own.len() + self.lent()
     }
 
+    /// Whether slots may be handed out, if there are idle ones.
+    pub(super) fn grants(&self) -> bool {
+        self.is_held() && self.is_listed() && self.usable
+    }
+
     /// Slots that may be handed out.
     pub(super) fn free(&self, limit: u32) -> usize {
-        let grants = self.is_held() && self.is_listed() && self.usable;
-        if grants { (limit as usize).saturating_sub(self.in_use()) } else { 0 }
+        if self.grants() { (limit as usize).saturating_sub(self.in_use()) } else { 0 }
     }
 
     /// Since when the longest idle slot is idle.

@@ -5,13 +5,24 @@
 //! | standing | when | pods with a hard limit |
 //! |---|---|---|
 //! | [`Undecided`](Standing::Undecided) | the process has just begun | nobody is sent to them yet |
-//! | [`Alone`](Standing::Alone) | the list has named nobody else for [`ALONE_AFTER`], and nobody else has called | all are its own |
+//! | [`Alone`](Standing::Alone) | the list has named nobody else for [`ALONE_AFTER`], and nobody else has called; or it is the [only one](#the-only-one) | all are its own |
 //! | [`Divided`](Standing::Divided) | somebody in the list is not ours, or not in touch while nobody shares yet | Knative's assignment |
 //! | [`Shared`](Standing::Shared) | all in the list are ours and in touch, and all of them say that of theirs; or somebody shares already | [`Pool`](super::Pool) |
 //!
 //! Who shares goes on while siblings come, go and fall silent: pools know how to live with that. It ends when one in the
-//! list turns out to be *foreign*, an activator that answers and does not speak this protocol (Knative's, or one of ours
-//! from before it), or when a listed sibling says that it has met one; and when nobody else is left.
+//! list turns out to be *foreign*, or when a listed sibling says that it has met one; and when nobody else is left.
+//!
+//! # Foreign
+//!
+//! A listed activator is foreign if it answers and does not speak this protocol (Knative's, or one of ours from before it),
+//! or if there has been no session with it for [`DECIDED_AFTER`] since it was listed: whoever it is, it may send by
+//! Knative's assignment. One that there was a session with stays ours while it is silent.
+//!
+//! # The only one
+//!
+//! A process that has just begun holds requests until it is decided. Where the list shows all that run, those that are not
+//! ready and those that are on their way out among them, one that names this activator and nobody else says that no former
+//! one is left: then it is alone at once. (A list may be late by so much as a process needs to start and to be ready.)
 //!
 //! # All or none
 //!
@@ -68,6 +79,10 @@ pub enum Contact {
 pub struct Siblings {
     /// The ready activators as they are listed, this one included.
     pub listed: BTreeSet<Peer>,
+    /// All that are listed, ready or not.
+    pub known: BTreeSet<Peer>,
+    /// Whether these include all that are on their way out.
+    pub shows_leaving: bool,
     /// What is known of each; those without an entry are unknown.
     pub contacts: BTreeMap<Peer, Contact>,
 }
@@ -78,16 +93,22 @@ pub struct Council {
     me: Peer,
     standing: Standing,
     began: Instant,
-    /// Since when this one is listed and nobody else is, or has called.
+    /// Since when this one is known and nobody else is ready, or has called.
     only_since: Option<Instant>,
     /// Since when others are listed.
     others_since: Option<Instant>,
+    /// Others that are listed, and since when there has been no session with them; none: there was one.
+    unmet_since: BTreeMap<Peer, Option<Instant>>,
 }
 
 impl Siblings {
-    fn others(&self, me: &Peer) -> impl Iterator<Item = Contact> {
-        let contact = |peer| self.contacts.get(peer).copied().unwrap_or(Contact::Unknown);
+    fn others<'a>(&'a self, me: &'a Peer) -> impl Iterator<Item = (&'a Peer, Contact)> {
+        let contact = |peer| (peer, self.contacts.get(peer).copied().unwrap_or(Contact::Unknown));
         self.listed.iter().filter(move |peer| *peer != me).map(contact)
+    }
+
+    fn knows_nobody_but(&self, me: &Peer) -> bool {
+        self.known.len() == 1 && self.known.contains(me)
     }
 
     fn said(&self) -> impl Iterator<Item = Says> {
@@ -101,37 +122,50 @@ impl Siblings {
 impl Council {
     /// One that has begun at `now`, when the list of activators was known.
     pub fn new(me: Peer, now: Instant) -> Self {
-        Self { me, standing: Standing::Undecided, began: now, only_since: None, others_since: None }
+        Self {
+            me,
+            standing: Standing::Undecided,
+            began: now,
+            only_since: None,
+            others_since: None,
+            unmet_since: BTreeMap::new(),
+        }
     }
 
     /// What to tell the siblings.
-    pub fn says(&self, siblings: &Siblings) -> Says {
-        let complete = siblings.others(&self.me).all(|contact| matches!(contact, Contact::Session(_)));
+    pub fn says(&self, siblings: &Siblings, now: Instant) -> Says {
         Says {
-            foreign: siblings.others(&self.me).any(|contact| contact == Contact::Foreign),
-            complete,
+            foreign: self.foreign(siblings, now).next().is_some(),
+            complete: siblings.others(&self.me).all(|(_, contact)| matches!(contact, Contact::Session(_))),
             shares: self.standing == Standing::Shared,
         }
     }
 
+    /// Those in the list that are taken for foreign.
+    pub fn foreign<'a>(&'a self, siblings: &'a Siblings, now: Instant) -> impl Iterator<Item = &'a Peer> {
+        let unmet = move |peer: &Peer| {
+            let since = self.unmet_since.get(peer).copied().flatten();
+            since.is_some_and(|since| now.saturating_duration_since(since) >= DECIDED_AFTER)
+        };
+        let is_foreign = move |peer: &Peer, contact| contact == Contact::Foreign || unmet(peer);
+        siblings.others(&self.me).filter(move |(peer, contact)| is_foreign(peer, *contact)).map(|(peer, _)| peer)
+    }
+
     /// Judges anew. `pools_alone`: of one that shares, whether no pool needs anybody else any more.
     pub fn judge(&mut self, siblings: &Siblings, pools_alone: impl FnOnce() -> bool, now: Instant) -> Standing {
-        let others = || siblings.others(&self.me);
+        self.meet(siblings, now);
+        let others = || siblings.others(&self.me).map(|(_, contact)| contact);
         let only = others().next().is_none() && siblings.said().next().is_none();
-        self.only_since = match only && siblings.listed.contains(&self.me) {
-            true => Some(self.only_since.unwrap_or(now)),
-            false => None,
-        };
+        let is_known = siblings.knows_nobody_but(&self.me) || siblings.listed.contains(&self.me);
+        self.only_since = (only && is_known).then(|| self.only_since.unwrap_or(now));
         self.others_since = others().next().map(|_| self.others_since.unwrap_or(now));
-        let foreign = others().any(|contact| match contact {
-            Contact::Foreign => true,
-            Contact::Session(says) => says.foreign,
-            Contact::Unknown => false,
-        });
+        let met_one = |contact| matches!(contact, Contact::Session(Says { foreign: true, .. }));
+        let foreign = others().any(met_one) || self.foreign(siblings, now).next().is_some();
         let all_complete = || {
             let complete = |contact| matches!(contact, Contact::Session(Says { complete: true, .. }));
             others().next().is_some() && others().all(complete)
         };
+        let only_one = only && siblings.shows_leaving && siblings.knows_nobody_but(&self.me);
         let only_for = |long| self.only_since.is_some_and(|since| now.saturating_duration_since(since) >= long);
         let long = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
         let is_late = now.saturating_duration_since(self.began) >= DECIDED_AFTER;
@@ -141,11 +175,23 @@ impl Council {
             Standing::Shared => Standing::Shared,
             _ if all_complete() || siblings.said().any(|says| says.shares) => Standing::Shared,
             Standing::Alone if !self.others_since.is_some_and(long) => Standing::Alone,
+            Standing::Undecided if only_one => Standing::Alone,
             _ if only_for(ALONE_AFTER) => Standing::Alone,
             Standing::Undecided if !is_late => Standing::Undecided,
             _ => Standing::Divided,
         };
         self.standing
+    }
+
+    /// Notes who was met since it was listed.
+    fn meet(&mut self, siblings: &Siblings, now: Instant) {
+        let former = std::mem::take(&mut self.unmet_since);
+        let since = |(peer, contact): (&Peer, Contact)| {
+            let met = matches!(contact, Contact::Session(_));
+            let since = former.get(peer).copied().unwrap_or(Some(now)).filter(|_| !met);
+            (peer.clone(), since)
+        };
+        self.unmet_since = siblings.others(&self.me).map(since).collect();
     }
 }
 
@@ -164,8 +210,11 @@ mod tests {
     const MET_ONE: Contact = Contact::Session(Says { foreign: true, complete: false, shares: false });
 
     fn siblings(listed: &[&str], contacts: &[(&str, Contact)]) -> Siblings {
+        let listed: BTreeSet<Peer> = listed.iter().map(|name| Peer::from(*name)).collect();
         Siblings {
-            listed: listed.iter().map(|name| Peer::from(*name)).collect(),
+            known: listed.clone(),
+            listed,
+            shows_leaving: false,
             contacts: contacts.iter().map(|(name, contact)| (Peer::from(*name), *contact)).collect(),
         }
     }
@@ -185,6 +234,46 @@ mod tests {
             let now = self.start + Duration::from_millis(ms);
             self.council.judge(&siblings(listed, contacts), || true, now)
         }
+
+        fn says(&self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> Says {
+            self.council.says(&siblings(listed, contacts), self.start + Duration::from_millis(ms))
+        }
+    }
+
+    /// Goal: where the list shows all that run, the only one that it names is alone at once, ready or not; and not while a
+    /// former one is on its way out.
+    #[test]
+    fn the_only_one_does_not_wait() {
+        let mut case = Case::new();
+        let listed = |ready: &[&str], known: &[&str]| {
+            let known = known.iter().map(|name| Peer::from(*name)).collect();
+            Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
+        };
+        let mut judge = |siblings: &Siblings| case.council.judge(siblings, || true, case.start);
+        assert_eq!(judge(&listed(&[], &[])), Standing::Undecided, "it stands in no list yet");
+        assert_eq!(judge(&listed(&[], &["b"])), Standing::Undecided);
+        assert_eq!(judge(&listed(&["a"], &["a", "b"])), Standing::Undecided);
+        assert_eq!(judge(&listed(&[], &["a"])), Standing::Alone);
+        let mut unready = Case::new();
+        let known = Siblings { shows_leaving: false, ..listed(&[], &["a"]) };
+        let mut judge = |ms| unready.council.judge(&known, || true, unready.start + Duration::from_millis(ms));
+        assert_eq!([judge(0), judge(999), judge(1000)], [Standing::Undecided, Standing::Undecided, Standing::Alone]);
+    }
+
+    /// Goal: one that does not speak to us within the bound is taken for one that divides pods, whatever it is; one that has
+    /// spoken to us is not, however long it is silent.
+    #[test]
+    fn who_was_never_met_is_foreign() {
+        let mut case = Case::new();
+        let listed = ["a", "b", "c"];
+        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(10, &listed, &[("b", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(3009, &listed, &[("b", COMPLETE)]), Standing::Shared);
+        assert!(!case.says(3009, &listed, &[("b", COMPLETE)]).foreign);
+        assert_eq!(case.judge(3010, &listed, &[("b", COMPLETE)]), Standing::Divided);
+        assert!(case.says(3010, &listed, &[("b", COMPLETE)]).foreign);
+        assert_eq!(case.judge(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(9000, &listed, &[]), Standing::Shared);
     }
 
     /// Goal: a start decides as soon as it can, and never waits for long.
@@ -225,10 +314,10 @@ mod tests {
     fn beside_a_foreign_one_pods_are_divided() {
         let mut case = Case::new();
         assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), Standing::Divided);
-        assert!(case.council.says(&siblings(&["a", "b"], &[("b", Contact::Foreign)])).foreign);
+        assert!(case.says(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
         assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(20, &["a", "c"], &[("c", MET_ONE)]), Standing::Divided);
-        let own = case.council.says(&siblings(&["a", "c"], &[("c", MET_ONE)]));
+        let own = case.says(20, &["a", "c"], &[("c", MET_ONE)]);
         assert_eq!(own, Says { foreign: false, complete: true, shares: false }, "it has not met one itself");
         assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), Standing::Shared);
     }

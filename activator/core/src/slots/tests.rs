@@ -103,6 +103,7 @@ impl Cluster {
     }
 
     fn feed(&mut self, at: usize, input: Input) {
+        let mut cut = Vec::new();
         for output in self.pools[at].handle(input, &self.peers[at], self.now) {
             match output {
                 Output::Run { request, pod } => {
@@ -116,9 +117,11 @@ impl Cluster {
                 Output::Cut(request) => {
                     self.running.remove(&request).expect("it ran");
                     self.cut.push(request);
+                    cut.push(request);
                 }
             }
         }
+        cut.into_iter().for_each(|request| self.feed(at, Input::End(request)));
         self.check();
     }
 
@@ -396,6 +399,26 @@ fn nothing_is_cut_lightly() {
     (0..50).for_each(|_| cluster.pass(Duration::from_millis(100)));
     assert!(cluster.runs(request).is_some(), "it is not in touch, and listed");
     assert_eq!(cluster.cut, []);
+}
+
+/// Goal: one that ends cuts what it runs, own and borrowed, and neither grants nor borrows afterwards; who is left has all pods
+/// a second after it left the list.
+#[test]
+fn one_that_ends_stops_at_once() {
+    let mut cluster = Cluster::settled(2, 1, 4);
+    let running: Vec<Request> = (0..4).map(|_| cluster.arrive(0)).collect();
+    cluster.deliver_all();
+    assert!(running.iter().all(|request| cluster.runs(*request).is_some()), "all pods are its own or lent to it");
+    let waits = cluster.arrive(0);
+    cluster.feed(0, Input::Stop);
+    assert_eq!(cluster.cut.iter().copied().collect::<BTreeSet<_>>(), running.into_iter().collect());
+    cluster.deliver_all();
+    assert!((1..=4).all(|n| cluster.holder(&pod(n)) != Some(0)));
+    cluster.disconnect(0, 1);
+    cluster.list(1, [1]);
+    (0..10).for_each(|_| cluster.pass(Duration::from_millis(100)));
+    assert!((1..=4).all(|n| cluster.holder(&pod(n)) == Some(1)));
+    assert_eq!(cluster.runs(waits), None);
 }
 
 /// Goal: a dead sibling keeps old pods from being taken over while it is listed, and new ones not.

@@ -41,6 +41,7 @@
 //!
 //! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
 
+mod open;
 mod permit;
 mod pod;
 mod policy;
@@ -54,12 +55,13 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use self::open::OpenPods;
 pub use self::permit::{Acquire, Admitted, Permit};
 use self::pod::PodTracker;
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
 use self::shared::Shared;
-pub use self::shared::{Before, Siblings};
+pub use self::shared::{Before, NOTICED_AFTER, Siblings};
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
@@ -79,6 +81,8 @@ struct Inner {
     state: Mutex<State>,
     /// Whether slots are granted by what follows.
     is_shared: AtomicBool,
+    /// Own pods of whose slots any request takes one, while nobody waits.
+    open: OpenPods,
     shared: Mutex<Option<Box<Shared>>>,
 }
 
@@ -150,6 +154,7 @@ impl Throttler {
                 inner: Weak::clone(inner),
             }),
             is_shared: AtomicBool::new(false),
+            open: OpenPods::default(),
             shared: Mutex::new(None),
         };
         Self { inner: Arc::new_cyclic(inner) }

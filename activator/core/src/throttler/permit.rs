@@ -40,7 +40,7 @@ struct Handle(Arc<Inner>);
 /// A wait or a place has ended.
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.is_shared() {
+        if self.0.is_shared() && !self.0.open.any() {
             self.0.settle();
         }
     }
@@ -67,6 +67,9 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = Pin::new(&mut self.acquire).poll(context).map_ok(Admitted);
+        if polled.is_ready() {
+            return polled;
+        }
         let Some(handle) = self.acquire.handle().filter(|handle| handle.0.is_shared()) else { return polled };
         // It waits since now, and may have a slot at once.
         handle.0.settle();
@@ -89,7 +92,7 @@ impl Admitted {
         for _ in 0..Self::SCANS {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
-                _ if snapshot.is_shared => inner.take_laid_out(),
+                _ if snapshot.is_shared => inner.take_open().or_else(|| inner.take_laid_out()),
                 Targets::ClusterIp(only) => Some(only.reserve()),
                 // Looked at again: sharing may have begun.
                 Targets::Pods(pods) => snapshot.policy.pick(pods, &inner.cursor.0, rng).filter(|_| !inner.is_shared()),
@@ -103,6 +106,10 @@ impl Admitted {
 
     /// Back to the head of the queue.
     pub fn requeue(self) -> Acquire {
+        let inner = &self.0.handle().0;
+        if inner.is_shared() {
+            inner.settle(); // Lest it has a place again that no slot is behind.
+        }
         Acquire { acquire: self.0.requeue(), is_new: false }
     }
 }
@@ -119,6 +126,23 @@ impl Permit {
     /// again.
     pub fn give_up_pod(self) -> Admitted {
         self.admitted
+    }
+
+    /// Whether the pod's slots are shared with other activators.
+    pub fn is_shared(&self) -> bool {
+        self.admitted.0.handle().0.is_shared()
+    }
+
+    /// The same for a request that leaves the pod in the midst of things: the pod may not have noticed yet. Where pods are
+    /// shared nobody is given the slot for [`NOTICED_AFTER`](super::NOTICED_AFTER).
+    pub fn abandon_pod(self) -> Admitted {
+        let Self { slot, admitted } = self;
+        let inner = &admitted.0.handle().0;
+        match inner.is_shared() {
+            true => inner.keep(slot),
+            false => drop(slot),
+        }
+        admitted
     }
 
     /// Moves to another pod of this activator's own that has a free slot; stays where there is none, and where pods are

@@ -19,9 +19,11 @@ pub(super) struct PodTracker {
     in_flight: AtomicU32,
     /// Not among those to pick from, or shared with other activators; and who wants to know when a request on it ends.
     retired: AtomicBool,
+    /// Of a pod that is shared and not retired: so many requests of this activator may run there.
+    open: AtomicU32,
     throttler: Weak<Inner>,
     pub(super) destination: Destination,
-    _apart: [u64; 6],
+    _apart: [u64; 5],
 }
 
 /// A request's place on a pod, given back on drop.
@@ -35,9 +37,10 @@ impl PodTracker {
         Arc::new(Self {
             in_flight: AtomicU32::new(0),
             retired: AtomicBool::new(false),
+            open: AtomicU32::new(0),
             throttler,
             destination,
-            _apart: [0; 6],
+            _apart: [0; 5],
         })
     }
 
@@ -56,6 +59,21 @@ impl PodTracker {
     /// them sees the other, so no capacity is left over. Hence the strongest order, here and there.
     pub(super) fn set_retired(&self, retired: bool) {
         self.retired.store(retired, Ordering::SeqCst);
+    }
+
+    /// From now on so many requests may run there without anybody being asked: see [`PodTracker::try_reserve_open`].
+    pub(super) fn set_open(&self, requests: u32) {
+        self.open.store(requests, Ordering::SeqCst);
+        self.set_retired(false);
+    }
+
+    /// A place on a shared pod, if it is open. It is looked at again once the place is counted, since it may have been
+    /// closed, and opened again for less, after it was found open. Whoever closes it retires it before it reads the count,
+    /// and writes what it is open for before it ends that. So the place is in the count that was read, or it is seen here that
+    /// it is one too many, and given back. (Two that meet so may both give back; they wait in line then.)
+    pub(super) fn try_reserve_open(self: &Arc<Self>) -> Option<Slot> {
+        let slot = self.try_reserve(self.open.load(Ordering::SeqCst))?;
+        (!self.is_retired() && self.in_flight() <= self.open.load(Ordering::SeqCst)).then_some(slot)
     }
 
     /// Requests that run on it, or are about to.

@@ -5,7 +5,13 @@
 //! While pods are shared, capacity is what has been granted: every slot that a request has, and every one that is laid out
 //! for the head of the queue. A request finds no place, stands in line, and is told to the [`Pool`] as one more that waits;
 //! when the pool has a slot, own or borrowed, the slot is laid out, there is one place more, and whoever is woken takes it.
-//! So a request without a wait costs no message and no look at all pods, but the lock of its revision.
+//! So a request without a wait costs no message and no look at all pods.
+//!
+//! # Open pods
+//!
+//! While nobody waits, here or at a sibling, own pods are *open* ([`super::open`]): any request takes an idle slot of theirs as it
+//! would without sharing, and neither the pool nor the revision's lock knows of it. Capacity is higher by as many. Before the
+//! pool is told anything they are closed, and what was taken meanwhile is counted; so it grants what is idle and nothing else.
 //!
 //! # Nothing is left over
 //!
@@ -14,6 +20,9 @@
 //! request on a pod tells its end as on a retired one ([`super::pod`]), whenever it began; so those that run when sharing
 //! begins are counted from then on.
 //!
+//! A slot whose request has left in the midst of things is kept for [`NOTICED_AFTER`]: its connection is closed, and the
+//! pod is about to see that. Else whoever is given it next, perhaps at another activator, might meet it there.
+//!
 //! A request that took its pod while sharing began looks again after it has it: either it sees that pods are shared now,
 //! and gives the slot back, or it was counted.
 
@@ -21,13 +30,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::open::OpenPods;
 use super::pod::{PodTracker, Slot};
 use super::{ContainerConcurrency, Inner, State, Throttler};
 use crate::breaker::{Breaker, Capacity};
 use crate::destination::{Destination, Destinations};
 use crate::slots::{Input, Message, Output, Peer, Peers, Pool, Request};
+
+/// A pod that is reached has noticed by then that a connection was closed.
+pub const NOTICED_AFTER: Duration = Duration::from_millis(100);
 
 /// What sharing needs of the world. Called under the revision's lock: must not block, nor call the throttler.
 pub trait Siblings: fmt::Debug + Send + Sync {
@@ -68,7 +81,13 @@ pub(super) struct Shared {
     waiting: VecDeque<Request>,
     /// Slots that nobody has taken yet.
     laid_out: Vec<Slot>,
-    /// Slots of all pods.
+    /// Those that nobody may take any more, to be dropped outside the lock.
+    withdrawn: Vec<Slot>,
+    /// Those whose requests have left, and until when they are kept.
+    kept: VecDeque<(Instant, Slot)>,
+    /// Pods whose idle slots any request may take.
+    opened: Vec<Arc<PodTracker>>,
+    /// Slots that are in use, of all pods, and those that are laid out.
     granted: u32,
     requests: u64,
 }
@@ -93,6 +112,9 @@ impl Throttler {
             pods: BTreeMap::new(),
             waiting: VecDeque::new(),
             laid_out: Vec::new(),
+            withdrawn: Vec::new(),
+            kept: VecDeque::new(),
+            opened: Vec::new(),
             granted: 0,
             requests: 0,
         };
@@ -118,11 +140,14 @@ impl Throttler {
             let _state = self.inner.state.lock();
             let mut shared = self.inner.shared.lock();
             self.inner.is_shared.store(false, Ordering::SeqCst);
+            self.inner.open.set(&[]);
             shared.take()
         };
         self.inner.change(|_| ());
-        if former.is_some_and(|shared| !shared.laid_out.is_empty()) {
-            self.inner.change(|_| ()); // Those slots are free now.
+        let has_slots =
+            |shared: &Shared| !(shared.laid_out.is_empty() && shared.withdrawn.is_empty() && shared.kept.is_empty());
+        if former.is_some_and(|shared| has_slots(&shared)) {
+            self.inner.change(|_| ()); // They are free now.
         }
     }
 
@@ -155,6 +180,7 @@ impl Throttler {
 
     /// Every pod's slots as this activator knows them. Empty where pods are not shared.
     pub fn shared_pods(&self) -> Vec<(Destination, crate::slots::PodState)> {
+        self.inner.settle(); // What was taken from open pods is counted.
         let shared = self.inner.shared.lock();
         let states = shared.as_ref().map(|shared| shared.pool.pods().map(|(at, state)| (at.clone(), state)).collect());
         states.unwrap_or_default()
@@ -167,8 +193,13 @@ impl Inner {
         let back = {
             let mut guard = self.shared.lock();
             let Some(shared) = guard.as_mut() else { return };
+            shared.close(&self.open, &self.breaker);
             what(shared);
-            shared.settle(&self.breaker)
+            let back = shared.settle(&self.breaker);
+            if back.is_empty() {
+                shared.open(&self.open, &self.breaker);
+            }
+            back
         };
         self.breaker.grant();
         drop(back);
@@ -185,6 +216,21 @@ impl Inner {
             let now = shared.siblings.now();
             shared.count(&pod.destination, now);
         });
+    }
+
+    /// Keeps a slot whose request has left.
+    pub(super) fn keep(&self, slot: Slot) {
+        let mut slot = Some(slot);
+        self.with_shared(|shared| {
+            let until = shared.siblings.now() + NOTICED_AFTER;
+            shared.kept.extend(slot.take().map(|slot| (until, slot)));
+            shared.siblings.due(until);
+        });
+    }
+
+    /// A slot of an own pod, while they are open: the one after which the last one was taken, or the next that is free.
+    pub(super) fn take_open(&self) -> Option<Slot> {
+        self.open.any().then(|| self.open.take(&self.cursor.0))?
     }
 
     /// One of the slots that are laid out.
@@ -208,15 +254,21 @@ impl Inner {
         let mut guard = self.shared.lock();
         let shared = guard.as_mut()?;
         let now = shared.siblings.now();
+        shared.close(&self.open, &self.breaker);
         if let ContainerConcurrency::Limited(limit) = state.concurrency {
             shared.pool.set_limit(limit);
         }
         shared.active = active;
         if !active {
             shared.tell_at(Input::Pods(BTreeMap::new()), now);
-            shared.pods.clear();
-            (shared.waiting, shared.granted) = (VecDeque::new(), 0);
-            return Some(std::mem::take(&mut shared.laid_out));
+            let running = std::mem::take(&mut shared.pods).into_values().flat_map(|in_use| in_use.running);
+            let told: Vec<Request> = running.chain(std::mem::take(&mut shared.waiting)).collect();
+            told.into_iter().for_each(|request| shared.tell_at(Input::End(request), now));
+            shared.granted = 0;
+            let mut back = std::mem::take(&mut shared.laid_out);
+            back.append(&mut shared.withdrawn);
+            back.extend(shared.kept.drain(..).map(|(_, slot)| slot));
+            return Some(back);
         }
         for (at, pod) in &state.known {
             let new = || InUse { pod: Arc::clone(pod), running: Vec::new() };
@@ -241,20 +293,53 @@ impl State {
 }
 
 impl Shared {
+    /// Own idle slots are for any request, without a look at anything but the pod: while nobody waits, here or at a sibling.
+    /// Capacity is what has been granted, and these.
+    fn open(&mut self, open: &OpenPods, breaker: &Breaker) {
+        if !self.active || !self.laid_out.is_empty() || !self.waiting.is_empty() || self.pool.is_asked() {
+            return;
+        }
+        let (mut pods, mut idle) = (std::mem::take(&mut self.opened), 0);
+        pods.clear();
+        for (at, free) in self.pool.idle() {
+            let Some(in_use) = self.pods.get(at) else { continue };
+            in_use.pod.set_open(u32::try_from(in_use.running.len()).unwrap_or(u32::MAX).saturating_add(free));
+            idle += free;
+            pods.push(Arc::clone(&in_use.pod));
+        }
+        if !pods.is_empty() {
+            open.set(&pods);
+            breaker.store_capacity(Capacity::Limited(self.places().saturating_add(idle)));
+        }
+        self.opened = pods;
+    }
+
+    /// Everything is as the pool has it again: what was taken meanwhile is counted, and nothing more is taken.
+    fn close(&mut self, open: &OpenPods, breaker: &Breaker) {
+        if !open.any() {
+            return;
+        }
+        open.close();
+        let now = self.siblings.now();
+        for pod in std::mem::take(&mut self.opened) {
+            pod.set_retired(true);
+            self.count(&pod.destination, now);
+        }
+        breaker.store_capacity(Capacity::Limited(self.places()));
+    }
+
+    /// Slots that requests have, or may take.
+    fn places(&self) -> u32 {
+        let nobodys = self.withdrawn.len() + self.kept.len();
+        self.granted.saturating_sub(u32::try_from(nobodys).unwrap_or(u32::MAX))
+    }
+
     fn tell_at(&mut self, input: Input, now: Instant) {
         for output in self.pool.handle(input, &self.siblings.peers(), now) {
             match output {
                 Output::Run { request, pod } => self.lay_out(request, pod),
                 Output::Send { to, message } => self.siblings.send(&to, message),
-                Output::Cut(request) => {
-                    for (at, in_use) in &mut self.pods {
-                        let before = in_use.running.len();
-                        in_use.running.retain(|running| *running != request);
-                        if in_use.running.len() < before {
-                            self.siblings.cut(at);
-                        }
-                    }
-                }
+                Output::Cut(request) => self.cut(request),
             }
         }
         if let Some(due) = self.pool.due(now) {
@@ -274,6 +359,14 @@ impl Shared {
         in_use.running.push(request);
         self.granted += 1;
         self.laid_out.push(in_use.pod.reserve());
+    }
+
+    /// A request must end: its connection breaks, or nobody gets the slot that was laid out for it. Either way its end is
+    /// told as any other.
+    fn cut(&mut self, request: Request) {
+        let Some((at, _)) = self.pods.iter().find(|(_, in_use)| in_use.running.contains(&request)) else { return };
+        self.siblings.cut(at);
+        self.withdrawn.extend(self.laid_out.extract_if(.., |slot| slot.destination() == at));
     }
 
     fn new_request(&mut self) -> Request {
@@ -309,7 +402,7 @@ impl Shared {
             return Vec::new();
         }
         let (now, load) = (self.siblings.now(), breaker.load());
-        let mut wanted = load.queued.saturating_sub(self.granted.saturating_sub(load.in_flight)) as usize;
+        let mut wanted = load.queued.saturating_sub(self.places().saturating_sub(load.in_flight)) as usize;
         while self.waiting.len() < wanted {
             let (request, granted) = (self.new_request(), self.granted);
             self.waiting.push_back(request);
@@ -321,10 +414,15 @@ impl Shared {
         {
             self.tell_at(Input::End(request), now);
         }
-        breaker.store_capacity(Capacity::Limited(self.granted));
-        let mut back = Vec::new();
+        let kept = self.places();
+        let mut back = std::mem::take(&mut self.withdrawn);
+        while self.kept.front().is_some_and(|(until, _)| *until <= now) {
+            back.extend(self.kept.pop_front().map(|(_, slot)| slot));
+        }
+        breaker.store_capacity(Capacity::Limited(kept));
+        let mut returned = 0;
         while load.queued == 0 && !self.laid_out.is_empty() {
-            let fewer = self.granted.saturating_sub(back.len() as u32 + 1);
+            let fewer = kept.saturating_sub(returned + 1);
             breaker.store_capacity(Capacity::Limited(fewer));
             let load = breaker.load();
             if load.queued > 0 || load.in_flight > fewer {
@@ -332,6 +430,7 @@ impl Shared {
                 break;
             }
             back.extend(self.laid_out.pop());
+            returned += 1;
         }
         back
     }

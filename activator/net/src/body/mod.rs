@@ -279,6 +279,19 @@ impl Body for RequestBody {
 pub trait Guard {
     /// So many more bytes of data have passed.
     fn passed(&mut self, _bytes: usize) {}
+
+    /// Whether it is told of the body's end.
+    fn sees_end(&self) -> bool {
+        false
+    }
+
+    /// All of it has passed. Only where it is asked for: to look for an end may take a lock.
+    fn ended(&mut self) {}
+}
+
+/// Whether nothing more comes of a body.
+pub fn is_over(body: &impl Body) -> bool {
+    body.is_end_stream() || body.size_hint().exact() == Some(0)
 }
 
 pin_project! {
@@ -302,11 +315,20 @@ impl<B: Body<Data = Bytes>, G: Guard> Body for Guarded<B, G> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let this = self.project();
-        let frame = std::task::ready!(this.body.poll_frame(cx));
+        let mut this = self.project();
+        let frame = std::task::ready!(this.body.as_mut().poll_frame(cx));
         match (&frame, this.guard.as_mut()) {
-            (Some(Ok(frame)), Some(guard)) => guard.passed(frame.data_ref().map_or(0, Bytes::len)),
+            (Some(Ok(frame)), Some(guard)) => {
+                guard.passed(frame.data_ref().map_or(0, Bytes::len));
+                if guard.sees_end() && is_over(&*this.body) {
+                    guard.ended();
+                }
+            }
             (Some(Ok(_)), None) => {}
+            (None, Some(guard)) => {
+                guard.ended();
+                *this.guard = None;
+            }
             (Some(Err(_)) | None, _) => *this.guard = None,
         }
         Poll::Ready(frame)

@@ -88,6 +88,9 @@ catalog! {
     TCP_ENDED = Instrument::new(Counter, "zeroscale.tcp.connections_ended",
         "Connections that were passed on as bytes, by how they ended").in_unit("{connection}")
         .by(&[NAMESPACE, REVISION, "reason"]).saying(values::TCP_ENDS).of(Activator);
+    POD_SHARING = Instrument::new(Gauge, "zeroscale.pod_sharing",
+        "How pods with a hard limit are used: 1 for what holds, else 0").by(&["standing"]).saying(values::STANDINGS)
+        .of(Activator);
     CLIENT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.client.connections",
         "Connections and tunnels of clients that are open").in_unit("{connection}").of(Activator);
     CLIENT_CONNECTIONS_ENDED = Instrument::new(Counter, "zeroscale.client.connections_ended",

@@ -59,6 +59,14 @@ pub const CLIENT_ENDS: Values = &[
     ("idle", "ended: nothing happened on it"),
 ];
 
+/// How pods with a hard limit are used.
+pub const STANDINGS: Values = &[
+    ("undecided", "the process has just begun: requests for them wait"),
+    ("alone", "there is one activator, and all are its own"),
+    ("divided", "each activator sends to its part, by Knative's assignment"),
+    ("shared", "all activators send to all of them, under one limit"),
+];
+
 /// What became of a wake.
 pub const WAKES: Values = &[
     ("ready", "a pod became ready"),

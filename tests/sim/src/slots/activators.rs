@@ -73,18 +73,22 @@ impl World {
         let now = self.instant();
         let activator = &mut self.activators[index];
         let outputs = activator.pool.handle(input, &activator.peers, now);
+        let mut cut = Vec::new();
         for output in outputs {
             match output {
                 Output::Run { request, pod } => self.occupy(request, &pod),
                 Output::Send { to, message } => self.say_to(index, index_of(&to), message),
                 Output::Cut(request) => {
                     self.say(|| format!("{index} cuts {request:?}"));
-                    self.summary.cut += 1;
                     if self.without != Some(Without::Stop) {
-                        self.vacate(request);
+                        cut.push(request);
                     }
                 }
             }
+        }
+        for request in cut {
+            self.summary.cut += 1;
+            self.release(request);
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Pool {
     running: BTreeMap<Request, (Destination, u64)>,
     next_number: u64,
     idle: Idle,
+    /// [`Input::Stop`].
+    stopped: bool,
 }
 
 impl Pool {
@@ -79,6 +81,7 @@ impl Pool {
             running: BTreeMap::new(),
             next_number: first_number,
             idle: Idle::default(),
+            stopped: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl Pool {
                 self.receive(&from, message, peers, now, &mut out);
             }
             Input::Tick => look = self.idle.open,
+            Input::Stop => self.stopped = true,
         }
         if look {
             self.look(peers, now, &mut out);
@@ -128,7 +132,7 @@ impl Pool {
         let number = self.number();
         self.pods.entry(at.clone()).or_insert_with(|| Pod::new(now)).own.insert(number, request);
         self.running.insert(request, (at.clone(), number));
-        self.idle.of_all = true;
+        self.count_at(at, now);
     }
 
     /// When a [`Input::Tick`] is next of use. None: not before something happens.
@@ -155,7 +159,8 @@ impl Pool {
         let gone = self.siblings.values().any(|sibling| sibling.gone_since.is_some() || !sibling.connected);
         let open = |pod: &Pod| pod.is_gathering() || !pod.is_listed() || (pod.is_held() && !self.lends_to_all(pod));
         let lost = |(at, pod): (&Destination, &Pod)| !pod.is_held() && self.is_grantor(at);
-        left || gone || self.pods.values().any(open) || self.pods.iter().any(lost)
+        let cut = self.stopped && !self.running.is_empty();
+        left || gone || cut || self.pods.values().any(open) || self.pods.iter().any(lost)
     }
 
     /// Requests that wait.
@@ -175,6 +180,16 @@ impl Pool {
             let (held, gathering) = (pod.is_held(), pod.is_gathering());
             (at, PodState { held, gathering, in_use: number(pod.in_use()), lent: number(pod.lent()) })
         })
+    }
+
+    /// Whether a sibling's request waits for a slot of this activator.
+    pub fn is_asked(&self) -> bool {
+        self.siblings.values().any(|sibling| sibling.connected && !sibling.asks.is_empty())
+    }
+
+    /// Every pod whose slots this activator grants and may use, and how many of them are idle.
+    pub fn idle(&self) -> impl Iterator<Item = (&Destination, u32)> {
+        self.pods.iter().filter(|(_, pod)| pod.grants()).map(|(at, pod)| (at, pod.counted))
     }
 
     fn receive(&mut self, from: &Peer, message: Message, peers: &Peers, now: Instant, out: &mut Vec<Output>) {

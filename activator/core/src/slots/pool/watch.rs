@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{FORGET_AFTER, GONE_AFTER, KNOWN_AFTER, Pool, RETRY_AFTER, Sibling};
 use crate::destination::Destination;
-use crate::slots::event::{Output, Request};
+use crate::slots::event::Output;
 use crate::slots::pod::{Pod, Role};
 use crate::slots::rendezvous::grantor;
 use crate::slots::{DEAD_AFTER, Peer, Peers, STOP_AFTER};
@@ -99,10 +99,12 @@ impl Pool {
                 self.stop(at, now, out);
             }
             // Bystander => (Bystander | Gathering | Holder)
-            Role::Bystander if is_grantor && pod.is_listed() && now >= pod.retry_at => self.gather(at, peers, now, out),
+            Role::Bystander if is_grantor && !self.stopped && pod.is_listed() && now >= pod.retry_at => {
+                self.gather(at, peers, now, out)
+            }
             Role::Bystander => {}
             // Gathering => (Bystander | Gathering | Holder)
-            Role::Gathering if !is_grantor || !pod.is_listed() => self.give_up(at, now, out),
+            Role::Gathering if !is_grantor || self.stopped || !pod.is_listed() => self.give_up(at, now, out),
             Role::Gathering => {
                 self.claim_all(at, out);
                 self.begin_if_confirmed(at, peers, now, out);
@@ -132,7 +134,11 @@ impl Pool {
     }
 
     /// Whether the one that its list names may believe this activator dead, and take over what it grants and uses there.
+    /// Or this one ends.
     pub(super) fn is_given_up(&self, at: &Destination, pod: &Pod, peers: &Peers, now: Instant) -> bool {
+        if self.stopped {
+            return true;
+        }
         let stays = self.members.contains(&self.me) || self.members.is_empty();
         let lost = |peer: &Peer| {
             let since = pod.grantor_since.max(self.left_since);
@@ -143,11 +149,7 @@ impl Pool {
     }
 
     fn stop(&mut self, at: &Destination, now: Instant, out: &mut Vec<Output>) {
-        let own: Vec<Request> = self.pods.get(at).map(|pod| pod.own.values().copied().collect()).unwrap_or_default();
         self.give_up(at, now, out);
-        for request in own {
-            out.push(Output::Cut(request));
-            self.end(request, out);
-        }
+        out.extend(self.pods.get(at).into_iter().flat_map(|pod| pod.own.values().copied().map(Output::Cut)));
     }
 }

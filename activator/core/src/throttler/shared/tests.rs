@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::slots::DEAD_AFTER;
@@ -291,4 +291,132 @@ fn a_failed_pod_is_not_granted() {
     assert!(!waits.is_woken());
     pair.throttlers[0].restore(&own);
     assert_eq!(pick(waits.woken().expect("it is back")).destination(), &own);
+}
+
+/// Goal: what must end is cut until it has ended, its slot counts until then, and a slot that was laid out and not taken yet
+/// is taken by nobody; nor is there a place too many afterwards.
+#[test]
+fn what_is_cut_counts_until_it_has_ended() {
+    let pair = Pair::settled(1, 2);
+    let (one, two) = (pair.run(0), pair.run(0));
+    let mut given = pair.acquire(0).waiting();
+    pair.deliver();
+    drop(one);
+    pair.deliver(); // Its slot is laid out for the one that waits.
+    assert!(given.is_woken());
+    pair.throttlers[0].tell(Input::Stop);
+    assert_eq!(pair.world.cut.lock().len(), 2);
+    let admitted = given.woken().expect("a place");
+    assert!(admitted.pick(&mut SmallRng::seed_from_u64(1)).is_err(), "nothing is laid out any more");
+    let counts = |pair: &Pair| (pair.in_flight(2).iter().sum::<u32>(), pair.throttlers[0].inner.breaker.capacity());
+    assert_eq!(counts(&pair), (1, Capacity::Limited(1)), "it runs until its connection is broken");
+    pair.throttlers[0].tell(Input::Tick);
+    assert_eq!(pair.world.cut.lock().len(), 3, "it may have dialled meanwhile");
+    drop(two);
+    assert_eq!(counts(&pair), (0, Capacity::CLOSED));
+    assert!(pair.acquire(0).poll().is_pending());
+}
+
+/// Goal: behind a cluster IP nothing is granted, and what ran before is not counted for ever.
+#[test]
+fn pods_that_are_not_listed_one_by_one_are_not_shared() {
+    let pair = Pair::settled(1, 2);
+    let (one, two) = (pair.run(0), pair.run(0));
+    pair.throttlers[0].update(Destinations::ClusterIp { destination: pod(9), ready: 2 });
+    assert!(!pair.throttlers[0].is_shared());
+    drop((one, two));
+    pair.throttlers[0].update(pods(2));
+    pair.pass(DEAD_AFTER);
+    pair.pass(Duration::from_millis(20));
+    assert_eq!((pair.in_flight(2), pair.counted()), (vec![0; 2], 0));
+    drop((pair.run(0), pair.run(0)));
+}
+
+/// Goal: while nobody waits, a request takes an own slot past the lock; what it took is counted before anything is lent.
+#[test]
+fn open_pods_are_closed_before_anything_is_lent() {
+    let pair = Pair::settled(2, 6);
+    let own: u32 = pair.throttlers[0].shared_pods().iter().filter(|(_, pod)| pod.held).map(|_| 2).sum();
+    assert!((1..12).contains(&own) && pair.throttlers[0].inner.open.any());
+    let guard = pair.throttlers[0].inner.shared.lock();
+    let here: Vec<Permit> = (0..own).map(|_| pick(now(pair.throttlers[0].acquire()).expect("at once"))).collect();
+    assert!(pair.throttlers[0].inner.open.any(), "nobody needed the lock");
+    drop(guard);
+    let there: Vec<Permit> = (own..12).map(|_| pair.run(1)).collect();
+    let mut waits = pair.acquire(1).waiting();
+    pair.deliver();
+    assert!(!waits.is_woken() && pair.in_flight(6) == [2; 6]);
+    drop(here);
+    pair.deliver();
+    drop(pick(waits.woken().expect("an idle one was lent")));
+    drop(there);
+    pair.deliver();
+    assert_eq!((pair.in_flight(6), pair.counted()), (vec![0; 6], 0));
+}
+
+/// Goal: with threads that take, keep and give back at both at once, and messages that come at any time, no pod is above its
+/// limit, and nothing is left over.
+#[test]
+fn threads_at_both_never_exceed_the_limit() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    const PODS: usize = 3;
+    const TURNS: usize = 3000;
+    let pair = Pair::settled(1, PODS);
+    let running: Vec<AtomicUsize> = (0..PODS).map(|_| AtomicUsize::new(0)).collect();
+    let (most, working) = (AtomicUsize::new(0), AtomicUsize::new(6));
+    let over = AtomicBool::new(false);
+    let turn = |throttler: &Throttler, rng: &mut SmallRng| {
+        let mut acquire = Task::new(throttler.acquire());
+        let permit = loop {
+            match acquire.poll() {
+                std::task::Poll::Pending => std::thread::yield_now(),
+                std::task::Poll::Ready(admitted) => match admitted.expect("admitted").pick(rng) {
+                    Ok(permit) => break permit,
+                    Err(admitted) => acquire = Task::new(admitted.requeue()),
+                },
+            }
+        };
+        let at = (1..=PODS).position(|n| pod(n) == *permit.destination()).expect("one of them");
+        let runs = running[at].fetch_add(1, Ordering::SeqCst) + 1;
+        most.fetch_max(runs, Ordering::SeqCst);
+        over.fetch_or(runs > 1, Ordering::SeqCst);
+        (0..rng.random_range(0..20)).for_each(|_| std::thread::yield_now());
+        running[at].fetch_sub(1, Ordering::SeqCst);
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (throttler, turn, working) = (&pair.throttlers[thread % 2], &turn, &working);
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(thread as u64);
+                (0..TURNS).for_each(|_| turn(throttler, &mut rng));
+                working.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        while working.load(Ordering::SeqCst) > 0 {
+            pair.pass(Duration::from_micros(100));
+            std::thread::yield_now();
+        }
+    });
+    pair.pass(Duration::from_millis(20));
+    assert!(!over.load(Ordering::SeqCst), "{most:?} on a pod at once");
+    assert_eq!((pair.in_flight(PODS), pair.counted(), most.into_inner()), (vec![0; PODS], 0, 1));
+}
+
+/// Goal: a slot whose request has left in the midst of things is nobody's for a moment, here and at a sibling.
+#[test]
+fn a_pod_notices_before_its_slot_is_given_again() {
+    for at in [0, 1] {
+        let pair = Pair::settled(1, 1);
+        let left = pair.run(0);
+        let mut waits = pair.acquire(at).waiting();
+        pair.deliver();
+        drop(left.abandon_pod());
+        pair.deliver();
+        pair.pass(NOTICED_AFTER - Duration::from_millis(1));
+        assert!(!waits.is_woken() && pair.in_flight(1) == [1]);
+        pair.pass(Duration::from_millis(1));
+        drop(pick(waits.woken().expect("it is idle now")));
+        pair.deliver();
+        assert_eq!((pair.in_flight(1), pair.counted()), (vec![0], 0));
+    }
 }
