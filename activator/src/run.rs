@@ -219,7 +219,9 @@ async fn begin(
     };
     let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
     let link = DurableSender::start(vec![options.stat_url.clone()], resolver.clone(), config, infrastructure.clone())?;
-    let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone());
+    // Where workloads have ports of their own, the autoscaler is one of ours.
+    let shows = front_end.has_ports();
+    let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);
     let sink = sink.with_traces(options.mode == Mode::Standalone);
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let held = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));

@@ -43,11 +43,52 @@ pub struct WireStatMessage {
     /// The measurement; absent in an attestation.
     #[prost(message, optional, tag = "3")]
     pub stat: Option<Stat>,
+    /// What else was seen of the revision. Ours alone: activators in standalone send it, and whoever does not know it
+    /// skips it.
+    #[prost(message, optional, boxed, tag = "100")]
+    pub seen: Option<Box<Seen>>,
     /// The span of the request that wakes, as W3C's `traceparent`; empty: it is not traced. Ours alone: activators in
     /// standalone send it, and whoever does not know it skips it.
     #[prost(string, tag = "101")]
     pub trace: String,
 }
+
+/// What an activator saw of a revision since its last report, for whoever shows it. No decision depends on it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Seen {
+    /// Requests that were held at some moment.
+    #[prost(uint32, tag = "1")]
+    pub held: u32,
+    /// Wakes that ended, with an answer or without; at most [`WAKES_MAX`].
+    #[prost(message, repeated, tag = "2")]
+    pub wakes: Vec<SeenWake>,
+}
+
+/// One wake, as the activator saw it that answered first. Its parts add up to its length.
+#[derive(Clone, PartialEq, Message)]
+pub struct SeenWake {
+    /// How long before the report it ended, in milliseconds.
+    #[prost(uint32, tag = "1")]
+    pub ended_ms_ago: u32,
+    /// Microseconds from the request's head until the autoscaler was told.
+    #[prost(uint64, tag = "2")]
+    pub signal_us: u64,
+    /// Microseconds from then until the address of a pod was known.
+    #[prost(uint64, tag = "3")]
+    pub start_us: u64,
+    /// Microseconds from then until a probe of it passed.
+    #[prost(uint64, tag = "4")]
+    pub probe_us: u64,
+    /// Microseconds from then until its answer began.
+    #[prost(uint64, tag = "5")]
+    pub forward_us: u64,
+    /// Why nothing was answered; empty: a pod answered.
+    #[prost(string, tag = "6")]
+    pub failed: String,
+}
+
+/// Wakes in one report at most.
+pub const WAKES_MAX: usize = 4;
 
 /// What one frame carries.
 #[derive(Clone, PartialEq, Message)]

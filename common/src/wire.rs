@@ -42,6 +42,7 @@ pub fn decode_stat(bytes: &[u8]) -> Result<Stat, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::{Seen, SeenWake};
     use proptest::prelude::*;
 
     fn sample() -> WireStatMessages {
@@ -74,6 +75,28 @@ mod tests {
         let read = decode(&encode(&frame)).expect("a frame");
         assert_eq!(read, frame);
         assert_eq!(read.messages[0].stat, None);
+    }
+
+    /// Goal: what is ours alone is nothing to a reader that knows upstream's three fields, and changes none of them.
+    #[test]
+    fn what_is_seen_besides_is_skipped_by_who_does_not_know_it() {
+        #[derive(Clone, PartialEq, Message)]
+        struct Upstreams {
+            #[prost(string, tag = "1")]
+            namespace: String,
+            #[prost(string, tag = "2")]
+            name: String,
+            #[prost(message, optional, tag = "3")]
+            stat: Option<Stat>,
+        }
+        let [mut message] = <[_; 1]>::try_from(sample().messages).expect("one");
+        let plain = message.encode_to_vec();
+        let wake = SeenWake { start_us: 5_000, failed: "timeout".into(), ..SeenWake::default() };
+        message.seen = Some(Box::new(Seen { held: 7, wakes: vec![wake] }));
+        let bytes = message.encode_to_vec();
+        assert_eq!(WireStatMessage::decode(bytes.as_slice()), Ok(message.clone()));
+        let read = Upstreams::decode(bytes.as_slice()).expect("upstream's reader");
+        assert_eq!(read.encode_to_vec(), plain);
     }
 
     fn entry(bytes: &str) -> Result<WireStatMessage, DecodeError> {

@@ -133,7 +133,7 @@ impl PortConnector {
             self.shared.sink.first_request(&revision, || None);
         }
         let bound = revision.bounds().total;
-        match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {
+        let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {
             Ok(connected) => connected,
             Err(_) => {
                 let refusal = Refusal::from(TimedOut::Total(bound));
@@ -142,7 +142,8 @@ impl PortConnector {
                     None => refusal,
                 })
             }
-        }
+        };
+        connected.inspect_err(|refusal| revision.refused(received, refusal))
     }
 
     /// Waits for a place, and connects to one pod after the other, until one has accepted.

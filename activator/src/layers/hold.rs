@@ -435,6 +435,7 @@ pub(super) fn report_cold_start(
     // One line for each wake-up, whoever is answered first; hundreds may have waited for it.
     if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
         announce(&cold);
+        revision.woke(&cold);
     }
     revision.metrics.cold_start(&cold);
     if let Some(on_cold_start) = on_cold_start {

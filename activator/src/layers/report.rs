@@ -142,6 +142,9 @@ where
         {
             result = result.map_err(|refusal| refusal.unwoken(&why));
         }
+        if let (Err(refusal), Some(counted)) = (&result, &this.counted) {
+            counted.revision.refused(counted.received, refusal);
+        }
         let counted = this.counted.take().map(|mut counted| {
             let (status, ending) = match &result {
                 Ok(response) => (response.status(), Ending::answered(response.status())),

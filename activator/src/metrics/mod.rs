@@ -31,7 +31,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use series::{Measure, Side, Sides};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
@@ -174,6 +174,8 @@ pub(crate) struct RevisionMetrics {
     /// The last reported average.
     pub(crate) concurrency: Gauge<f64, AtomicU64>,
     queued: Gauge,
+    /// Requests that began to wait since somebody asked.
+    waited: AtomicU32,
     /// Requests at pods.
     pub(crate) active: Gauge,
     held: Histogram,
@@ -227,6 +229,7 @@ impl Metrics {
         RevisionMetrics {
             concurrency: self.concurrency.get_or_create(&all),
             queued: self.queued.get_or_create(&revision),
+            waited: AtomicU32::new(0),
             active: self.active.get_or_create(&revision),
             held: self.held.get_or_create(&revision),
             server: self.server.side(all.clone()),
@@ -271,6 +274,11 @@ impl Unknown {
 }
 
 impl RevisionMetrics {
+    /// Requests that began to wait since the last call, and those that wait.
+    pub(crate) fn waiting(&self) -> [u32; 2] {
+        [self.waited.swap(0, Ordering::Relaxed), u32::try_from(self.queued.get()).unwrap_or_default()]
+    }
+
     /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
     /// another's.
     pub(crate) fn forget(&self) {
@@ -361,6 +369,7 @@ pub(crate) struct Queued(Gauge);
 impl Queued {
     pub(crate) fn new(metrics: &RevisionMetrics) -> Self {
         metrics.queued.inc();
+        metrics.waited.fetch_add(1, Ordering::Relaxed);
         Self(metrics.queued.clone())
     }
 }

@@ -20,6 +20,7 @@ mod inbox;
 pub(crate) mod ports;
 pub(crate) mod readiness;
 pub(crate) mod revision;
+mod seen;
 pub(crate) mod stats;
 mod workload;
 

@@ -6,8 +6,11 @@
 use crate::answers::Answers;
 use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
+use crate::metrics::cold_start::ColdStart;
 use crate::metrics::{Metrics, RevisionMetrics};
+use crate::refusal::Refusal;
 use crate::registry::inbox::Handle;
+use crate::registry::seen::SeenHere;
 use crate::slots::Slots;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -19,6 +22,7 @@ use activator_net::PodObserver;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
 use common::backend::Protocol;
+use common::stat::Seen;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -43,6 +47,7 @@ pub(crate) struct Revision {
     /// Its pods' ports, where they have several.
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
     timeline: Mutex<Timeline>,
+    seen: SeenHere,
     backends: Handle,
     /// What is answered without a pod, if anything.
     answers: ArcSwapOption<Answers>,
@@ -119,6 +124,7 @@ impl Revision {
             live: ArcSwap::from_pointee(Live::of(spec)),
             pod_ports: ArcSwapOption::empty(),
             timeline: Mutex::default(),
+            seen: SeenHere::default(),
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
@@ -232,6 +238,27 @@ impl Revision {
     /// Notes a step of a wake-up.
     pub(crate) fn note<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
         step(&mut self.timeline.lock())
+    }
+
+    /// A wake has ended.
+    pub(crate) fn woke(&self, cold: &ColdStart) {
+        self.seen.answered(cold);
+    }
+
+    /// A request that came at `received` was refused. Of one that waited for a pod that is a wake that failed.
+    pub(crate) fn refused(&self, received: Instant, refusal: &Refusal) {
+        let is_wake = matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. } | Refusal::Failing { .. });
+        if is_wake && self.is_cold() {
+            let timeline = self.timeline();
+            let steps = [timeline.signalled, timeline.address_known];
+            self.seen.failed(received, steps, Instant::now(), &refusal.to_string());
+        }
+    }
+
+    /// What was seen of it since the last call.
+    pub(super) fn seen(&self) -> Option<Box<Seen>> {
+        let [waited, waiting] = self.metrics.waiting();
+        self.seen.take(waited, waiting, Instant::now())
     }
 
     /// The way to the task that probes.

@@ -44,13 +44,21 @@ struct Shared {
     /// Revisions that have something to say: one entry for each, marked by [`Revision::reporting`].
     reporting: Mutex<Vec<Arc<Revision>>>,
     metrics: Metrics,
+    /// Whether the autoscaler is one of ours, and is told what else was seen.
+    shows: bool,
 }
 
 impl StatSink {
-    /// A sink over `link`.
-    pub(crate) fn new(link: DurableSender, pod_name: String, system_namespace: String, metrics: Metrics) -> Self {
+    /// A sink over `link`. `shows`: reports say what else was seen ([`super::seen`]), beside what decisions need.
+    pub(crate) fn new(
+        link: DurableSender,
+        pod_name: String,
+        system_namespace: String,
+        metrics: Metrics,
+        shows: bool,
+    ) -> Self {
         let reporting = Mutex::default();
-        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics }), traces: false }
+        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics, shows }), traces: false }
     }
 
     /// The same, which tells an autoscaler of ours of the trace of the request that wakes.
@@ -159,11 +167,15 @@ impl StatSink {
         let reporting = std::mem::take(&mut *shared.reporting.lock());
         let mut kept = Vec::with_capacity(reporting.len());
         for revision in reporting {
+            let seen = if shared.shows { revision.seen() } else { None };
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
-                messages.push(self.entry(&revision, report.average_concurrency, report.request_count));
+                let entry = self.entry(&revision, report.average_concurrency, report.request_count);
+                messages.push(WireStatMessage { seen, ..entry });
                 // Unconnected, it is dropped and owed again.
                 signals.extend(report.signal.map(|signal| (revision.clone(), signal)));
+            } else if seen.is_some() {
+                messages.push(WireStatMessage { seen, ..self.entry(&revision, 0.0, 0.0) });
             }
             if revision.stats.is_tracked() {
                 kept.push(revision);

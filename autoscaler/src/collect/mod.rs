@@ -13,19 +13,20 @@
 
 pub mod scraper;
 
-use crate::scale::{CollectSpec, Collection, CollectionHealth, Requests};
+use crate::scale::{CollectSpec, Collection, CollectionHealth, Onlooker, Requests};
 use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use common::stat::Stat;
+use common::stat::{Seen, Stat};
 use common::time::Timestamp;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,11 +34,12 @@ use tokio::time::Instant;
 pub const DOUBTS_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
-#[derive(Debug)]
 pub struct Collector {
     revisions: DashMap<RevisionKey, Arc<Mutex<Collected>>>,
     clock: Clock,
     requests: Requests,
+    /// Told of what is recorded.
+    onlooker: OnceLock<Arc<dyn Onlooker>>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,12 @@ struct Collected {
     scraping: bool,
     /// Until then a mesh is believed to hide the pods.
     hidden_until: Option<Instant>,
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collector").field("revisions", &self.revisions).finish_non_exhaustive()
+    }
 }
 
 impl Collected {
@@ -91,14 +99,33 @@ pub enum Recorded {
 impl Collector {
     /// An empty table. Revisions whose health changes are added to `requests`.
     pub fn new(clock: Clock, requests: Requests) -> Self {
-        Self { revisions: DashMap::new(), clock, requests }
+        Self { revisions: DashMap::new(), clock, requests, onlooker: OnceLock::new() }
+    }
+
+    /// Tells `onlooker` of what is recorded from now on. The first one given stays.
+    pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
+        let _ = self.onlooker.set(onlooker);
     }
 
     /// Records a stat at its own time, or at `now` if it has none.
     pub fn record(&self, key: &RevisionKey, stat: &Stat, now: Timestamp) -> Recorded {
         let Some(collected) = self.get(key) else { return Recorded::Unknown };
         let recorded = collected.lock().metrics.record(stat, now);
+        if recorded.is_ok()
+            && let Some(onlooker) = self.onlooker.get()
+        {
+            onlooker.measured(key, stat);
+        }
         recorded.map_or_else(Recorded::Refused, |()| Recorded::Yes)
+    }
+
+    /// Hands on what else was seen of a revision, if it is collected here.
+    pub fn seen(&self, key: &RevisionKey, seen: &Seen) {
+        if let Some(onlooker) = self.onlooker.get()
+            && self.revisions.contains_key(key)
+        {
+            onlooker.seen(key, seen);
+        }
     }
 
     /// The load of a revision. `attested`: whether silence can be believed.
@@ -154,6 +181,9 @@ impl Collector {
         let mut collected = collected.lock();
         collected.scraping = false;
         let refused = stat.and_then(|stat| collected.metrics.record(stat, self.clock.now()).err());
+        if let (Some(stat), None, Some(onlooker)) = (stat, &refused, self.onlooker.get()) {
+            onlooker.measured(key, stat);
+        }
         let health = refused.map_or(health, |refused| CollectionHealth::Failed(refused.to_string()));
         // Edited meanwhile: the answer belongs to a question that nobody asks any more.
         let health = if collected.spec.scrape_target.is_some() { health } else { CollectionHealth::Healthy };

@@ -24,6 +24,7 @@
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 
 pub mod admission;
+pub mod asking;
 pub mod attest;
 pub mod counters;
 pub mod forwarded;
@@ -93,7 +94,7 @@ impl Ingest {
             stat.timestamp = self.clock.now().as_secs(); // Whoever it is forwarded to keeps the first receiver's clock.
         }
         match route(self.shares.owner(&key), came) {
-            Route::Record => self.here.record(&key, &stat, &message.trace),
+            Route::Record => self.here.record(&key, &stat, &message),
             onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
         }
     }
@@ -151,7 +152,11 @@ impl Sink for Ingest {
 }
 
 impl Here {
-    fn record(&self, key: &RevisionKey, stat: &Stat, trace: &str) {
+    fn record(&self, key: &RevisionKey, stat: &Stat, message: &WireStatMessage) {
+        let trace = message.trace.as_str();
+        if let Some(seen) = &message.seen {
+            self.collector.seen(key, seen);
+        }
         match self.collector.record(key, stat, self.clock.now()) {
             Recorded::Yes => {
                 self.counters.recorded();
@@ -167,9 +172,9 @@ impl Here {
 }
 
 impl Local for Here {
-    fn accept(&self, message: WireStatMessage) {
-        if let Some(stat) = message.stat {
-            self.record(&RevisionKey::new(message.namespace, message.name), &stat, &message.trace);
+    fn accept(&self, mut message: WireStatMessage) {
+        if let Some(stat) = message.stat.take() {
+            self.record(&RevisionKey::new(&message.namespace, &message.name), &stat, &message);
         }
     }
 }

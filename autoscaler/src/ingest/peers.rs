@@ -140,6 +140,18 @@ impl Peers {
         let _ = self.shared.trust.set((trust, allow_plain));
     }
 
+    pub(super) fn resolver(&self) -> &dyn Resolve {
+        &*self.shared.resolver
+    }
+
+    pub(super) fn token(&self) -> Option<&TokenFile> {
+        self.shared.token.get()
+    }
+
+    pub(super) fn trust(&self) -> Option<&Trust> {
+        self.shared.trust.get().map(|(trust, _)| trust)
+    }
+
     /// How many links there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
@@ -198,7 +210,7 @@ impl Peers {
     }
 
     /// Where a holder may be reached, in order.
-    fn urls(&self, holder: &Instance) -> Vec<String> {
+    pub(super) fn urls(&self, holder: &Instance) -> Vec<String> {
         let Shared { shares, services, port, .. } = &*self.shared;
         let schemes: &[_] = match self.shared.trust.get() {
             None => &["ws"],

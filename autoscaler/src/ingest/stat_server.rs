@@ -7,7 +7,8 @@
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
 //! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
-//! 4. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
+//! 4. A question of another autoscaler ([`super::asking`]), where such are answered, has its answer.
+//! 5. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
 //!
 //! With TLS what comes in plain is answered 400, after step 1: a probe tells nothing, and the kubelet's need not
 //! change.
@@ -34,6 +35,7 @@
 mod tests;
 
 use super::admission::{Gate, Peer};
+use super::asking::{ASKED, Questions};
 use super::counters::{BadFrame, Counters};
 use super::forwarded;
 use super::unfinished::{Budget, Metered, TOTAL_MAX, Unfinished};
@@ -108,6 +110,7 @@ pub struct StatServer {
     listener: TcpListener,
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
+    questions: Option<Arc<dyn Questions>>,
 }
 
 impl StatServer {
@@ -118,7 +121,7 @@ impl StatServer {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = listen(address)
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {address} cannot be bound: {error}")))?;
-        Ok(Self { listener, gate: None, tls: None })
+        Ok(Self { listener, gate: None, tls: None, questions: None })
     }
 
     /// Demands tokens of whoever sends stats.
@@ -129,6 +132,11 @@ impl StatServer {
     /// Speaks TLS.
     pub fn encrypted(self, tls: StatServerTls) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// Answers questions of other autoscalers.
+    pub fn answering(self, questions: Arc<dyn Questions>) -> Self {
+        Self { questions: Some(questions), ..self }
     }
 
     /// The address it listens on.
@@ -155,9 +163,9 @@ impl StatServer {
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
         let tasks = TaskTracker::new();
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let (gate, tls) = (self.gate.clone(), self.tls.clone());
+        let (gate, tls, questions) = (self.gate.clone(), self.tls.clone(), self.questions.clone());
         let unfinished = Budget::new(TOTAL_MAX);
-        let server = Server { sink, counters, gate, tls, unfinished, shutdown, tasks: tasks.clone() };
+        let server = Server { sink, counters, gate, tls, questions, unfinished, shutdown, tasks: tasks.clone() };
         loop {
             let (stream, peer) = tokio::select! {
                 () = server.shutdown.cancelled() => break,
@@ -183,6 +191,7 @@ struct Server {
     counters: Counters,
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
+    questions: Option<Arc<dyn Questions>>,
     unfinished: Arc<Budget>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -263,6 +272,9 @@ impl Server {
         {
             return status(StatusCode::OK);
         }
+        if let Some(questions) = self.questions.as_ref().filter(|_| request.uri().path().starts_with(ASKED)) {
+            return self.question(&**questions, &request, ip).await;
+        }
         let accept = match check_upgrade(&request) {
             Ok(accept) => accept,
             Err(refusal) => return *refusal,
@@ -292,6 +304,34 @@ impl Server {
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         response
+    }
+
+    /// Answers another autoscaler, and nobody else.
+    async fn question(
+        &self,
+        questions: &dyn Questions,
+        request: &Request<Incoming>,
+        ip: IpAddr,
+    ) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET {
+            return status(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        match &self.gate {
+            // As one who forwards: an activator is refused.
+            Some(gate) => match gate.admit(request.headers(), true, ip).await {
+                Ok(_) => {}
+                Err(refused) => return status(refused.status()),
+            },
+            None if ip.to_canonical().is_loopback() => {}
+            None => {
+                return *refuse(
+                    StatusCode::FORBIDDEN,
+                    "tokens are not demanded here, so nobody is known to be an autoscaler",
+                );
+            }
+        }
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        questions.answer(path.to_owned()).await
     }
 
     async fn read(self, upgraded: Upgraded, origin: Origin) {

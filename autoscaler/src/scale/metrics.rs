@@ -181,13 +181,13 @@ impl RevisionMetrics {
         }
     }
 
-    /// A change of the replicas was accepted that gives the target its first pods.
-    pub fn woken(&self, now: Instant) {
+    /// A change of the replicas was accepted that gives the target its first pods. How long that took, if a stat has asked
+    /// for them.
+    pub fn woken(&self, now: Instant) -> Option<Duration> {
         self.values.lived.lock().raised();
-        if let Some(asked) = self.asked.lock().take() {
-            let seconds = now.saturating_duration_since(asked).as_secs_f64();
-            self.values.scale_phase.lock().get_or_insert_default().observe(seconds);
-        }
+        let took = now.saturating_duration_since(self.asked.lock().take()?);
+        self.values.scale_phase.lock().get_or_insert_default().observe(took.as_secs_f64());
+        Some(took)
     }
 
     /// No pods are wanted. `slept`: the API server has accepted that there shall be none.

@@ -25,6 +25,7 @@ use autoscaler_core::history::Action;
 use common::RevisionKey;
 use common::labels::Selector;
 use common::scaling::{Aggregation, DeciderSpec};
+use common::stat::{Seen, Stat};
 use common_controller::{Leadership, WorkQueue};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -179,6 +180,19 @@ pub enum CollectionHealth {
     DidNotReceiveStat(String),
     /// Any other failure.
     Failed(String),
+}
+
+/// Told of what happens to revisions, for whoever shows it. Called from the tasks in which it happens: it must not block,
+/// and nothing is decided by it.
+pub trait Onlooker: Send + Sync + 'static {
+    /// A stat of a revision was recorded.
+    fn measured(&self, key: &RevisionKey, stat: &Stat);
+
+    /// An activator has told what else it saw.
+    fn seen(&self, key: &RevisionKey, seen: &Seen);
+
+    /// A target was given its first pods, so long after a stat had asked for them.
+    fn woken(&self, key: &RevisionKey, took: Duration);
 }
 
 /// Pods of each revision, counted as they come and go.

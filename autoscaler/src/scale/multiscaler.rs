@@ -22,13 +22,13 @@ mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
 use super::trace::Waking;
-use super::{DeciderStatus, Deciders, Initial, Pods, Requests, Subject, Surroundings};
+use super::{DeciderStatus, Deciders, Initial, Onlooker, Pods, Requests, Subject, Surroundings};
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
 use autoscaler_core::engine::Answer;
-use autoscaler_core::history::{Action, Cause as Because, Entry, History};
+use autoscaler_core::history::{Action, Cause as Because, Entry, History, Outcome};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
@@ -38,7 +38,7 @@ use common_runtime::telemetry::traces::Tracing;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -74,6 +74,8 @@ pub struct Multiscaler {
     turned: Notify,
     /// Where wakes leave spans.
     tracing: Option<Tracing>,
+    /// Told of wakes.
+    onlooker: OnceLock<Arc<dyn Onlooker>>,
 }
 
 /// One revision's loop.
@@ -85,6 +87,8 @@ struct Loop {
     warm_in: Option<Duration>,
     unheard: bool,
     history: History,
+    /// How often there was something new in it.
+    changes: u32,
     /// None only while it is replaced, and after the loop's end.
     metrics: Option<RevisionMetrics>,
     /// A wake that is traced.
@@ -120,17 +124,50 @@ pub struct Present {
     pub panicking: bool,
 }
 
+/// What is to be seen of a revision's loop without a closer look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Glance {
+    /// Pods that are wanted, bounds and the way to zero applied where the reconciler has got so far.
+    pub desired: Option<i32>,
+    /// Whether the decider panics.
+    pub panicking: bool,
+    /// A number that changes with each new decision or action.
+    pub changes: u32,
+}
+
 impl Multiscaler {
     /// No loops yet. `live_delay`: whether an edited scale-down delay takes effect.
     pub fn new(sources: Sources, live_delay: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
-        let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
-        Self { sources, live_delay, loops, unlooped, wheel, turned, tracing: None }
+        let (loops, unlooped, turned, onlooker) = (DashMap::new(), DashMap::new(), Notify::new(), OnceLock::new());
+        Self { sources, live_delay, loops, unlooped, wheel, turned, tracing: None, onlooker }
     }
 
     /// The same, whose wakes leave spans.
     pub fn traced(self, tracing: Option<Tracing>) -> Self {
         Self { tracing, ..self }
+    }
+
+    /// Tells `onlooker` of wakes from now on. The first one given stays.
+    pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
+        let _ = self.onlooker.set(onlooker);
+    }
+
+    /// Revisions that have a loop.
+    pub fn keys(&self) -> Vec<RevisionKey> {
+        self.loops.iter().map(|entry| entry.key().clone()).collect()
+    }
+
+    /// A revision's loop at a glance; none: it has none.
+    pub fn glance(&self, key: &RevisionKey) -> Option<Glance> {
+        let entry = self.get(key)?;
+        let state = entry.lock();
+        let acted = state.history.entries().rev().find_map(|entry| match &entry.outcome {
+            Outcome::Action(action) => Some(action.wanted),
+            _ => None,
+        });
+        let desired = acted.flatten().or(state.status.desired);
+        Some(Glance { desired, panicking: state.decider.is_panicking(), changes: state.changes })
     }
 
     /// Turns the wheel until `shutdown`.
@@ -235,7 +272,7 @@ impl Multiscaler {
         if let Some(deciding) = deciding {
             deciding.decided(&decision);
         }
-        state.history.record(now, &decision);
+        state.changes += u32::from(state.history.record(now, &decision));
         if let Some(metrics) = &state.metrics {
             metrics.set_pods(pods.counts(key), Instant::now());
         }
@@ -295,6 +332,7 @@ impl Multiscaler {
             unheard: false,
             surroundings,
             history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
+            changes: 0,
             metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
             waking: None,
             subject,
@@ -358,9 +396,10 @@ impl Deciders for Multiscaler {
                 let mut state = entry.lock();
                 if action.patched
                     && action.replicas == Some(0)
-                    && let Some(metrics) = &state.metrics
+                    && let Some(took) = state.metrics.as_ref().and_then(|metrics| metrics.woken(Instant::now()))
+                    && let Some(onlooker) = self.onlooker.get()
                 {
-                    metrics.woken(Instant::now());
+                    onlooker.woken(key, took);
                 }
                 if action.patched
                     && action.wanted == Some(0)
@@ -369,16 +408,17 @@ impl Deciders for Multiscaler {
                     metrics.unasked(true);
                 }
                 state.traced(&action);
-                state.history.act(now, action)
+                state.changes += u32::from(state.history.act(now, action));
             }
-            None => self.unlooped.entry(key.clone()).or_default().act(now, action),
-        };
+            None => _ = self.unlooped.entry(key.clone()).or_default().act(now, action),
+        }
     }
 
     fn blended(&self, key: &RevisionKey, answer: &Answer) {
         let now = self.sources.clock.now();
         if let Some(entry) = self.get(key) {
-            entry.lock().history.blend(now, answer);
+            let mut state = entry.lock();
+            state.changes += u32::from(state.history.blend(now, answer));
         }
     }
 

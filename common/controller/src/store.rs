@@ -105,6 +105,11 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.inner.read().watched.get(key).is_some()
     }
 
+    /// The version that the watch knows, as a number to compare with another; none: there is no such object.
+    pub fn version(&self, key: &ObjectKey) -> Option<u64> {
+        self.inner.read().watched.version(key)
+    }
+
     /// Every key that the watch knows.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.inner.read().watched.keys().cloned().collect()

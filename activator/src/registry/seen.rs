@@ -1,0 +1,156 @@
+//! What this activator saw of one revision since its last report, for whoever shows it: requests that were held, and
+//! wakes with their phases.
+//!
+//! A request that is held adds one to a count; the wake that it was part of is noted once it has ended, by the first of
+//! the requests that are answered. The report of each second ([`super::stats`]) takes both away. Nothing waits for that,
+//! and what nobody takes is bounded: [`WAKES_MAX`] wakes, of which the oldest go first.
+//!
+//! A wake that failed is noted with its reason, once for all the requests that waited for it ([`QUIET`]).
+
+use crate::metrics::cold_start::ColdStart;
+use common::stat::{Seen, SeenWake, WAKES_MAX};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A failure within this time of the one before is that of the same wake.
+const QUIET: Duration = Duration::from_secs(5);
+/// Longest reason that is kept, in bytes.
+const REASON_MAX: usize = 200;
+
+/// What was seen of one revision.
+#[derive(Debug, Default)]
+pub(crate) struct SeenHere(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    ended: VecDeque<(Instant, SeenWake)>,
+    failed: Option<Instant>,
+    /// Requests that were waiting at the last report.
+    waiting: u32,
+}
+
+impl SeenHere {
+    /// A wake has ended with an answer.
+    pub(super) fn answered(&self, cold: &ColdStart) {
+        let phases = cold.phases();
+        let wake = SeenWake {
+            signal_us: micros(phases.signal),
+            start_us: micros(phases.scale),
+            probe_us: micros(phases.probe),
+            forward_us: micros(phases.release + phases.answer),
+            ..SeenWake::default()
+        };
+        self.0.lock().end(cold.first_byte, wake);
+    }
+
+    /// A request that waited for a wake was refused. `signalled` and `address_known` are steps of the way, if they were
+    /// reached while it waited.
+    pub(super) fn failed(
+        &self,
+        received: Instant,
+        [signalled, address_known]: [Option<Instant>; 2],
+        now: Instant,
+        reason: &str,
+    ) {
+        let mut state = self.0.lock();
+        if state.failed.replace(now).is_some_and(|before| now.saturating_duration_since(before) < QUIET) {
+            return;
+        }
+        let mut end = reason.len().min(REASON_MAX);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        let signalled = signalled.unwrap_or(received).clamp(received, now.max(received));
+        let known = address_known.filter(|at| *at >= received).unwrap_or(now).clamp(signalled, now.max(signalled));
+        let wake = SeenWake {
+            signal_us: micros(signalled - received),
+            start_us: micros(known - signalled),
+            probe_us: micros(now.saturating_duration_since(known)),
+            failed: reason[..end].to_owned(),
+            ..SeenWake::default()
+        };
+        state.end(now, wake);
+    }
+
+    /// All of it since the last call, of which `held` began to wait and `waiting` wait still; none: there is nothing.
+    pub(super) fn take(&self, held: u32, waiting: u32, now: Instant) -> Option<Box<Seen>> {
+        let mut state = self.0.lock();
+        let held = held.saturating_add(std::mem::replace(&mut state.waiting, waiting));
+        if held == 0 && state.ended.is_empty() {
+            return None;
+        }
+        let ago = |at| u32::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u32::MAX);
+        let wakes = state.ended.drain(..).map(|(at, wake)| SeenWake { ended_ms_ago: ago(at), ..wake });
+        Some(Box::new(Seen { held, wakes: wakes.collect() }))
+    }
+}
+
+impl State {
+    fn end(&mut self, at: Instant, wake: SeenWake) {
+        if self.ended.len() == WAKES_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((at, wake));
+    }
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::RevisionKey;
+
+    fn cold(received: Instant, ms: [u64; 5]) -> ColdStart {
+        let [signalled, address_known, probed, released, first_byte] =
+            ms.map(|ms| received + Duration::from_millis(ms));
+        let key = RevisionKey::new("ns", "app");
+        ColdStart { key, received, signalled: Some(signalled), address_known, probed, released, first_byte }
+    }
+
+    /// Goal: a request counts as held in each second in which it waits, and what was told is not told again.
+    #[test]
+    fn held_requests_are_those_that_wait_at_some_moment() {
+        let (seen, now) = (SeenHere::default(), Instant::now());
+        // (began to wait, wait still) -> held
+        for (row, expected) in [((0, 0), None), ((5, 2), Some(5)), ((1, 3), Some(3)), ((0, 0), Some(3)), ((0, 0), None)]
+        {
+            assert_eq!(seen.take(row.0, row.1, now).map(|seen| seen.held), expected, "{row:?}");
+        }
+    }
+
+    /// Goal: wakes come with phases that add up, bounded, the oldest ones lost; a failure is told once for all who waited.
+    #[test]
+    fn wakes_are_told_once_with_their_phases() {
+        let (seen, start) = (SeenHere::default(), Instant::now());
+        for _ in 0..=WAKES_MAX {
+            seen.answered(&cold(start, [1, 5, 9, 10, 12]));
+        }
+        let at = |ms| start + Duration::from_millis(ms);
+        let told = seen.take(0, 0, at(1012)).expect("wakes");
+        let expected = SeenWake {
+            ended_ms_ago: 1000,
+            signal_us: 1000,
+            start_us: 4000,
+            probe_us: 4000,
+            forward_us: 3000,
+            ..SeenWake::default()
+        };
+        assert_eq!(told.wakes, vec![expected; WAKES_MAX]);
+        assert_eq!(seen.take(0, 0, at(2000)), None);
+
+        let long = "é".repeat(REASON_MAX);
+        for ms in [3000, 3001, 7000] {
+            seen.failed(start, [Some(at(2)), None], at(ms), &long);
+        }
+        seen.failed(at(9000), [Some(at(2)), Some(at(12_500))], at(12_600), "timeout");
+        let told = seen.take(0, 0, at(13_000)).expect("failures").wakes;
+        let lengths: Vec<_> = told.iter().map(|wake| [wake.signal_us, wake.start_us, wake.probe_us]).collect();
+        assert_eq!(lengths, [[2000, 2_998_000, 0], [0, 3_500_000, 100_000]]);
+        assert!(told[0].failed.len() <= REASON_MAX && told[1].failed == "timeout");
+    }
+}

@@ -1,0 +1,98 @@
+//! One autoscaler asks another, over the port that stats come in on: with the same token, the same TLS, and no further
+//! hole in a NetworkPolicy.
+//!
+//! What there is to ask is not known here: whoever answers is given a path ([`Questions`]). A question is a GET below
+//! [`ASKED`]. Where tokens are demanded it must come from an autoscaler; where they are not, nobody can prove to be one,
+//! and only this machine is answered.
+
+use super::peers::Peers;
+use bytes::Bytes;
+use common_controller::shares::Instance;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty, Full, Limited};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What every question's path begins with.
+pub const ASKED: &str = "/zeroscale/";
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest answer: ten thousand workloads are some 6 MB.
+const ANSWER_MAX: usize = 32 * 1024 * 1024;
+
+/// Answers other autoscalers.
+pub trait Questions: Send + Sync + 'static {
+    /// The answer to a question, by its path and query.
+    fn answer(&self, path: String) -> BoxFuture<'static, Response<Full<Bytes>>>;
+}
+
+impl Peers {
+    /// Asks one of them, by path and query.
+    ///
+    /// # Errors
+    /// It cannot be reached, does not answer in time, or answers too much; the error says which.
+    ///
+    /// Cancel safe: a dropped question is given up.
+    pub async fn ask(&self, holder: &Instance, path: &str) -> io::Result<(StatusCode, Bytes)> {
+        let asked = timeout(PATIENCE, async {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+            for url in self.urls(holder) {
+                match self.ask_at(&url, path).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        });
+        asked.await.unwrap_or_else(|_| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))
+        })
+    }
+
+    async fn ask_at(&self, url: &str, path: &str) -> io::Result<(StatusCode, Bytes)> {
+        let url: Uri = url.parse().map_err(io::Error::other)?;
+        let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(common::names::STAT_PORT));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let addresses = self.resolver().resolve(host, port).await?;
+        let address = addresses.first().ok_or_else(|| io::Error::other("its host has no address"))?;
+        let mut request = Request::get(path).header(header::HOST, address.to_string());
+        if let Some(token) = self.token() {
+            request = request.header(header::AUTHORIZATION, token.bearer().await?);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
+        let stream = TcpStream::connect(address).await?;
+        match self.trust().filter(|_| url.scheme_str() == Some("wss")) {
+            Some(trust) => exchange(trust.connect(stream).await?, request).await,
+            None => exchange(stream, request).await,
+        }
+    }
+}
+
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> io::Result<(StatusCode, Bytes)>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let answered = async {
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(io::Error::other)?;
+        Ok((status, body.to_bytes()))
+    };
+    // Both in one task: whoever gives up the question gives up the connection.
+    tokio::pin!(answered);
+    tokio::select! {
+        answer = &mut answered => answer,
+        ended = connection => {
+            ended.map_err(io::Error::other)?;
+            answered.await
+        }
+    }
+}
