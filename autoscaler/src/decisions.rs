@@ -56,6 +56,11 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether there are objects to be shown on a page.
+    fn shows_objects(&self) -> bool {
+        false
+    }
+
     /// Which pods are watched.
     fn pods(&self) -> PodScope;
 

@@ -50,7 +50,7 @@ fn answer(kind: &str, multiscaler: &Multiscaler, shares: &Shares, key: &Revision
     }
 }
 
-fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
+pub(crate) fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
     let Explanation { present, history } = explanation;
     let Some(Present { status, subject, surroundings, panicking }) = present else {
         return json!({"revision": key.to_string(), "history": history});

@@ -31,6 +31,7 @@ pub mod api_rate;
 #[cfg(test)]
 mod certificate;
 pub mod collect;
+pub mod dashboard;
 mod decisions;
 mod engine;
 pub mod explain;

@@ -1,6 +1,7 @@
 //! What an autoscaler must be told, and how the environment tells it.
 
 use crate::api_rate;
+use crate::dashboard::Settings as Dashboard;
 use crate::front_end::FrontEnd;
 use crate::ingest::admission::Demand;
 use crate::scale::OnScale;
@@ -41,6 +42,8 @@ pub struct Options {
     pub stat_tls: Option<StatTls>,
     /// How fast the API server is written to. Default: as fast as upstream's processes that do the same may.
     pub api_rate: Rate,
+    /// The page of all workloads; none: nowhere. Standalone's alone.
+    pub dashboard: Option<Dashboard>,
     /// Told of every replicas patch that was answered.
     pub on_scale: Option<OnScale>,
 }
@@ -71,6 +74,7 @@ impl Options {
             process: ProcessOptions::default(),
             stat_tokens: StatTokens::default(),
             stat_tls: None,
+            dashboard: None,
             on_scale: None,
         }
     }
@@ -79,7 +83,8 @@ impl Options {
     /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`, `KUBE_API_QPS` and `_BURST`, and those of
     /// [`ProcessOptions`]), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for
     /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
-    /// other autoscalers; `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
+    /// other autoscalers; `ZEROSCALE_DASHBOARD_*` and `ZEROSCALE_POD_HOUR_PRICE` are in [`crate::dashboard::settings`];
+    /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
     /// ([`crate::ingest::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up;
     /// [`common_runtime::environment::process`] asks the process's own.
     ///
@@ -99,6 +104,10 @@ impl Options {
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
         let stat_tokens = StatTokens::from_env(&get, front_end.decides().account(), &system_namespace);
         let stat_tls = StatTls::from_env(&get, &system_namespace)?;
+        let dashboard = match front_end.decides().shows_objects() {
+            true => Dashboard::from_env(&get, listen)?,
+            false => None,
+        };
         Ok(Self {
             system_namespace,
             cluster_domain,
@@ -109,6 +118,7 @@ impl Options {
             stat_tokens,
             stat_tls,
             api_rate,
+            dashboard,
             ..Self::new(pod_name, pod_ip, front_end)
         })
     }
@@ -142,6 +152,7 @@ impl fmt::Debug for Options {
             .field("stat_tokens", &self.stat_tokens)
             .field("stat_tls", &self.stat_tls)
             .field("api_rate", &self.api_rate)
+            .field("dashboard", &self.dashboard)
             .finish_non_exhaustive()
     }
 }

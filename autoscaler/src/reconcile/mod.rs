@@ -26,6 +26,7 @@ pub(crate) mod kpa;
 mod metric;
 pub(crate) mod parts;
 pub(crate) mod records;
+pub(crate) mod shown;
 pub(crate) mod stores;
 mod wiring;
 pub(crate) mod writes;
@@ -41,6 +42,7 @@ use error::Error;
 use futures::future::BoxFuture;
 use kpa::lifecycle::Lifecycle;
 use parts::Parts;
+use shown::Objects;
 use std::iter;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -69,17 +71,28 @@ pub(crate) struct Reconcilers {
     parts: Parts,
     lifecycle: Arc<dyn Lifecycle>,
     own: Vec<OwnController>,
+    shown: Option<Arc<dyn Objects>>,
 }
 
 impl Reconcilers {
     /// Those of `parts`, which leave to `lifecycle` where the front ends differ, and `own` besides.
     pub(crate) fn new(parts: Parts, lifecycle: Arc<dyn Lifecycle>, own: Vec<OwnController>) -> Self {
-        Self { parts, lifecycle, own }
+        Self { parts, lifecycle, own, shown: None }
+    }
+
+    /// The same, with what is shown of the objects.
+    pub(crate) fn showing(self, objects: Arc<dyn Objects>) -> Self {
+        Self { shown: Some(objects), ..self }
+    }
+
+    /// What is shown of the objects; none: nothing.
+    pub(crate) fn shown(&self) -> Option<Arc<dyn Objects>> {
+        self.shown.clone()
     }
 
     /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let Self { parts, lifecycle, own } = self;
+        let Self { parts, lifecycle, own, shown: _ } = self;
         parts.stores.follow(&parts.writes.client, &shutdown).await;
         let queues = parts.stores.queues().clone();
         let kpa = Arc::new(kpa::Controller::new(&parts, lifecycle));

@@ -5,6 +5,7 @@ use super::seen;
 use super::tokens::Tokens;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
+use crate::dashboard::{self, Dashboard};
 use crate::decisions::Buckets;
 use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
@@ -15,6 +16,7 @@ use crate::ingest::{Here, Ingest};
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
 use crate::reconcile::Wiring;
+use crate::reconcile::shown::Objects;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Ports, Requests};
@@ -49,6 +51,7 @@ pub(super) struct Components {
     ingest: Arc<Ingest>,
     scraper: Scraper,
     limiter: WriteLimiter,
+    dashboard: Option<Dashboard>,
 }
 
 impl Components {
@@ -59,7 +62,7 @@ impl Components {
         (stat_port, tracing): (u16, Option<Tracing>),
         configs: &Configs,
         tokens: &Tokens,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let decides = options.front_end.decides();
         let (clock, requests, metrics) = (Clock::system(), Requests::new(), Metrics::default());
         let collector = Arc::new(Collector::new(clock.clone(), requests.clone()));
@@ -97,7 +100,17 @@ impl Components {
         let limiter = WriteLimiter::new(options.api_rate);
         seen::leases(&metrics, shares.clone());
         seen::writes(&metrics, limiter.clone());
-        Self {
+        let parts = dashboard::Parts {
+            multiscaler: multiscaler.clone(),
+            collector: collector.clone(),
+            pods: pods.clone(),
+            shares: shares.clone(),
+            peers: peers.clone(),
+            clock: clock.clone(),
+            me: options.pod_name.clone(),
+        };
+        let dashboard = options.dashboard.clone().map(|settings| Dashboard::new(settings, parts)).transpose()?;
+        Ok(Self {
             shares,
             clock,
             requests,
@@ -110,6 +123,14 @@ impl Components {
             ingest,
             scraper,
             limiter,
+            dashboard,
+        })
+    }
+
+    /// Serves the dashboard, if there is one, with these objects, until `shutdown`.
+    pub(super) fn show(&mut self, objects: Arc<dyn Objects>, tasks: &TaskTracker, shutdown: &CancellationToken) {
+        if let Some(dashboard) = self.dashboard.take() {
+            dashboard.start(objects, tasks, shutdown);
         }
     }
 
@@ -134,6 +155,10 @@ impl Components {
         let counters = Counters::new(&self.metrics);
         let server = match &options.stat_tokens.demand {
             Some(demand) => server.guarded(Gate::new(demand.clone(), client.clone(), &self.metrics)),
+            None => server,
+        };
+        let server = match &self.dashboard {
+            Some(dashboard) => server.answering(dashboard.questions()),
             None => server,
         };
         tasks.spawn(server.serve(self.ingest.clone(), counters, tokens.stop.clone()));

@@ -87,7 +87,7 @@ pub async fn run(
         false => None,
     };
     let around = (stat_port, tracing.clone());
-    let components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens);
+    let mut components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens)?;
     configs.refusals.register(&components.metrics);
     tokio::spawn(tell_of_edits(
         options.process.config_maps.leader_election.clone(),
@@ -114,6 +114,9 @@ pub async fn run(
     let front_end = options.front_end.clone();
     let reconcilers =
         front_end.decides().reconcilers(components.wiring(options, client, resolver, configs), &tokens.stop);
+    if let Some(objects) = reconcilers.shown() {
+        components.show(objects, &tasks, &tokens.stop);
+    }
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = components.pods.synced() => reconcilers.run(tokens.stop.clone()).await,

@@ -30,6 +30,7 @@ mod schedules;
 pub(crate) mod serverless;
 pub(crate) mod service_ports;
 pub(crate) mod settings;
+mod shown;
 pub(crate) mod validation;
 
 pub use hpa::Hpa;
@@ -54,6 +55,7 @@ use ports::Numbers;
 use scalers::Scalers;
 use scalers::keeper;
 use scalers::publication::Publisher;
+use shown::Shown;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,6 +131,10 @@ impl Decisions for Standalone {
         true
     }
 
+    fn shows_objects(&self) -> bool {
+        true
+    }
+
     /// All, with all labels: those are their owner's business, and any of them may be selected by.
     fn pods(&self) -> PodScope {
         PodScope { namespaces: self.namespaces.clone(), watched: watcher::Config::default(), keeps: |_| true }
@@ -188,6 +194,7 @@ impl Decisions for Standalone {
         });
         let ports = OwnController { kind: "ports", queue: numbers.queue(), pass };
         let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone(), validation));
+        let shown = Arc::new(Shown { scalers: scalers.clone(), publisher: publisher.clone() });
         let pass: Pass = Arc::new(move |key, _| {
             let publisher = publisher.clone();
             Box::pin(async move { publisher.reconcile(&key).await })
@@ -201,7 +208,7 @@ impl Decisions for Standalone {
         });
         let labels = OwnController { kind: "label zeroscale.dev/enabled", queue, pass };
         tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), range, shutdown.clone()));
-        Reconcilers::new(parts, autoscalers, vec![paths, hosts, ports, statuses, labels])
+        Reconcilers::new(parts, autoscalers, vec![paths, hosts, ports, statuses, labels]).showing(shown)
     }
 }
 

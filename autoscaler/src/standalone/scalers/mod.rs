@@ -105,6 +105,16 @@ impl Scalers {
         }
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.objects.keys()
+    }
+
+    /// The version that is known of one.
+    pub(super) fn version(&self, key: &Key) -> Option<u64> {
+        self.objects.version(key)
+    }
+
     /// Whether there is one of this name.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.objects.holds(key)

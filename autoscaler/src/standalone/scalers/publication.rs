@@ -139,6 +139,24 @@ impl Publisher {
         Ok(())
     }
 
+    /// Whether the status of one says all there is, as far as somebody has looked.
+    pub(in super::super) fn is_settled(&self, key: &Key) -> bool {
+        let counts = self.pods.counts(key);
+        !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
+    }
+
+    /// What the passes say of one that is led here, and the status that follows from it; none: it is not, or nothing is
+    /// said yet.
+    pub(in super::super) fn about_to_be(
+        &self,
+        key: &Key,
+        object: &ZeroScaler,
+    ) -> Option<(Arc<PodAutoscaler>, ZeroScalerStatus)> {
+        let said = self.stores.autoscalers.get(key).filter(|said| said.metadata.uid == object.metadata.uid)?;
+        let wanted = self.writes.leadership.owns(key).then(|| self.wanted(key, object, &said))??;
+        Some((said, wanted))
+    }
+
     /// The status as it should be.
     fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
         let words = said.status.as_ref()?;

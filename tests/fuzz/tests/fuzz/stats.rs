@@ -44,7 +44,6 @@ fn a_spoilt_frame() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_generator(given).for_each(
         |(entries, changes, cut)| {
             let messages = entries.iter().map(|(namespace, name, stat)| WireStatMessage {
-                seen: None,
                 namespace: namespace.clone(),
                 name: name.clone(),
                 stat: stat.as_ref().map(|(pod_name, [a, b, c, d, e], timestamp)| Stat {

@@ -1,0 +1,152 @@
+//! Who may look.
+//!
+//! | listens on | must show |
+//! |---|---|
+//! | loopback, no token | nothing; but its `Host` must be an address or localhost |
+//! | anything with a token | the token: `Authorization: Bearer`, or the cookie that `/?token=` sets |
+//!
+//! The rule about `Host` is for browsers: a page of some domain whose name is made to lead to 127.0.0.1 has that domain's
+//! name in it, and would read along otherwise.
+
+use http::{HeaderMap, StatusCode, Uri, header};
+use percent_encoding::percent_decode_str;
+use std::net::{IpAddr, SocketAddr};
+
+/// The cookie that stands for the token.
+const COOKIE: &str = "zeroscale-dashboard";
+
+/// Whether somebody may look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Yes.
+    Granted,
+    /// The token was in the address: this cookie is set, and the browser goes to the address without it.
+    Enter {
+        /// Value of `Set-Cookie`.
+        cookie: String,
+    },
+    /// No, with a reason for a person.
+    Refused(StatusCode, &'static str),
+}
+
+/// Judges a request; `token`: what must be shown, if anything.
+pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Access {
+    let Some(token) = token else {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        return match host.or_else(|| uri.authority().map(|authority| authority.as_str())) {
+            Some(host) if is_here(host) => Access::Granted,
+            _ => Access::Refused(
+                StatusCode::MISDIRECTED_REQUEST,
+                "this page is for this machine: call it by its address or as localhost",
+            ),
+        };
+    };
+    let text = |name| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let bearer = text(header::AUTHORIZATION).find_map(|value| value.strip_prefix("Bearer "));
+    let cookies = text(header::COOKIE).flat_map(|value| value.split(';'));
+    let cookie = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE);
+    if bearer.is_some_and(|shown| is_same(shown.trim(), token))
+        || cookie.is_some_and(|(_, shown)| is_same(shown, token))
+    {
+        return Access::Granted;
+    }
+    let asked = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("token="));
+    let asked = asked.filter(|_| uri.path() == "/").and_then(|text| percent_decode_str(text).decode_utf8().ok());
+    match asked {
+        Some(shown) if is_same(&shown, token) && is_cookie(token) => {
+            Access::Enter { cookie: format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/") }
+        }
+        Some(_) => Access::Refused(StatusCode::UNAUTHORIZED, "the token in the address is not the right one"),
+        None => Access::Refused(
+            StatusCode::UNAUTHORIZED,
+            "a token is needed: `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser",
+        ),
+    }
+}
+
+/// Whether a `Host` is an address, or this machine's own name.
+fn is_here(host: &str) -> bool {
+    if host.parse::<SocketAddr>().is_ok() || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Compares in a time that does not tell where they differ.
+fn is_same(shown: &str, token: &str) -> bool {
+    let differs = shown.bytes().zip(token.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    shown.len() == token.len() && differs == 0
+}
+
+/// Whether it can stand in a cookie as it is.
+fn is_cookie(token: &str) -> bool {
+    token.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b';' | b'\\'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn judged(uri: &str, headers: &[(&str, &str)], token: Option<&str>) -> Result<Option<String>, u16> {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                (HeaderName::try_from(*name).expect("a name"), HeaderValue::try_from(*value).expect("a value"))
+            })
+            .collect();
+        match judge(&uri.parse().expect("a target"), &headers, token) {
+            Access::Granted => Ok(None),
+            Access::Enter { cookie } => Ok(Some(cookie)),
+            Access::Refused(status, _) => Err(status.as_u16()),
+        }
+    }
+
+    /// Goal: without a token no name but this machine's own leads here, so no other site's script reads along.
+    #[test]
+    fn without_a_token_it_is_called_by_address_or_as_localhost() {
+        for host in [
+            "127.0.0.1:8090",
+            "127.0.0.1",
+            "[::1]:8090",
+            "[::1]",
+            "localhost",
+            "localhost:1",
+            "a.localhost:1",
+            "LOCALHOST",
+        ] {
+            assert_eq!(judged("/", &[("host", host)], None), Ok(None), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:8090", "127.0.0.1.evil.example", "localhost.evil.example", "", "xlocalhost"]
+        {
+            assert_eq!(judged("/api/v1/workloads", &[("host", host)], None), Err(421), "{host:?}");
+        }
+        assert_eq!(judged("/", &[], None), Err(421));
+    }
+
+    /// Goal: only who shows the token looks, in each of three ways; the one in the address becomes a cookie, at the page alone.
+    #[test]
+    fn a_token_is_shown_in_a_header_a_cookie_or_the_address() {
+        let token = Some("s3cret.A-b_c");
+        let entered = "zeroscale-dashboard=s3cret.A-b_c; HttpOnly; SameSite=Strict; Path=/".to_owned();
+        type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Result<Option<String>, u16>);
+        let rows: [Row<'_>; 11] = [
+            ("/", &[("authorization", "Bearer s3cret.A-b_c"), ("host", "any.example")], Ok(None)),
+            ("/api/v1/stream", &[("cookie", "a=b; zeroscale-dashboard=s3cret.A-b_c")], Ok(None)),
+            ("/?token=s3cret.A-b_c", &[], Ok(Some(entered.clone()))),
+            ("/?x=1&token=s3cret%2EA-b_c", &[], Ok(Some(entered))),
+            ("/api/v1/workloads?token=s3cret.A-b_c", &[], Err(401)),
+            ("/?token=wrong", &[], Err(401)),
+            ("/", &[], Err(401)),
+            ("/", &[("authorization", "Bearer s3cret.A-b_d")], Err(401)),
+            ("/", &[("authorization", "Bearer s3cret.A-b_c0")], Err(401)),
+            ("/", &[("authorization", "Basic s3cret.A-b_c")], Err(401)),
+            ("/", &[("cookie", "zeroscale-dashboard=")], Err(401)),
+        ];
+        for (uri, headers, expected) in rows {
+            assert_eq!(judged(uri, headers, token), expected, "{uri} {headers:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! All that is shown of one workload, as JSON.
+
+use super::own::Own;
+use super::record::time;
+use crate::explain;
+use autoscaler_core::history::{Entry, Outcome};
+use common::RevisionKey;
+use common_api::zeroscaler::ZeroScalerStatus;
+use common_api::zeroscaler::conditions::Condition;
+use common_controller::Leadership;
+use serde_json::{Value, json};
+
+/// Events that are told at most.
+const EVENTS_MAX: usize = 40;
+
+impl Own {
+    /// All that is known here of one; none: there is no such object.
+    pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
+        let looked = self.objects.look(key)?;
+        let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
+        let summary = self.summary_of(key, &looked, explanation.as_ref(), true);
+        let mut detail = serde_json::to_value(summary).ok()?;
+        let decision = explanation.as_ref().map(|explanation| explain::document(key, explanation));
+        let (born, now) = (self.journal.born(), self.now());
+        let (points, wakes) = self
+            .journal
+            .with(key, |record| {
+                let points = record.timeline.as_ref().map(|timeline| timeline.points(born, now));
+                let wakes: Vec<_> = record.wakes.iter().flat_map(|wakes| wakes.iter().cloned()).collect();
+                (points.unwrap_or_default(), wakes)
+            })
+            .unwrap_or_default();
+        let round = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
+        let timeline: Vec<_> = points
+            .iter()
+            .map(|(at, point)| {
+                json!({
+                    "at": time(i64::from(*at)),
+                    "concurrency": round(point.concurrency),
+                    "requestsPerSecond": round(point.requests),
+                    "held": point.held,
+                    "desired": point.desired,
+                    "ready": point.ready,
+                    "panic": point.panic,
+                })
+            })
+            .collect();
+        let mut events = explanation.map(|explanation| of_history(&explanation.history)).unwrap_or_default();
+        events.extend(of_conditions(&looked.status));
+        for wake in &wakes {
+            let ended = wake.at_ms + (wake.seconds() * 1e3) as i64;
+            let (reason, message) = match &wake.failed {
+                None => ("Woke", format!("the first request was answered after {:.3} s", wake.seconds())),
+                Some(why) => ("WakeFailed", format!("after {:.3} s: {why}", wake.seconds())),
+            };
+            events.push((ended / 1000, reason.to_owned(), message));
+        }
+        events.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        events.truncate(EVENTS_MAX);
+        let events: Vec<_> = events
+            .into_iter()
+            .map(|(at, reason, message)| json!({"at": time(at), "reason": reason, "message": message}))
+            .collect();
+        detail["history"] = decision.as_ref().map_or_else(|| json!([]), |decision| decision["history"].clone());
+        detail["decision"] = decision.unwrap_or_default();
+        detail["timeline"] = timeline.into();
+        // Latest first, as a person looks for it.
+        detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
+        detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
+        detail["events"] = events.into();
+        detail["schedules"] = serde_json::to_value(&looked.object.spec.schedules).ok()?;
+        Some(detail)
+    }
+}
+
+type Event = (i64, String, String);
+
+/// What decisions and actions tell: changes of the scale, panics, what stands in the way.
+fn of_history(history: &[Entry]) -> Vec<Event> {
+    let mut panicking = false;
+    let mut events = Vec::new();
+    for entry in history {
+        let mut tell = |reason: &str, message: String| events.push((entry.since, reason.to_owned(), message));
+        match &entry.outcome {
+            Outcome::Scale { panicking: now, panic, .. } if *now != panicking => {
+                panicking = *now;
+                match now {
+                    true => tell("PanicBegan", format!("{panic:.1} over the panic window")),
+                    false => tell("PanicEnded", format!("{panic:.1} over the panic window")),
+                }
+            }
+            Outcome::Action(action) if action.patched => {
+                let (from, to) = (action.replicas.unwrap_or_default(), action.wanted.unwrap_or_default());
+                tell("Scaled", format!("{from} → {to}: {}", action.because.explain()));
+            }
+            Outcome::Action(action) if action.wanted.is_none() && action.replicas.is_none() => {
+                tell("NotScaled", action.because.explain().to_owned());
+            }
+            _ => {}
+        }
+    }
+    events
+}
+
+/// When each condition became what it is.
+fn of_conditions(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
+    status.conditions.iter().map(|condition: &Condition| {
+        let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
+        let said = if message.is_empty() { String::new() } else { format!(": {message}") };
+        (last_transition_time.0.as_second(), reason.clone(), format!("{type_} is {status}{said}"))
+    })
+}

@@ -1,0 +1,273 @@
+//! What this process shows of the workloads that it decides on, and of all others what their objects say.
+//!
+//! Looks at ten thousand sleepers are cheap: a glance at each, and a closer look at what has changed since
+//! ([`super::changes`]). Nobody is held up for long: between a few hundred of them other tasks have their turn.
+
+use super::changes::{Changes, Position, Younger};
+use super::journal::{Journal, Standing, seconds};
+use super::record::timeline::{Rates, STEP};
+use super::record::{time, wakes::Wakes};
+use super::settings::Price;
+use super::summary::{Money, Pods as PodsView, Ready, Recent, SavedView, Summary};
+use super::why::{self, why};
+use crate::collect::Collector;
+use crate::pods::PodIndex;
+use crate::reconcile::shown::{Looked, Objects};
+use crate::scale::Pods;
+use crate::scale::multiscaler::{Explanation, Multiscaler};
+use autoscaler_core::history::Outcome;
+use common::RevisionKey;
+use common_api::zeroscaler::State;
+use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
+use common_controller::Leadership;
+use common_controller::shares::{Owner, Shares};
+use common_runtime::clock::Clock;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// Workloads that are looked at between two chances for other tasks.
+pub(super) const AT_ONCE: usize = 64;
+/// How long one is looked at closely after its glance has changed: longer than its status waits to be written, and than
+/// the usual window.
+const SETTLES_IN: u32 = 90;
+/// Looks at everything are no closer together than this, whoever asks.
+const LOOK_EVERY: Duration = Duration::from_millis(400);
+/// A table of fingerprints that nobody has asked for so long is given up.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// What this process shows. See the [module](self).
+pub(super) struct Own {
+    pub(super) objects: Arc<dyn Objects>,
+    pub(super) multiscaler: Arc<Multiscaler>,
+    pub(super) collector: Arc<Collector>,
+    pub(super) pods: Arc<PodIndex>,
+    pub(super) shares: Shares,
+    pub(super) journal: Arc<Journal>,
+    pub(super) clock: Clock,
+    pub(super) price: Option<Price>,
+    /// This replica's name.
+    pub(super) me: String,
+    pub(super) followed: Followed,
+}
+
+/// The table of fingerprints, while somebody follows.
+#[derive(Default)]
+pub(super) struct Followed {
+    table: Mutex<Option<(Changes, Instant)>>,
+    /// One look at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Own {
+    /// Adds a step to every record each [`STEP`], until `shutdown`.
+    pub(super) async fn record(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut ticks = interval(Duration::from_secs(STEP.into()));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let keys = self.multiscaler.keys();
+            for some in keys.chunks(AT_ONCE * 4) {
+                let now = self.now();
+                some.iter().for_each(|key| self.step(key, now));
+                tokio::task::yield_now().await;
+            }
+            self.journal.retain(&keys.into_iter().collect::<HashSet<_>>());
+            let mut table = self.followed.table.lock();
+            if table.as_ref().is_some_and(|(_, asked)| asked.elapsed() > FORGET_AFTER) {
+                *table = None;
+            }
+        }
+    }
+
+    fn step(&self, key: &RevisionKey, now: u32) {
+        let Some(version) = self.objects.version(key) else { return };
+        let (glance, counts) = (self.multiscaler.glance(key).unwrap_or_default(), self.pods.counts(key));
+        let standing = Standing {
+            desired: glance.desired.unwrap_or(counts.ready),
+            ready: counts.ready,
+            actual: counts.ready.saturating_add(counts.not_ready),
+            panicking: glance.panicking,
+        };
+        let would_be = || {
+            let status = self.objects.look(key)?.status;
+            Some((status.adopted.and_then(|adopted| adopted.replicas), status.min))
+        };
+        self.journal.step(key, standing, version, would_be, now);
+    }
+
+    /// The time, Unix seconds.
+    pub(super) fn now(&self) -> u32 {
+        seconds(self.clock.now())
+    }
+
+    /// The replica that decides on one; none: nobody does at the moment.
+    pub(super) fn owner(&self, key: &RevisionKey) -> Option<String> {
+        match self.shares.owner(key) {
+            Owner::Us => Some(self.me.clone()),
+            Owner::Other(instance) => Some(super::replicas::name(&instance)),
+            Owner::Nobody => None,
+        }
+    }
+
+    /// What is shown of one in a list. `recent`: with the last minutes.
+    pub(super) fn summary(&self, key: &RevisionKey, recent: bool) -> Option<Summary> {
+        let looked = self.objects.look(key)?;
+        let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
+        Some(self.summary_of(key, &looked, explanation.as_ref(), recent))
+    }
+
+    /// The same, of what was looked at.
+    pub(super) fn summary_of(
+        &self,
+        key: &RevisionKey,
+        looked: &Looked,
+        explanation: Option<&Explanation>,
+        recent: bool,
+    ) -> Summary {
+        let Looked { object, status, since } = looked;
+        let now = self.now();
+        let is_ours = self.shares.owns(key);
+        let counts = status.pods.unwrap_or_default();
+        let glance = if is_ours { self.multiscaler.glance(key) } else { None };
+        let desired = glance.and_then(|glance| glance.desired).or(status.desired);
+        let target = &object.spec.target;
+        let ready = find(&status.conditions, READY);
+        let mut summary = Summary {
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            target: format!("{}/{}", target.kind, target.name),
+            state: status.state,
+            since: since.clone(),
+            paused: false,
+            pods: PodsView { ready: counts.ready, actual: counts.actual, desired },
+            min: status.min,
+            max: status.max,
+            requests_per_second: 0.0,
+            concurrency: 0.0,
+            held: 0,
+            why: String::new(),
+            ready: ready.map(|ready| Ready {
+                status: ready.status.clone(),
+                reason: ready.reason.clone(),
+                message: ready.message.clone(),
+            }),
+            last_wake: None,
+            owner: self.owner(key).unwrap_or_default(),
+            saved: None,
+            next_change: status.next_change.clone(),
+            recent: None,
+        };
+        let present = explanation.and_then(|explanation| explanation.present.as_ref());
+        let history: Vec<Outcome> =
+            explanation.iter().flat_map(|e| &e.history).map(|entry| entry.outcome.clone()).collect();
+        let load = present.and_then(|present| {
+            let load = self.collector.load(key, present.subject.spec.metric, self.clock.now(), true).ok()?;
+            Some([load.stable, load.panic])
+        });
+        let failing = if status.state == State::Waking { self.pods.failure_reason(key) } else { None };
+        let since = since.as_ref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let refused = ready.filter(|ready| ready.status == ConditionStatus::False.as_str());
+        summary.why = why(&why::Facts {
+            state: status.state,
+            ready: counts.ready,
+            desired,
+            min: status.min,
+            max: status.max,
+            is_paused: summary.paused,
+            refused: refused.map(|ready| (ready.reason.as_str(), ready.message.as_str())),
+            failing: failing.as_deref(),
+            since: since.and_then(|at| u64::try_from(i64::from(now) - at.as_second()).ok()),
+            spec: present.map(|present| &present.subject.spec),
+            load,
+            is_panicking: present.is_some_and(|present| present.panicking),
+            history: &history,
+        });
+        if is_ours {
+            self.add_record(key, &mut summary, recent, now);
+        }
+        summary
+    }
+
+    fn add_record(&self, key: &RevisionKey, summary: &mut Summary, recent: bool, now: u32) {
+        let born = self.journal.born();
+        self.journal.with(key, |record| {
+            if let Some(timeline) = &record.timeline {
+                summary.set_rates(timeline.recent(now));
+                summary.recent = recent.then(|| Recent::of(&timeline.points(born, now))).flatten();
+            }
+            summary.last_wake =
+                record.wakes.as_deref().and_then(|wakes| wakes.iter().next_back()).map(|wake| wake.to_json());
+            if let Some(since) = record.saved.since() {
+                let pod_seconds = record.saved.pod_seconds(now);
+                let money = self.price.as_ref().map(|price| Money {
+                    amount: price.amount * pod_seconds / 3600.0,
+                    currency: price.currency.clone(),
+                });
+                let (pods, since) = (record.saved.missing(), time(since.into()));
+                summary.saved = Some(SavedView { pod_seconds, pods, since, money });
+            }
+        });
+    }
+
+    /// All that this process decides on.
+    pub(super) fn keys(&self) -> Vec<RevisionKey> {
+        let mut keys = self.objects.keys();
+        keys.retain(|key| self.shares.owns(key));
+        keys
+    }
+
+    /// What has changed since `after`, after a new look at everything unless somebody has just taken one.
+    pub(super) async fn changes(&self, after: Option<Position>) -> Younger {
+        let _turn = self.followed.turn.lock().await;
+        let taken = self.followed.table.lock().take();
+        let mut table = match taken {
+            Some((table, looked)) if looked.elapsed() < LOOK_EVERY => {
+                let younger = table.since(after);
+                *self.followed.table.lock() = Some((table, looked));
+                return younger;
+            }
+            Some((table, _)) => table,
+            None => Changes::new(rand::random()),
+        };
+        table.begin();
+        for some in self.keys().chunks(AT_ONCE) {
+            for key in some {
+                let now = self.now();
+                let glance = self.glance(key, now);
+                if table.needs_look(key, glance, SETTLES_IN, now)
+                    && let Some(summary) = self.summary(key, false)
+                {
+                    table.looked(key, glance.0, summary.fingerprint(), now.saturating_add(SETTLES_IN));
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        table.end(|key| self.shares.owns(key) && self.objects.version(key).is_some());
+        let younger = table.since(after);
+        *self.followed.table.lock() = Some((table, Instant::now()));
+        younger
+    }
+
+    /// A number that changes with whatever a summary depends on, time aside; and whether there is no pod and no load.
+    fn glance(&self, key: &RevisionKey, now: u32) -> (u64, bool) {
+        let mut hasher = DefaultHasher::new();
+        let (glance, counts) = (self.multiscaler.glance(key), self.pods.counts(key));
+        (self.objects.version(key), glance).hash(&mut hasher);
+        (counts.ready, counts.not_ready).hash(&mut hasher);
+        let rates = self.journal.rates(key, now);
+        let is_wanted = glance.and_then(|glance| glance.desired).is_some_and(|desired| desired > 0);
+        let rests = !is_wanted && counts.ready + counts.not_ready == 0 && rates == Rates::default();
+        (rates.requests.to_bits(), rates.concurrency.to_bits(), rates.held).hash(&mut hasher);
+        let woke = |wakes: &Wakes| wakes.iter().next_back().map(|wake| wake.at_ms);
+        self.journal.with(key, |record| record.wakes.as_deref().map(woke)).hash(&mut hasher);
+        (hasher.finish(), rests)
+    }
+}

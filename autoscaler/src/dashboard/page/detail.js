@@ -1,0 +1,274 @@
+// One workload: its load and pods over the last minutes, its last wakes, and all that is said of it.
+
+import * as data from "/data.js";
+import { STATES, ceiling, clock, draw, length, make, money, number, podTime, time, write } from "/draw.js";
+
+const article = document.getElementById("detail");
+const EVERY = 2000;
+/** What the curves go back. */
+const MINUTES = 10;
+const PHASES = {
+  signal: "the autoscaler is told",
+  scale: "replicas are changed",
+  pod: "a pod gets its address",
+  probe: "the program starts",
+  forward: "the answer begins",
+};
+
+let key = null;
+let asked = 0;
+let timer;
+let isAsking = false;
+let parts;
+
+/** Shows this one; null: none. */
+export function show(next) {
+  clearTimeout(timer);
+  key = next;
+  asked += 1;
+  parts = undefined;
+  article.replaceChildren();
+  if (key === null) return;
+  article.append(back(), make("p", { class: "quiet" }, "Asking…"));
+  ask();
+}
+
+/** The list has something new: of this one, there may be more. */
+export function changed() {
+  const known = key && data.get(key);
+  if (parts && known && known !== parts.known) {
+    parts.known = known;
+    ask();
+  }
+}
+
+const back = () => make("a", { class: "back", href: "#/" }, "← All workloads");
+
+async function ask() {
+  if (isAsking) return;
+  isAsking = true;
+  clearTimeout(timer);
+  const turn = asked;
+  try {
+    const answer = await fetch(`/api/v1/workloads/${key}`);
+    const workload = await answer.json();
+    if (turn === asked) answer.ok ? paint(workload) : fail(workload.error);
+  } catch {
+    if (turn === asked && !parts) fail("The autoscaler does not answer.");
+  }
+  isAsking = false;
+  if (turn !== asked) return key !== null && ask();
+  timer = setTimeout(ask, EVERY);
+}
+
+function fail(error) {
+  parts = undefined;
+  article.replaceChildren(back(), make("p", { class: "notice", role: "alert" }, error));
+}
+
+function card(title, ...children) {
+  return make("section", { class: "card" }, make("h2", {}, title), ...children);
+}
+
+/** The frame of the view, made once; what changes is put into it. */
+function frame() {
+  const name = (text) => make("div", { "data-part": text });
+  const names = ["title", "sentence", "facts", "chart", "wakes", "saved", "conditions", "schedules", "events", "history"];
+  const slots = Object.fromEntries(names.map((text) => [text, name(text)]));
+  const wakes = card("Last wakes", slots.wakes);
+  const schedules = card("Schedules", slots.schedules);
+  article.replaceChildren(
+    back(), slots.title, slots.sentence, make("section", { class: "card", "aria-label": "Facts" }, slots.facts),
+    card("The last ten minutes", slots.chart),
+    make("div", { class: "pair" }, wakes, card("Saved by sleeping", slots.saved)),
+    card("Conditions", slots.conditions), schedules,
+    make("div", { class: "pair" }, card("Events", slots.events), card("Decisions", slots.history)),
+  );
+  return { slots, schedules, said: {}, known: data.get(key) };
+}
+
+function paint(workload) {
+  parts ??= frame();
+  const put = (slot, made, ...from) => {
+    const said = JSON.stringify(from);
+    if (parts.said[slot] === said) return;
+    parts.said[slot] = said;
+    parts.slots[slot].replaceChildren(...[made()].flat());
+  };
+  const { ready } = workload;
+  const minute = Math.floor(data.now() / 5000);
+  put("title", () => title(workload), workload.state, workload.paused, ready, workload.name);
+  put("sentence", () => make("p", { class: "sentence", role: "status" }, workload.why), workload.why);
+  put("facts", () => facts(workload), workload.target, workload.pods, workload.min, workload.max, workload.owner,
+    workload.requestsPerSecond, workload.held, workload.concurrency, workload.nextChange, workload.decision?.spec);
+  put("chart", () => chart(workload), workload.timeline, workload.events);
+  put("wakes", () => wakes(workload.wakes), workload.wakes, minute);
+  put("saved", () => saved(workload), workload.saved);
+  put("conditions", () => conditions(workload.conditions), workload.conditions, minute);
+  parts.schedules.hidden = workload.schedules.length === 0;
+  put("schedules", () => schedules(workload), workload.schedules, workload.nextChange);
+  put("events", () => events(workload.events), workload.events, minute);
+  put("history", () => history(workload.history), workload.history, minute);
+}
+
+function title({ namespace, name, state, paused, ready, error }) {
+  const badge = make("span", { class: "badge", "data-is": ready?.status ?? "Unknown", title: ready?.message ?? "" },
+    ready?.status === "True" ? "Ready" : ready?.reason ?? "Unknown");
+  return make("div", { class: "title" },
+    make("h1", {}, make("small", {}, `${namespace} / `), name),
+    make("span", { class: "state", "data-state": state }, make("i"), make("span", {}, (STATES[state] ?? state) + (paused ? ", paused" : ""))),
+    badge, error ? make("span", { class: "quiet" }, error) : undefined);
+}
+
+function facts(workload) {
+  const { pods, decision } = workload;
+  const spec = decision?.spec;
+  const entries = [
+    ["Target", workload.target],
+    ["Pods ready", String(pods.ready), pods.desired === null ? "" : ` of ${pods.desired} wanted`],
+    ["Range", `${workload.min ?? 0} – ${workload.max ?? "∞"}`],
+    ["Requests/s", number(workload.requestsPerSecond)],
+    ["In flight", number(workload.concurrency)],
+    ["Held/s", number(workload.held)],
+    spec && ["Aim for each pod", number(spec.target), spec.metric === "rps" ? " requests/s" : " in flight"],
+    spec && ["Window", `${spec.stableWindowSeconds} s`],
+    workload.nextChange && ["Next change", new Date(workload.nextChange.at).toLocaleString("en-GB"), ` ${workload.nextChange.min} – ${workload.nextChange.max ?? "∞"}`],
+    ["Decided by", workload.owner || "nobody at the moment"],
+  ].filter(Boolean);
+  return make("dl", { class: "facts" }, ...entries.map(([term, value, more]) =>
+    make("div", {}, make("dt", {}, term), make("dd", {}, value, more ? make("small", {}, more) : undefined))));
+}
+
+const BAD = new Set(["WakeFailed", "NotScaled", "PanicBegan", "TimedOut", "Invalid"]);
+
+/** Load above, pods below, over one axis of time; events as marks, panic as a band. */
+function chart({ timeline, events }) {
+  if (timeline.length < 2) return make("p", { class: "quiet" }, "No load in the last ten minutes.");
+  const [width, left, right] = [Math.max(320, Math.min(1120, article.clientWidth - 42)), 34, 8];
+  const [top, mid, base] = [14, 128, 214];
+  const times = timeline.map((point) => Date.parse(point.at));
+  const end = times.at(-1);
+  const start = end - MINUTES * 60000;
+  const x = (at) => left + ((at - start) / (end - start || 1)) * (width - left - right);
+  const load = ceiling(Math.max(...timeline.map((p) => Math.max(p.concurrency, p.held))));
+  const most = ceiling(Math.max(...timeline.map((p) => Math.max(p.ready, p.desired))));
+  const upper = (value) => mid - 14 - (value / load) * (mid - 14 - top);
+  const lower = (value) => base - (value / most) * (base - mid - 10);
+  const curve = (value, y) => timeline.map((p, i) => `${i ? "L" : "M"}${x(times[i]).toFixed(1)} ${y(value(p)).toFixed(1)}`).join("");
+  const steps = (value, y) => timeline.map((p, i) => `${i ? `H${x(times[i]).toFixed(1)}V` : `M${x(times[i]).toFixed(1)} `}${y(value(p)).toFixed(1)}`).join("");
+  const text = (at, y, words, anchor = "end") => draw("text", { x: at, y, "text-anchor": anchor }, words);
+  const concurrency = curve((p) => p.concurrency, upper);
+  const ready = steps((p) => p.ready, lower);
+  const peak = Math.max(...timeline.map((p) => p.concurrency));
+  const described = `At most ${number(peak)} requests in flight, ${number(Math.max(...timeline.map((p) => p.held)))} held in a second, ${Math.max(...timeline.map((p) => p.ready))} pods ready.`;
+  const svg = draw("svg", { class: "chart", viewBox: `0 0 ${width} 240`, role: "img", "aria-label": described });
+  for (const [y, words] of [[upper(load), number(load)], [upper(0), "0"], [lower(most), number(most)], [lower(0), "0"]]) {
+    svg.append(draw("line", { class: "rule", x1: left, x2: width - right, y1: y, y2: y }), text(left - 7, y + 4, words));
+  }
+  timeline.forEach((point, i) => {
+    if (!point.panic) return;
+    const from = x(times[Math.max(0, i - 1)]);
+    svg.append(draw("rect", { class: "panic", x: from, y: top, width: Math.max(1, x(times[i]) - from), height: base - top }));
+  });
+  svg.append(
+    draw("path", { class: "load-area", d: `${concurrency}L${x(end)} ${upper(0)}L${x(times[0])} ${upper(0)}Z` }),
+    draw("path", { class: "load", d: concurrency }),
+    timeline.some((p) => p.held) ? draw("path", { class: "held", d: curve((p) => p.held, upper) }) : "",
+    draw("path", { class: "ready", d: `${ready}V${lower(0)}H${x(times[0])}Z` }),
+    draw("path", { class: "wanted", d: steps((p) => p.desired, lower) }));
+  for (const event of events) {
+    const at = Date.parse(event.at);
+    if (at < start || at > end) continue;
+    const mark = draw("g", {}, draw("title", {}, `${clock(at)} ${event.reason}: ${event.message}`),
+      draw("line", { class: "event", x1: x(at), x2: x(at), y1: top - 4, y2: base }),
+      draw("path", { class: BAD.has(event.reason) ? "mark bad" : "mark", d: `M${x(at) - 4} ${top - 9}h8l-4 7Z` }));
+    svg.append(mark);
+  }
+  for (let minutes = MINUTES; minutes >= 0; minutes -= 2) {
+    svg.append(text(x(end - minutes * 60000), 234, minutes ? `${minutes} min` : "now", minutes === MINUTES ? "start" : minutes ? "middle" : "end"));
+  }
+  const cross = draw("line", { class: "cross", y1: top, y2: base, visibility: "hidden" });
+  const readout = make("p", { class: "readout" });
+  svg.append(cross);
+  svg.addEventListener("pointermove", (event) => {
+    const at = start + ((event.offsetX / svg.clientWidth) * width - left) / (width - left - right) * (end - start);
+    const index = times.reduce((best, t, i) => (Math.abs(t - at) < Math.abs(times[best] - at) ? i : best), 0);
+    const point = timeline[index];
+    for (const side of ["x1", "x2"]) cross.setAttribute(side, x(times[index]));
+    cross.setAttribute("visibility", "visible");
+    write(readout, `${clock(times[index])}: ${number(point.concurrency)} in flight, ${number(point.requestsPerSecond)} requests/s, ${point.held} held, ${point.ready} of ${point.desired} pods${point.panic ? ", panic" : ""}`);
+  });
+  svg.addEventListener("pointerleave", () => {
+    cross.setAttribute("visibility", "hidden");
+    write(readout, "");
+  });
+  const item = (ink, words) => make("li", {}, make("i", { class: ink }), make("span", {}, words));
+  const legend = make("ul", { class: "legend" }, item("load-ink", "in flight"), item("held-ink", "held"), item("pods-ink", "pods ready"),
+    item("wanted", "pods wanted"), timeline.some((p) => p.panic) ? item("panic-ink", "panic") : undefined);
+  return [legend, svg, readout];
+}
+
+function wakes(all) {
+  if (!all.length) return make("p", { class: "quiet" }, "It has not been woken since this replica decides on it.");
+  const longest = Math.max(...all.map((wake) => wake.seconds));
+  const names = Object.keys(PHASES);
+  const items = all.map((wake) => {
+    const words = wake.phases.filter((phase) => phase.seconds > 0).map((phase) => `${phase.name} ${length(phase.seconds)}`).join(", ");
+    const bar = make("div", { class: "bar", role: "img", "aria-label": words, title: words });
+    for (const phase of wake.phases) {
+      const part = make("i", { class: `p${names.indexOf(phase.name) + 1}` });
+      part.style.width = `${(phase.seconds / longest) * 100}%`;
+      part.hidden = phase.seconds === 0;
+      bar.append(part);
+    }
+    return make("li", {}, time(wake.at, data.now()), bar, make("b", {}, length(wake.seconds)),
+      wake.outcome === "failed" ? make("p", {}, `failed: ${wake.reason}`) : undefined);
+  });
+  const legend = make("ul", { class: "legend" }, ...names.map((name, i) =>
+    make("li", { title: PHASES[name] }, make("i", { class: `square p${i + 1}` }), make("span", {}, `${name}: ${PHASES[name]}`))));
+  return [make("ol", { class: "wakes" }, ...items), make("p", { class: "readout" }), legend];
+}
+
+function saved({ saved }) {
+  if (!saved) return make("p", { class: "quiet" }, "Nothing is counted yet.");
+  const entries = [["Not run", podTime(saved.podSeconds)], saved.money && ["Worth", money(saved.money)],
+    ["Saved right now", `${saved.pods} pod${saved.pods === 1 ? "" : "s"}`], ["Counted since", new Date(saved.since).toLocaleString("en-GB")]];
+  return make("dl", { class: "facts" }, ...entries.filter(Boolean).map(([term, value]) =>
+    make("div", {}, make("dt", {}, term), make("dd", {}, value))));
+}
+
+function table(heads, rows) {
+  return make("div", { class: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+    make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell) => make("td", {}, cell)))))));
+}
+
+function conditions(all) {
+  if (!all.length) return make("p", { class: "quiet" }, "Nothing has been said of it yet.");
+  // Active is False of each that sleeps: that is no fault.
+  const is = ({ type, status }) => make("span", { class: "badge", "data-is": type === "Active" && status === "False" ? "" : status }, status);
+  return table(["Condition", "Status", "Reason", "Since", "Message"], all.map((condition) =>
+    [condition.type, is(condition), condition.reason, time(condition.lastTransitionTime, data.now()), condition.message ?? ""]));
+}
+
+function schedules({ schedules }) {
+  return table(["Begins", "Time zone", "For", "Pods", "Ready before"], schedules.map((schedule) =>
+    [schedule.cron, schedule.timeZone, schedule.duration, `${schedule.min ?? "as without"} – ${schedule.max ?? "as without"}`, schedule.prewarm]));
+}
+
+function events(all) {
+  if (!all.length) return make("p", { class: "quiet" }, "Nothing has happened.");
+  return table(["When", "What", ""], all.slice(0, 14).map((event) => [time(event.at, data.now()), event.reason, event.message]));
+}
+
+function history(all) {
+  if (!all.length) return make("p", { class: "quiet" }, "Nothing is decided here.");
+  const words = (entry) => {
+    if (entry.because !== undefined) return ["acted", entry.replicas === null ? "–" : `${entry.replicas} → ${entry.wanted ?? "–"}`, entry.because];
+    if (entry.metric !== undefined) return [entry.metric, String(entry.desired), `asks for ${entry.asked}`];
+    if (entry.unknown !== undefined) return ["decided", "–", `unknown: ${entry.unknown}`];
+    return ["decided", String(entry.desired), `${entry.rule}${entry.panicking ? ", panicking" : ""}; ${number(entry.stable)} over the window`];
+  };
+  return table(["Since", "", "Pods", "Why"], all.slice(-14).reverse().map((entry) =>
+    [time(new Date(entry.since * 1000).toISOString(), data.now()), ...words(entry)]));
+}

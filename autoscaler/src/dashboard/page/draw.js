@@ -1,0 +1,94 @@
+// Elements, numbers, times and curves.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element with attributes and children; texts are never read as HTML. */
+export function make(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+export function draw(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) element.setAttribute(key, value);
+  element.append(...children.filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+/** Writes a text, if it is another. */
+export function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function number(value) {
+  if (value >= 9.95 || value === 0) return Math.round(value).toLocaleString("en");
+  return value.toFixed(value < 0.95 ? 2 : 1).replace(/\.?0+$/, "");
+}
+
+export function length(seconds) {
+  if (seconds < 0.0095) return `${(seconds * 1000).toFixed(1)} ms`;
+  if (seconds < 0.95) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} days`;
+}
+
+/** How long something is ago: whole seconds will do. */
+export const age = (seconds) => (seconds < 120 ? `${Math.floor(seconds)} s` : length(seconds));
+
+export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
+
+export function time(at, now) {
+  const seconds = Math.max(0, (now - Date.parse(at)) / 1000);
+  return make("time", { datetime: at, title: new Date(at).toLocaleString("en-GB") }, seconds < 2 ? "now" : `${age(seconds)} ago`);
+}
+
+/** Pod-seconds, in a unit that can be read. */
+export function podTime(seconds) {
+  if (seconds < 3600) return `${number(seconds / 60)} pod-minutes`;
+  if (seconds < 72 * 3600) return `${number(seconds / 3600)} pod-hours`;
+  return `${number(seconds / 86400)} pod-days`;
+}
+
+export const money = ({ amount, currency }) =>
+  new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: amount < 10 ? 3 : 0 }).format(amount);
+
+/** The states in order of how soon somebody should look, and their words. */
+export const STATES = { Waking: "Waking", Awake: "Awake", FallingAsleep: "Falling asleep", Asleep: "Asleep", Unknown: "Unknown" };
+
+/** A sparkline of so many numbers, 92 by 28; its paths are written by `sparkle`. */
+export function spark() {
+  const area = draw("path", { class: "area" });
+  const curve = draw("path");
+  const svg = draw("svg", { class: "spark", viewBox: "0 0 92 28", preserveAspectRatio: "none", "aria-hidden": "true" }, area, curve);
+  return { svg, area, curve };
+}
+
+export function sparkle({ svg, area, curve }, numbers) {
+  svg.classList.toggle("none", !numbers);
+  if (!numbers) {
+    curve.removeAttribute("d");
+    area.removeAttribute("d");
+    return;
+  }
+  let most = 1;
+  for (const n of numbers) if (n > most) most = n;
+  let d = "";
+  for (let i = 0; i < numbers.length; i++) {
+    const x = (i / (numbers.length - 1)) * 92;
+    d += `${i ? "L" : "M"}${x.toFixed(1)} ${(27 - (numbers[i] / most) * 25).toFixed(1)}`;
+  }
+  curve.setAttribute("d", d);
+  area.setAttribute("d", `${d}L92 27L0 27Z`);
+}
+
+/** A round number not below `value`, for the top of an axis. */
+export function ceiling(value) {
+  if (value <= 1) return 1;
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 5, 10].map((step) => step * unit).find((step) => step >= value);
+}

@@ -1,0 +1,250 @@
+// The list of all workloads. Only the rows that can be seen exist, and are used again as the list is scrolled, so ten
+// thousand workloads are as smooth as ten.
+
+import * as data from "/data.js";
+import { STATES, age, make, number, spark, sparkle, write } from "/draw.js";
+
+const byId = (id) => document.getElementById(id);
+const [rows, space, grid, empty, count, search, select] = ["rows", "all", "grid", "empty", "count", "search", "sort"].map(byId);
+const tiles = [...document.querySelectorAll(".tiles button")];
+const heads = [...document.querySelectorAll(".head [role=columnheader]")];
+
+/** Rows beyond the edges that exist nevertheless. */
+const MARGIN = 6;
+/** How long after the last scroll the order may change again, in milliseconds. */
+const QUIET = 250;
+
+let shown = [];
+let show = "all";
+let order = { by: "state", down: false };
+let at = -1;
+let atKey = null;
+let height = 56;
+let isDue = false;
+let lastScroll = -QUIET;
+let later;
+const pool = [];
+
+const rank = Object.fromEntries(Object.keys(STATES).map((state, index) => [state, index]));
+const readiness = { False: 0, Unknown: 1, True: 2 };
+const LEAST_FIRST = { state: (w) => (data.isProblem(w) ? -1 : rank[w.state] ?? 9), name: () => 0, ready: (w) => readiness[w.ready?.status] ?? 1 };
+const MOST_FIRST = { pods: (w) => w.pods.ready, requests: (w) => w.requestsPerSecond, held: (w) => w.held };
+
+/** Sorts by a number that is found once for each. */
+function sort(workloads) {
+  const { by, down } = order;
+  const value = LEAST_FIRST[by] ?? ((w) => -MOST_FIRST[by](w));
+  for (const workload of workloads) workload.rank = value(workload);
+  const sign = down ? -1 : 1;
+  return workloads.sort((a, b) => sign * (a.rank - b.rank || (a.key < b.key ? -1 : 1)));
+}
+
+const passes = (workload, words) =>
+  (show === "all" || (show === "problem" ? data.isProblem(workload) : show === "Asleep"
+    ? workload.state === "Asleep" || workload.state === "FallingAsleep" : workload.state === show)) &&
+  words.every((word) => workload.text.includes(word));
+
+/** Chooses and sorts anew; while somebody scrolls, only after that. */
+export function renew() {
+  clearTimeout(later);
+  const rest = lastScroll + QUIET - performance.now();
+  if (rest <= 0) refresh();
+  else {
+    later = setTimeout(renew, rest);
+    paint();
+  }
+}
+
+/** Chooses and sorts anew. */
+export function refresh() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const every = [...data.all().values()];
+  shown = sort(words.length || show !== "all" ? every.filter((workload) => passes(workload, words)) : every);
+  height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 56;
+  space.style.height = `${shown.length * height}px`;
+  grid.setAttribute("aria-rowcount", shown.length + 1);
+  at = atKey === null ? -1 : shown.findIndex((workload) => workload.key === atKey);
+  const total = data.all().size;
+  write(count, shown.length === total ? "" : `${number(shown.length)} of ${number(total)}`);
+  empty.hidden = shown.length > 0;
+  if (!shown.length) {
+    write(empty, total ? "No workload fits.\nEscape shows all again."
+      : data.status().link === "live" ? "There is no ZeroScaler yet.\nOne beside a Deployment appears here at once." : "Waiting for the autoscaler.");
+  }
+  paint();
+}
+
+function newRow() {
+  const state = make("span", { class: "state" }, make("i"), make("span"));
+  const link = make("a", { tabindex: "-1" });
+  const [namespace, ready, wanted] = [make("span"), make("span"), make("small")];
+  const [requests, held] = [spark(), spark()];
+  const [requestsText, heldText] = [make("span"), make("span")];
+  const [why, badge] = [make("div", { class: "why" }), make("span", { class: "badge" })];
+  const cell = (attributes, ...children) => make("div", { role: "gridcell", ...attributes }, ...children);
+  const element = make("div", { class: "row", role: "row" },
+    cell({}, state), cell({ class: "who" }, link, namespace), cell({ class: "pods" }, ready, wanted),
+    cell({ class: "rate" }, requests.svg, requestsText), cell({ class: "rate held" }, held.svg, heldText), cell({}, why), cell({}, badge));
+  space.append(element);
+  return { element, state, link, namespace, ready, wanted, requests, held, requestsText, heldText, why, badge, top: -1 };
+}
+
+/** The sentence; of one that sleeps, as of now. */
+export function why(workload) {
+  if (workload.state !== "Asleep" || !workload.since || workload.ready?.status === "False" || workload.paused) return workload.why;
+  return `asleep: nobody has called for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}`;
+}
+
+function paintRow(row, index) {
+  const workload = shown[index];
+  const top = index * height;
+  if (row.top !== top) {
+    row.top = top;
+    row.element.style.transform = `translateY(${top}px)`;
+  }
+  row.element.classList.toggle("at", index === at);
+  row.element.setAttribute("aria-rowindex", index + 2);
+  row.element.setAttribute("aria-selected", index === at);
+  const sentence = why(workload);
+  if (row.workload === workload && row.sentence === sentence && row.tick === workload.requests?.[0]) return;
+  [row.workload, row.sentence, row.tick] = [workload, sentence, workload.requests?.[0]];
+  row.element.id = `row-${workload.key}`;
+  row.element.dataset.key = workload.key;
+  row.state.dataset.state = workload.state;
+  write(row.state.lastChild, workload.paused ? `${STATES[workload.state]}, paused` : STATES[workload.state] ?? workload.state);
+  write(row.link, workload.name);
+  row.link.href = `#/${workload.key}`;
+  write(row.namespace, workload.namespace);
+  write(row.ready, String(workload.pods.ready));
+  const { desired } = workload.pods;
+  write(row.wanted, desired === null || desired === workload.pods.ready ? "" : ` → ${desired}`);
+  for (const [text, curve, value, numbers] of [
+    [row.requestsText, row.requests, workload.requestsPerSecond, workload.requests],
+    [row.heldText, row.held, workload.held, workload.holds]]) {
+    write(text, value ? number(value) : "–");
+    text.classList.toggle("none", !value);
+    sparkle(curve, numbers?.some(Boolean) ? numbers : undefined);
+  }
+  write(row.why, sentence);
+  row.why.title = sentence;
+  const ready = workload.ready ?? { status: "Unknown", reason: "Unknown", message: "" };
+  row.badge.dataset.is = ready.status;
+  write(row.badge, ready.status === "True" ? "Ready" : ready.reason || ready.status);
+  row.badge.title = ready.message || `Ready is ${ready.status}`;
+}
+
+/** Draws the rows that can be seen. Each index keeps its element as long as it is in sight. */
+export function paint() {
+  if (!rows.offsetParent && !rows.clientHeight) return;
+  const first = Math.max(0, Math.floor(rows.scrollTop / height) - MARGIN);
+  const last = Math.min(shown.length, Math.ceil((rows.scrollTop + rows.clientHeight) / height) + MARGIN);
+  while (pool.length < last - first) pool.push(newRow());
+  const used = new Set();
+  for (let index = first; index < last; index++) {
+    const row = pool[index % pool.length];
+    row.element.hidden = false;
+    used.add(row);
+    paintRow(row, index);
+  }
+  for (const row of pool) if (!used.has(row)) row.element.hidden = true;
+  if (at >= first && at < last) grid.setAttribute("aria-activedescendant", `row-${atKey}`);
+  else grid.removeAttribute("aria-activedescendant");
+}
+
+function soon() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => {
+    isDue = false;
+    paint();
+  });
+}
+
+function moveTo(index) {
+  if (!shown.length) return;
+  at = Math.max(0, Math.min(shown.length - 1, index));
+  atKey = shown[at].key;
+  const [top, view] = [at * height, rows.clientHeight];
+  if (top < rows.scrollTop) rows.scrollTop = top;
+  else if (top + height > rows.scrollTop + view) rows.scrollTop = top + height - view;
+  paint();
+}
+
+function sortBy(by) {
+  order = { by, down: order.by === by && !order.down };
+  select.value = by;
+  for (const head of heads) {
+    const own = head.firstElementChild.dataset.sort;
+    if (own !== by) head.removeAttribute("aria-sort");
+    else head.setAttribute("aria-sort", (MOST_FIRST[by] !== undefined) !== order.down ? "descending" : "ascending");
+  }
+  rows.scrollTop = 0;
+  refresh();
+}
+
+function showOnly(what) {
+  show = what;
+  for (const tile of tiles) tile.setAttribute("aria-pressed", tile.dataset.show === what);
+  rows.scrollTop = 0;
+  refresh();
+}
+
+/** Counts by state, for the tiles. */
+export function countStates() {
+  const counts = { all: 0, Awake: 0, Waking: 0, Asleep: 0, problem: 0 };
+  for (const workload of data.all().values()) {
+    counts.all++;
+    const state = workload.state === "FallingAsleep" ? "Asleep" : workload.state;
+    if (state in counts) counts[state]++;
+    if (data.isProblem(workload)) counts.problem++;
+  }
+  for (const tile of tiles) {
+    const value = counts[tile.dataset.show];
+    write(tile.firstElementChild, number(value));
+    tile.toggleAttribute("data-some", value > 0);
+  }
+}
+
+export function start(open) {
+  rows.addEventListener("scroll", () => {
+    lastScroll = performance.now();
+    soon();
+  }, { passive: true });
+  new ResizeObserver(refresh).observe(rows);
+  search.addEventListener("input", () => {
+    rows.scrollTop = 0;
+    refresh();
+  });
+  select.addEventListener("change", () => sortBy(select.value));
+  for (const head of heads) head.querySelector("button")?.addEventListener("click", (event) => sortBy(event.target.dataset.sort));
+  for (const tile of tiles) tile.addEventListener("click", () => showOnly(tile.dataset.show));
+  rows.addEventListener("click", (event) => {
+    const key = event.target.closest(".row")?.dataset.key;
+    if (key && !event.target.closest("a") && !getSelection().toString()) open(key);
+  });
+  grid.addEventListener("keydown", (event) => {
+    if (event.target !== grid) return;
+    const page = Math.max(1, Math.floor(rows.clientHeight / height) - 1);
+    const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: shown.length - 1 };
+    if (event.key in steps) moveTo(steps[event.key]);
+    else if (event.key === "Enter" && at >= 0) open(atKey);
+    else return;
+    event.preventDefault();
+  });
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    grid.focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (byId("overview").hidden) return;
+    if (event.key === "/" && event.target !== search) {
+      event.preventDefault();
+      search.focus();
+    } else if (event.key === "Escape") {
+      search.value = "";
+      showOnly("all");
+    }
+  });
+  sortBy("name");
+  sortBy("state");
+}

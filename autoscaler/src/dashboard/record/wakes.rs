@@ -1,0 +1,168 @@
+//! The last wakes of one workload, with their phases: what an activator saw, and between telling the autoscaler and the
+//! first address the share that the autoscaler took itself.
+//!
+//! | phase | until |
+//! |---|---|
+//! | signal | the autoscaler has been told |
+//! | scale | its change of the replicas is accepted |
+//! | pod | the address of a pod is known |
+//! | probe | a probe of it passes |
+//! | forward | its answer begins |
+
+use common::stat::SeenWake;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Wakes that are remembered.
+pub(crate) const KEPT: usize = 6;
+/// Longest reason that is kept, in bytes.
+const REASON_MAX: usize = 200;
+/// Names of the phases.
+pub(crate) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
+/// Clocks of two machines, and the way between them, differ by less.
+const TOLERANCE_MS: i64 = 1_000;
+
+/// One wake.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wake {
+    /// When its first request came, Unix milliseconds.
+    pub(crate) at_ms: i64,
+    /// Seconds of each of [`PHASES`].
+    pub(crate) phases: [f32; 5],
+    /// Why it failed.
+    pub(crate) failed: Option<Box<str>>,
+}
+
+/// Those of one workload.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wakes {
+    last: VecDeque<Wake>,
+    /// When the target was last given its first pods, Unix milliseconds, and the seconds that took.
+    scaled: Option<(i64, f32)>,
+}
+
+impl Wakes {
+    /// The target was given its first pods at `now_ms`, so long after somebody asked.
+    pub(crate) fn scaled(&mut self, now_ms: i64, took: Duration) {
+        self.scaled = Some((now_ms, took.as_secs_f32()));
+    }
+
+    /// An activator tells of a wake at `now_ms`.
+    pub(crate) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
+        let seconds = |micros: u64| Duration::from_micros(micros).as_secs_f32();
+        let (signal, start, probe, forward) =
+            (seconds(wake.signal_us), seconds(wake.start_us), seconds(wake.probe_us), seconds(wake.forward_us));
+        let micros = [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us]
+            .into_iter()
+            .fold(0_u64, u64::saturating_add);
+        let ended_ms = now_ms - i64::from(wake.ended_ms_ago);
+        let at_ms = ended_ms.saturating_sub(i64::try_from(micros / 1_000).unwrap_or(i64::MAX));
+        let own = self.scaled.filter(|(at, _)| (at_ms - TOLERANCE_MS..=ended_ms + TOLERANCE_MS).contains(at));
+        let scale = own.map_or(0.0, |(_, took)| took.clamp(0.0, start));
+        let mut end = wake.failed.len().min(REASON_MAX);
+        while !wake.failed.is_char_boundary(end) {
+            end -= 1;
+        }
+        let failed = (!wake.failed.is_empty()).then(|| wake.failed[..end].into());
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(Wake { at_ms, phases: [signal, scale, start - scale, probe, forward], failed });
+    }
+
+    /// Those that are remembered, oldest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Wake> {
+        self.last.iter()
+    }
+
+    /// Bytes that they take beside themselves.
+    #[cfg(test)]
+    pub(crate) fn heap(&self) -> usize {
+        self.last.capacity() * size_of::<Wake>()
+            + self.iter().filter_map(|w| w.failed.as_ref()).map(|f| f.len()).sum::<usize>()
+    }
+}
+
+impl Wake {
+    /// How long it took.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
+    }
+
+    /// As JSON; `time` writes a time.
+    pub(crate) fn to_json(&self) -> Value {
+        let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
+        let phases: Vec<_> = PHASES
+            .iter()
+            .zip(self.phases)
+            .map(|(name, seconds)| json!({"name": name, "seconds": round(f64::from(seconds))}))
+            .collect();
+        let mut wake = json!({
+            "at": super::time_ms(self.at_ms),
+            "seconds": round(self.seconds()),
+            "phases": phases,
+            "outcome": if self.failed.is_some() { "failed" } else { "answered" },
+        });
+        if let Some(reason) = &self.failed {
+            wake["reason"] = json!(reason);
+        }
+        wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(start_us: u64) -> SeenWake {
+        SeenWake {
+            ended_ms_ago: 400,
+            signal_us: 1_000,
+            start_us,
+            probe_us: 200_000,
+            forward_us: 9_000,
+            ..SeenWake::default()
+        }
+    }
+
+    /// Goal: the autoscaler's own share is cut out of the way to the first address, where it is of the same wake and not
+    /// longer; phases add up, and the time is that of the first request.
+    #[test]
+    fn both_planes_tell_of_one_wake() {
+        let now_ms = 1_000_000;
+        // (the autoscaler's own: when, seconds) -> (scale, pod) of 0.5 s
+        let rows = [
+            (None, [0.0, 0.5]),
+            (Some((now_ms - 900, 0.02)), [0.02, 0.48]),
+            (Some((now_ms - 900, 3.0)), [0.5, 0.0]),
+            (Some((now_ms - 60_000, 0.02)), [0.0, 0.5]),
+        ];
+        for (own, expected) in rows {
+            let mut wakes = Wakes::default();
+            if let Some((at, took)) = own {
+                wakes.scaled(at, Duration::from_secs_f32(took));
+            }
+            wakes.seen(&seen(500_000), now_ms);
+            let wake = wakes.iter().next().expect("one");
+            assert_eq!([wake.phases[1], wake.phases[2]], expected, "{own:?}");
+            assert!((wake.seconds() - 0.71).abs() < 1e-6, "{}", wake.seconds());
+            assert_eq!(wake.at_ms, now_ms - 400 - 710);
+        }
+    }
+
+    #[test]
+    fn the_last_ones_are_kept_and_nonsense_is_bounded() {
+        let mut wakes = Wakes::default();
+        for micros in 1..=10 {
+            wakes.seen(&seen(micros), 5_000_000);
+        }
+        assert_eq!(wakes.iter().count(), KEPT);
+        let failed = "ä".repeat(REASON_MAX);
+        wakes.seen(&SeenWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..SeenWake::default() }, 0);
+        let last = wakes.iter().next_back().expect("one");
+        assert!(last.failed.as_ref().is_some_and(|reason| reason.len() <= REASON_MAX));
+        assert_eq!(last.to_json()["outcome"], "failed");
+        assert!(wakes.heap() < 1024, "{}", wakes.heap());
+    }
+}

@@ -1,0 +1,184 @@
+//! The other replicas: what each shows of the workloads that it decides on, so that any of them shows all.
+//!
+//! They are asked over the port that stats come in on ([`crate::ingest::asking`]), for what is younger than what they
+//! said last, or for all that is to be known of one workload. Their rows are passed on as they are written, and not read.
+//!
+//! # Form of an answer
+//!
+//! Lines: the position to ask from next, then for each workload its key, a tab, and its summary as JSON.
+
+use super::changes::Position;
+use super::own::{AT_ONCE, Own};
+use crate::ingest::asking::{ASKED, Questions};
+use crate::ingest::peers::Peers;
+use bytes::Bytes;
+use common::RevisionKey;
+use common_controller::shares::{Instance, Shares};
+use common_runtime::admin::{json, text};
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Questions that are answered at a time; further ones wait.
+const ANSWERED_AT_ONCE: usize = 4;
+
+/// The name by which people know a replica.
+pub(super) fn name(instance: &Instance) -> String {
+    match instance {
+        Instance::Leased(holder) => holder.pod_name.clone(),
+        Instance::Member(url) => url.clone(),
+    }
+}
+
+/// Whether a replica has answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Replica {
+    pub(super) name: String,
+    pub(super) answered: bool,
+    /// Why it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}
+
+/// Rows of one replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// Where it goes on.
+    pub(super) position: String,
+    /// Key and summary of each.
+    pub(super) rows: Vec<(RevisionKey, Arc<str>)>,
+}
+
+impl Rows {
+    /// Reads an answer; none: it is damaged.
+    fn read(answer: &str) -> Option<Self> {
+        let mut lines = answer.lines();
+        let position = Position::parse(lines.next()?)?.text();
+        let row = |line: &str| {
+            let (key, summary) = line.split_once('\t')?;
+            let (namespace, name) = key.split_once('/')?;
+            Some((RevisionKey::new(namespace, name), summary.into()))
+        };
+        Some(Self { position, rows: lines.map(row).collect::<Option<_>>()? })
+    }
+}
+
+/// The others.
+#[derive(Clone)]
+pub(super) struct Replicas {
+    pub(super) peers: Peers,
+    pub(super) shares: Shares,
+}
+
+impl Replicas {
+    /// Everybody else who decides about something.
+    pub(super) fn others(&self) -> Vec<Instance> {
+        self.shares.others()
+    }
+
+    /// Asks each of these for what is younger than a position of its own; none: for everything.
+    pub(super) async fn rows(&self, asked: Vec<(Instance, Option<String>)>) -> Vec<(Instance, Result<Rows, String>)> {
+        let asking = asked.into_iter().map(async |(instance, after)| {
+            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
+            let answer = self.ask(&instance, &format!("changes{query}")).await;
+            let rows = answer.and_then(|(status, body)| match status {
+                StatusCode::OK => {
+                    let rows = std::str::from_utf8(&body).ok().and_then(Rows::read);
+                    rows.ok_or_else(|| "its answer cannot be read".to_owned())
+                }
+                status => Err(format!("it answers {status}")),
+            });
+            (instance, rows)
+        });
+        join_all(asking).await
+    }
+
+    /// Asks for all that is to be known of one workload.
+    pub(super) async fn detail(&self, instance: &Instance, key: &RevisionKey) -> Result<(StatusCode, Bytes), String> {
+        self.ask(instance, &format!("workloads/{key}")).await
+    }
+
+    async fn ask(&self, instance: &Instance, what: &str) -> Result<(StatusCode, Bytes), String> {
+        let answer = self.peers.ask(instance, &format!("{ASKED}dashboard/{what}")).await;
+        answer.map_err(|error| error.to_string())
+    }
+}
+
+/// Answers the others.
+pub(super) struct Answering {
+    own: Arc<Own>,
+    turns: Arc<Semaphore>,
+}
+
+impl Answering {
+    pub(super) fn new(own: Arc<Own>) -> Self {
+        Self { own, turns: Arc::new(Semaphore::new(ANSWERED_AT_ONCE)) }
+    }
+}
+
+impl Questions for Answering {
+    fn answer(&self, path: String) -> BoxFuture<'static, Response<Full<Bytes>>> {
+        let (own, turns) = (self.own.clone(), self.turns.clone());
+        async move {
+            let _turn = turns.acquire_owned().await;
+            let asked = path.strip_prefix(ASKED).and_then(|path| path.strip_prefix("dashboard/")).unwrap_or_default();
+            if let Some(key) = asked.strip_prefix("workloads/").and_then(|key| key.split_once('/')) {
+                let key = RevisionKey::new(key.0, key.1);
+                return match own.detail(&key) {
+                    Some(detail) => json(StatusCode::OK, detail.to_string()),
+                    None => json(StatusCode::NOT_FOUND, no_such(&key).to_string()),
+                };
+            }
+            match asked.split_once('?').unwrap_or((asked, "")) {
+                ("changes", query) => {
+                    text(StatusCode::OK, changes(&own, query.strip_prefix("after=").and_then(Position::parse)).await)
+                }
+                _ => text(StatusCode::NOT_FOUND, "nothing of that name is told here\n"),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// What is said of a workload that does not exist.
+pub(super) fn no_such(key: &RevisionKey) -> Value {
+    json!({"error": format!("there is no ZeroScaler {} in namespace {}", key.name(), key.namespace())})
+}
+
+async fn changes(own: &Own, after: Option<Position>) -> String {
+    let younger = own.changes(after).await;
+    let mut lines = format!("{}\n", younger.position.text());
+    for some in younger.changed.chunks(AT_ONCE) {
+        for key in some {
+            let summary = own.summary(key, after.is_none()).and_then(|summary| serde_json::to_string(&summary).ok());
+            if let Some(summary) = summary {
+                let _ = writeln!(lines, "{key}\t{summary}"); // Writing to a string does not fail.
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_whole_or_not_at_all() {
+        let rows = Rows::read("1f.7\nns/a\t{\"name\":\"a\"}\nns/b\t{}\n").expect("whole");
+        assert_eq!(rows.position, "1f.7");
+        let keys: Vec<_> = rows.rows.iter().map(|(key, row)| (key.to_string(), row.to_string())).collect();
+        assert_eq!(keys, [("ns/a".into(), "{\"name\":\"a\"}".into()), ("ns/b".to_owned(), "{}".to_owned())]);
+        assert_eq!(Rows::read("1f.7\n").map(|rows| rows.rows.len()), Some(0));
+        for damaged in ["", "x", "1f.7\nns/a", "1f.7\na\t{}"] {
+            assert_eq!(Rows::read(damaged), None, "{damaged:?}");
+        }
+    }
+}

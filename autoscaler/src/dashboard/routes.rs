@@ -1,0 +1,184 @@
+//! What is asked for by a path, and the words for what is not there.
+
+use super::lists::Scope;
+use common::RevisionKey;
+use http::{Method, StatusCode};
+use serde_json::json;
+
+/// What somebody asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// A file of the page.
+    File(&'static File),
+    /// All workloads, once.
+    List(Scope),
+    /// All workloads, and what changes.
+    Stream(Scope),
+    /// One workload.
+    Workload(RevisionKey),
+}
+
+/// A file of the page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct File {
+    path: &'static str,
+    pub(super) content_type: &'static str,
+    pub(super) text: &'static str,
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// All of them.
+static FILES: [File; 8] = [
+    File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("page/index.html") },
+    File { path: "/style.css", content_type: "text/css; charset=utf-8", text: include_str!("page/style.css") },
+    File { path: "/icon.svg", content_type: "image/svg+xml", text: include_str!("page/icon.svg") },
+    File { path: "/app.js", content_type: SCRIPT, text: include_str!("page/app.js") },
+    File { path: "/data.js", content_type: SCRIPT, text: include_str!("page/data.js") },
+    File { path: "/list.js", content_type: SCRIPT, text: include_str!("page/list.js") },
+    File { path: "/detail.js", content_type: SCRIPT, text: include_str!("page/detail.js") },
+    File { path: "/draw.js", content_type: SCRIPT, text: include_str!("page/draw.js") },
+];
+
+/// Why nothing is answered: a status, and JSON that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nothing(pub(super) StatusCode, pub(super) String);
+
+impl Nothing {
+    /// With these words.
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self(status, json!({"error": error.into()}).to_string())
+    }
+}
+
+/// Reads a request's method, path and query.
+pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, Nothing> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(Nothing::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{method} changes nothing here: only GET is answered"),
+        ));
+    }
+    if let Some(file) = FILES.iter().find(|file| file.path == path) {
+        return Ok(Route::File(file));
+    }
+    match path {
+        "/api/v1/workloads" => return Ok(Route::List(scope(query)?)),
+        "/api/v1/stream" => return Ok(Route::Stream(scope(query)?)),
+        _ => {}
+    }
+    if let Some(key) = path.strip_prefix("/api/v1/workloads/") {
+        return match key.split_once('/') {
+            Some((namespace, name)) if is_name(namespace, 63) && is_name(name, 253) => {
+                Ok(Route::Workload(RevisionKey::new(namespace, name)))
+            }
+            _ => Err(Nothing::new(
+                StatusCode::NOT_FOUND,
+                format!("{key:?} is not NAMESPACE/NAME of a ZeroScaler: /api/v1/workloads/NAMESPACE/NAME"),
+            )),
+        };
+    }
+    Err(Nothing::new(
+        StatusCode::NOT_FOUND,
+        format!(
+            "nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME, /api/v1/stream"
+        ),
+    ))
+}
+
+fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
+    let mut scope = Scope::default();
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("namespace", "")) => {}
+            Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
+            Some(("namespace", other)) => {
+                let error = format!("namespace {other:?} must be the name of a namespace: a-z, 0-9 and -, 63 at most");
+                return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
+            }
+            _ => {
+                let error = format!("{pair:?} is not known; `namespace` is the one parameter that there is");
+                return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
+            }
+        }
+    }
+    Ok(scope)
+}
+
+/// Whether it can be the name of an object.
+fn is_name(text: &str, longest: usize) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    !text.is_empty() && text.len() <= longest && text.bytes().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, target: &str) -> Result<Route, (u16, String)> {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        route(&method, path, query).map_err(|Nothing(status, error)| (status.as_u16(), error))
+    }
+
+    #[test]
+    fn what_is_there_is_found() {
+        let scope = |namespace: Option<&str>| Scope { namespace: namespace.map(str::to_owned) };
+        let rows = [
+            ("/api/v1/workloads", Route::List(scope(None))),
+            ("/api/v1/workloads?namespace=", Route::List(scope(None))),
+            ("/api/v1/workloads?namespace=a-1", Route::List(scope(Some("a-1")))),
+            ("/api/v1/stream?namespace=a", Route::Stream(scope(Some("a")))),
+            ("/api/v1/workloads/ns/a.b-1", Route::Workload(RevisionKey::new("ns", "a.b-1"))),
+        ];
+        for (target, expected) in rows {
+            assert_eq!(asked("GET", target), Ok(expected), "{target}");
+        }
+        for file in &FILES {
+            assert_eq!(asked("HEAD", file.path), Ok(Route::File(file)), "{}", file.path);
+        }
+    }
+
+    /// Goal: what is wrong is named with its value, whatever it is.
+    #[test]
+    fn garbage_gets_a_clear_word() {
+        let long = format!("/api/v1/workloads/ns/{}", "a".repeat(254));
+        let rows = [
+            ("POST", "/api/v1/workloads", 405, "POST"),
+            ("DELETE", "/", 405, "only GET"),
+            ("GET", "/nothing", 404, "/nothing"),
+            ("GET", "/api/v1/workloads/", 404, "NAMESPACE/NAME"),
+            ("GET", "/api/v1/workloads/ns", 404, "ns"),
+            ("GET", "/api/v1/workloads/ns/a/b", 404, "ns/a/b"),
+            ("GET", "/api/v1/workloads/ns/..%2f", 404, "%2f"),
+            ("GET", "/api/v1/workloads/NS/a", 404, "NS/a"),
+            ("GET", &long, 404, "NAMESPACE/NAME"),
+            ("GET", "/api/v1/workloads?namespace=A", 400, "\\\"A\\\""),
+            ("GET", "/api/v1/stream?name=a", 400, "name=a"),
+            ("GET", "/api/v1/stream?x", 400, "namespace"),
+        ];
+        for (method, target, status, part) in rows {
+            let (found, error) = asked(method, target).expect_err(target);
+            assert!(found == status && error.contains(part), "{method} {target}: {found} {error}");
+        }
+    }
+
+    /// Goal: the page asks for nothing from elsewhere and has no script or style in it, as its policy demands.
+    #[test]
+    fn the_page_is_whole_by_itself() {
+        for file in &FILES {
+            let text = file.text.replace("http://www.w3.org/2000/svg", "");
+            for foreign in ["http://", "https://", "url(", "@import", "innerHTML", "eval(", "<style"] {
+                assert!(!text.contains(foreign), "{} has {foreign}", file.path);
+            }
+        }
+        let html = FILES[0].text;
+        for inline in [" style=", " onclick=", " onload=", "<script>"] {
+            assert!(!html.contains(inline), "{inline}");
+        }
+        for file in FILES[1..].iter().filter(|file| file.path != "/icon.svg") {
+            let name = &file.path[1..];
+            assert!(FILES.iter().any(|by| by.text.contains(name)), "nobody asks for {name}");
+        }
+    }
+}

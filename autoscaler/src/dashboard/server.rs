@@ -1,0 +1,264 @@
+//! The dashboard's own HTTP server: read-only, on a port of its own.
+//!
+//! # Bounds
+//!
+//! [`CONNECTIONS_MAX`] connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request;
+//! answers are written at their reader's pace ([`super::writer`]).
+
+use super::access::{Access, judge};
+use super::replicas::no_such;
+use super::routes::{Nothing, Route, route};
+use super::settings::Settings;
+use super::streams::{STREAMS_MAX, Streams};
+use super::writer::Body;
+use anyhow::Context;
+use bytes::Bytes;
+use common::RevisionKey;
+use common_controller::shares::Owner;
+use common_runtime::credential::TokenFile;
+use common_runtime::listen::listen;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Connections at a time: streams, and a few for each browser.
+const CONNECTIONS_MAX: usize = 4 * STREAMS_MAX;
+/// Longest wait for a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a connection keeps of what its client does not read.
+const BUFFER: usize = 64 * 1024;
+
+/// What every answer says to a browser: nothing from elsewhere, nothing inline, in no other page's frame, not kept.
+const SECURITY: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// A bound server.
+pub(super) struct Server {
+    listener: TcpListener,
+    token: Option<TokenFile>,
+}
+
+#[derive(Clone)]
+struct Serving {
+    streams: Streams,
+    token: Option<TokenFile>,
+}
+
+impl Server {
+    /// Binds what the settings say.
+    ///
+    /// # Errors
+    /// The address cannot be bound; the error names it and the variable.
+    pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
+        let listener = match &settings.listener {
+            Some(bound) => bound.try_clone().and_then(|bound| {
+                bound.set_nonblocking(true)?;
+                TcpListener::from_std(bound)
+            }),
+            None => listen(settings.listen),
+        };
+        let listener = listener.with_context(|| {
+            format!("the dashboard's address {} cannot be bound; see ZEROSCALE_DASHBOARD_ADDRESS", settings.listen)
+        })?;
+        Ok(Self { listener, token: settings.token.clone() })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `shutdown`.
+    pub(super) async fn serve(self, streams: Streams, shutdown: CancellationToken) {
+        let (places, tasks) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
+        let serving = Serving { streams, token: self.token };
+        loop {
+            let stream = tokio::select! {
+                () = shutdown.cancelled() => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "dashboard: accept failed");
+                        tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
+                        continue;
+                    }
+                },
+            };
+            let Ok(place) = places.clone().try_acquire_owned() else {
+                tracing::debug!(limit = CONNECTIONS_MAX, "dashboard: too many connections, closing a new one");
+                continue;
+            };
+            let (serving, ended) = (serving.clone(), shutdown.child_token());
+            tasks.spawn(async move {
+                serving.connection(stream, ended).await;
+                drop(place);
+            });
+        }
+        drop(self.listener);
+        tasks.close();
+        tasks.wait().await;
+    }
+}
+
+impl Serving {
+    async fn connection(self, stream: TcpStream, ended: CancellationToken) {
+        let _ = stream.set_nodelay(true); // Not needed for correctness.
+        let connection = ended.clone();
+        let service = hyper::service::service_fn(move |request| {
+            let (serving, ended) = (self.clone(), ended.clone());
+            async move { Ok::<_, Infallible>(serving.answer(request, ended).await) }
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(BUFFER)
+            .serve_connection(TokioIo::new(stream), service);
+        let guard = connection.clone().drop_guard();
+        tokio::select! {
+            _ = served => {} // An error is the client's: a half request, a reset.
+            () = connection.cancelled() => {}
+        }
+        drop(guard); // Whoever writes to it ends.
+    }
+
+    async fn answer(&self, request: Request<Incoming>, connection: CancellationToken) -> Response<Body> {
+        let mut response = match self.admit(&request).await {
+            Ok(()) => self.find(&request, connection).await.unwrap_or_else(nothing),
+            Err(refused) => *refused,
+        };
+        for (name, value) in SECURITY {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    async fn admit(&self, request: &Request<Incoming>) -> Result<(), Box<Response<Body>>> {
+        let token = match &self.token {
+            None => None,
+            Some(file) => match file.bearer().await {
+                Ok(bearer) => Some(bearer.to_str().unwrap_or_default().trim_start_matches("Bearer ").to_owned()),
+                Err(error) => {
+                    tracing::warn!(%error, "dashboard: nobody is let in");
+                    let nobody = Nothing::new(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be read here");
+                    return Err(Box::new(nothing(nobody)));
+                }
+            },
+        };
+        match judge(request.uri(), request.headers(), token.as_deref()) {
+            Access::Granted => Ok(()),
+            Access::Enter { cookie } => {
+                let mut response = whole(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", Bytes::new());
+                let headers = response.headers_mut();
+                headers.insert(header::LOCATION, HeaderValue::from_static("/"));
+                if let Ok(cookie) = HeaderValue::try_from(cookie) {
+                    headers.insert(header::SET_COOKIE, cookie);
+                }
+                Err(Box::new(response))
+            }
+            Access::Refused(status, reason) => {
+                let mut response = nothing(Nothing::new(status, reason));
+                if status == StatusCode::UNAUTHORIZED {
+                    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                }
+                Err(Box::new(response))
+            }
+        }
+    }
+
+    async fn find(
+        &self,
+        request: &Request<Incoming>,
+        connection: CancellationToken,
+    ) -> Result<Response<Body>, Nothing> {
+        const JSON: &str = "application/json";
+        let busy = |what: &str| {
+            Nothing::new(StatusCode::SERVICE_UNAVAILABLE, format!("{what} at the moment; try again in a few seconds"))
+        };
+        let (method, uri) = (request.method(), request.uri());
+        match route(method, uri.path(), uri.query())? {
+            Route::File(file) => Ok(whole(StatusCode::OK, file.content_type, Bytes::from_static(file.text.as_bytes()))),
+            Route::Workload(key) => {
+                let (status, body) = self.workload(&key).await;
+                Ok(whole(status, JSON, body))
+            }
+            // What has no body needs nobody who writes it.
+            Route::List(_) | Route::Stream(_) if method == http::Method::HEAD => {
+                Ok(whole(StatusCode::OK, JSON, Bytes::new()))
+            }
+            Route::List(scope) => {
+                let body = self.streams.list(scope, connection).await;
+                Ok(typed(StatusCode::OK, JSON, body.ok_or_else(|| busy("too many lists are asked for"))?))
+            }
+            Route::Stream(scope) => {
+                let body = self.streams.open(scope, connection);
+                let full = format!("{STREAMS_MAX} streams are open, which is all there are");
+                Ok(typed(StatusCode::OK, "text/event-stream", body.ok_or_else(|| busy(&full))?))
+            }
+        }
+    }
+
+    /// All that is to be known of one, from whoever decides on it; if that one does not answer, what its object says.
+    async fn workload(&self, key: &RevisionKey) -> (StatusCode, Bytes) {
+        let Streams { own, replicas, .. } = &self.streams;
+        let mut unanswered = None;
+        if let Owner::Other(owner) = own.shares.owner(key) {
+            match replicas.detail(&owner, key).await {
+                Ok((status @ (StatusCode::OK | StatusCode::NOT_FOUND), body)) => return (status, body),
+                Ok((status, _)) => unanswered = Some(format!("its owner {owner} answers {status}")),
+                Err(error) => unanswered = Some(format!("its owner {owner} cannot be asked: {error}")),
+            }
+        }
+        match own.detail(key) {
+            Some(mut detail) => {
+                if let Some(error) = unanswered {
+                    detail["error"] = json!(error);
+                }
+                (StatusCode::OK, detail.to_string().into())
+            }
+            None => (StatusCode::NOT_FOUND, no_such(key).to_string().into()),
+        }
+    }
+}
+
+fn nothing(Nothing(status, error): Nothing) -> Response<Body> {
+    let mut response = whole(status, "application/json", error.into());
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("3"));
+    }
+    response
+}
+
+fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
+    typed(status, content_type, Full::new(body).boxed_unsync())
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,129 @@
+//! Where the dashboard is served, to whom, and what a pod costs.
+
+use common_runtime::credential::TokenFile;
+use common_runtime::environment::EnvironmentError;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// Port of the dashboard, unless another is said.
+pub const PORT: u16 = 8090;
+
+const ADDRESS: &str = "ZEROSCALE_DASHBOARD_ADDRESS";
+const TOKEN_FILE: &str = "ZEROSCALE_DASHBOARD_TOKEN_FILE";
+const PRICE: &str = "ZEROSCALE_POD_HOUR_PRICE";
+
+/// Settings of the dashboard.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it is served.
+    pub listen: SocketAddr,
+    /// What is served instead, if somebody has bound it already; several processes may share one.
+    pub listener: Option<Arc<TcpListener>>,
+    /// The token that whoever looks must show; must be there unless `listen` is a loopback address.
+    pub token: Option<TokenFile>,
+    /// What a pod costs.
+    pub price: Option<Price>,
+}
+
+/// What a pod costs in an hour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Price {
+    /// Units of the currency.
+    pub amount: f64,
+    /// ISO 4217, three letters.
+    pub currency: String,
+}
+
+impl Settings {
+    /// On a loopback address without a token.
+    pub fn local(listen: SocketAddr) -> Self {
+        Self { listen, listener: None, token: None, price: None }
+    }
+
+    /// Reads `ZEROSCALE_DASHBOARD_ADDRESS` (default: port 8090 of `listen` if that is a loopback address, else of
+    /// 127.0.0.1; empty: no dashboard), `ZEROSCALE_DASHBOARD_TOKEN_FILE` and `ZEROSCALE_POD_HOUR_PRICE` (such as
+    /// `0.012 EUR`).
+    ///
+    /// # Errors
+    /// One of them cannot be read, or others may connect to the address and there is no token.
+    pub(crate) fn from_env(
+        get: &impl Fn(&str) -> Option<String>,
+        listen: IpAddr,
+    ) -> Result<Option<Self>, EnvironmentError> {
+        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        let own = if listen.is_loopback() { listen } else { Ipv4Addr::LOCALHOST.into() };
+        let listen = match get(ADDRESS) {
+            Some(text) if text.is_empty() => return Ok(None),
+            Some(text) => text.parse().map_err(|_| {
+                EnvironmentError::new(ADDRESS, &*text, "must be an IP address and a port, such as 127.0.0.1:8090")
+            })?,
+            None => SocketAddr::new(own, PORT),
+        };
+        let token = given(TOKEN_FILE).map(TokenFile::new);
+        if token.is_none() && !listen.ip().is_loopback() {
+            let rule = format!("is not a loopback address, so {TOKEN_FILE} must name the file of a token");
+            return Err(EnvironmentError::new(ADDRESS, listen.to_string(), rule));
+        }
+        let price = given(PRICE).map(|text| {
+            Price::read(&text).ok_or_else(|| {
+                EnvironmentError::new(
+                    PRICE,
+                    text,
+                    "must be an amount and a currency of three letters, such as `0.012 EUR`",
+                )
+            })
+        });
+        Ok(Some(Self { listen, listener: None, token, price: price.transpose()? }))
+    }
+}
+
+impl Price {
+    fn read(text: &str) -> Option<Self> {
+        let (amount, currency) = text.trim().split_once(char::is_whitespace)?;
+        let (amount, currency): (f64, _) = (amount.parse().ok()?, currency.trim());
+        let is_currency = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
+        (is_currency && amount.is_finite() && amount >= 0.0).then(|| Self { amount, currency: currency.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)], listen: [u8; 4]) -> Result<Option<Settings>, String> {
+        let get = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        Settings::from_env(&get, listen.into()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_token_it_is_served_on_loopback_alone() {
+        let listens = |pairs: &[(&str, &str)], listen| {
+            read(pairs, listen).map(|settings| settings.map(|settings| settings.listen.to_string()))
+        };
+        assert_eq!(listens(&[], [0, 0, 0, 0]), Ok(Some("127.0.0.1:8090".into())));
+        assert_eq!(listens(&[], [127, 9, 0, 1]), Ok(Some("127.9.0.1:8090".into())), "planes that share a machine");
+        assert_eq!(listens(&[(ADDRESS, "")], [0, 0, 0, 0]), Ok(None));
+        assert_eq!(listens(&[(ADDRESS, "[::1]:9")], [0, 0, 0, 0]), Ok(Some("[::1]:9".into())));
+        let open = [(ADDRESS, "0.0.0.0:8090"), (TOKEN_FILE, "/token")];
+        assert_eq!(listens(&open, [0, 0, 0, 0]), Ok(Some("0.0.0.0:8090".into())));
+        let refused = listens(&open[..1], [0, 0, 0, 0]).expect_err("no token");
+        assert!(
+            refused.contains(ADDRESS) && refused.contains("0.0.0.0:8090") && refused.contains(TOKEN_FILE),
+            "{refused}"
+        );
+        let refused = listens(&[(ADDRESS, "8090")], [0, 0, 0, 0]).expect_err("no address");
+        assert!(refused.contains("8090") && refused.contains("127.0.0.1:8090"), "{refused}");
+    }
+
+    #[test]
+    fn a_price_has_a_currency() {
+        let price = |text| read(&[(PRICE, text)], [127, 0, 0, 1]).map(|settings| settings.and_then(|s| s.price));
+        let euro = Price { amount: 0.012, currency: "EUR".into() };
+        assert_eq!(price("0.012 EUR"), Ok(Some(euro)));
+        assert_eq!(price(""), Ok(None));
+        for wrong in ["0.012", "EUR 0.012", "-1 EUR", "inf EUR", "1 eur", "1 EURO"] {
+            let refused = price(wrong).expect_err(wrong);
+            assert!(refused.contains(PRICE) && refused.contains(wrong), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Streams of server-sent events: first a whole list, then what changes, at most once a second.
+//!
+//! ```text
+//! event: workloads
+//! data: {"full":true,"now":…,"replicas":[…],"workloads":[Summary…],"removed":[]}
+//!
+//! event: workloads
+//! data: {"full":false,"now":…,"replicas":[…],"workloads":[those that have changed],"removed":["ns/name"…]}
+//! ```
+//!
+//! A comment every [`HEARTBEAT`] shows whoever follows that there is somebody.
+//!
+//! # Bounds
+//!
+//! [`STREAMS_MAX`] streams; [`LISTS_MAX`] whole lists are made at a time, here and for who asks for one alone. What a
+//! stream holds is a piece ([`super::writer`]); who does not read loses it.
+
+use super::hub::{Frame, Hub};
+use super::lists::{self, Scope};
+use super::own::Own;
+use super::record::time;
+use super::replicas::{Replica, Replicas};
+use super::writer::{Body, Gone, Writer};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Streams at a time.
+pub(super) const STREAMS_MAX: usize = 64;
+/// Whole lists that are made at a time.
+const LISTS_MAX: usize = 4;
+/// Longest wait for a list to be made.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Who may follow, and what.
+#[derive(Clone)]
+pub(super) struct Streams {
+    pub(super) own: Arc<Own>,
+    pub(super) replicas: Replicas,
+    pub(super) hub: Arc<Hub>,
+    places: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
+}
+
+impl Streams {
+    pub(super) fn new(own: Arc<Own>, replicas: Replicas) -> Self {
+        let hub = Arc::new(Hub::new(own.clone(), replicas.clone()));
+        let (places, lists) = (Arc::new(Semaphore::new(STREAMS_MAX)), Arc::new(Semaphore::new(LISTS_MAX)));
+        Self { own, replicas, hub, places, lists }
+    }
+
+    /// A new stream; none: there are too many.
+    pub(super) fn open(&self, scope: Scope, connection: CancellationToken) -> Option<Body> {
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        let (writer, body) = Writer::new(connection.clone());
+        let streams = self.clone();
+        tokio::spawn(async move {
+            // It has gone, or was too slow; the browser opens another.
+            let _ = streams.follow(scope, writer, &connection).await;
+            drop(place);
+        });
+        Some(body)
+    }
+
+    /// A list; none: too many are being made.
+    pub(super) async fn list(&self, scope: Scope, connection: CancellationToken) -> Option<Body> {
+        let permit = self.turn().await?;
+        let (mut writer, body) = Writer::new(connection);
+        let streams = self.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            writer.write("{").await?;
+            lists::write(&streams.own, &streams.replicas, &scope, &mut writer).await?;
+            writer.write("}\n").await?;
+            writer.flush().await
+        });
+        Some(body)
+    }
+
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(LIST_PATIENCE, self.lists.clone().acquire_owned()).await.ok()?.ok()
+    }
+
+    async fn follow(&self, scope: Scope, mut writer: Writer, connection: &CancellationToken) -> Result<(), Gone> {
+        writer.write("retry: 1000\n\n").await?;
+        writer.flush().await?;
+        let mut frames = self.hub.follow();
+        let mut said: Option<Vec<Replica>> = None;
+        loop {
+            let frame = tokio::select! {
+                () = connection.cancelled() => return Err(Gone),
+                () = writer.gone() => return Err(Gone),
+                frame = next(&mut frames) => frame?,
+            };
+            match (frame, &said) {
+                (Some(frame), Some(replicas)) if !frame.is_first => {
+                    if let Some(text) = event(&frame, &scope, replicas, self.own.now()) {
+                        writer.write(&text).await?;
+                        said = Some(frame.replicas.to_vec());
+                    }
+                }
+                (Some(_), _) => said = Some(self.whole(&scope, &mut writer).await?),
+                (None, _) => writer.write(":\n\n").await?,
+            }
+            writer.flush().await?;
+        }
+    }
+
+    async fn whole(&self, scope: &Scope, writer: &mut Writer) -> Result<Vec<Replica>, Gone> {
+        let _turn = self.turn().await.ok_or(Gone)?;
+        writer.write("event: workloads\ndata: {\"full\":true,").await?;
+        let replicas = lists::write(&self.own, &self.replicas, scope, writer).await?;
+        writer.write(",\"removed\":[]}\n\n").await?;
+        writer.flush().await?;
+        Ok(replicas)
+    }
+}
+
+/// The next frame; none: it is time for a sign of life. Who is too slow begins anew.
+async fn next(frames: &mut Receiver<Arc<Frame>>) -> Result<Option<Arc<Frame>>, Gone> {
+    match timeout(HEARTBEAT, frames.recv()).await {
+        Ok(Ok(frame)) => Ok(Some(frame)),
+        Ok(Err(RecvError::Lagged(_))) => {
+            let (is_first, replicas) = (true, Arc::default());
+            Ok(Some(Arc::new(Frame { is_first, rows: Vec::new(), removed: Vec::new(), replicas })))
+        }
+        Ok(Err(RecvError::Closed)) => Err(Gone),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A frame as an event, if it has something new for this scope.
+fn event(frame: &Frame, scope: &Scope, said: &[Replica], now: u32) -> Option<String> {
+    let rows: Vec<&str> = frame.rows.iter().filter(|(key, _)| scope.has(key)).map(|(_, row)| &**row).collect();
+    let removed: Vec<&str> = frame.removed.iter().filter(|key| scope.has(key)).map(|key| key.as_str()).collect();
+    if rows.is_empty() && removed.is_empty() && *said == *frame.replicas {
+        return None;
+    }
+    let replicas = serde_json::to_string(&*frame.replicas).ok()?;
+    let removed = serde_json::to_string(&removed).ok()?;
+    Some(format!(
+        "event: workloads\ndata: {{\"full\":false,\"now\":\"{}\",\"replicas\":{replicas},\"workloads\":[{}],\"removed\":{removed}}}\n\n",
+        time(now.into()),
+        rows.join(","),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::RevisionKey;
+    use serde_json::{Value, json};
+
+    fn replica(error: Option<&str>) -> Replica {
+        Replica { name: "as-0".into(), answered: error.is_none(), error: error.map(str::to_owned) }
+    }
+
+    fn frame(rows: &[&str], removed: &[&str], error: Option<&str>) -> Frame {
+        let key = |name: &&str| RevisionKey::new("ns", name);
+        Frame {
+            is_first: false,
+            rows: rows.iter().map(|name| (key(name), format!("{{\"name\":\"{name}\"}}").into())).collect(),
+            removed: removed.iter().map(key).collect(),
+            replicas: Arc::new([replica(error)]),
+        }
+    }
+
+    /// Goal: an event is one line of JSON, tells what concerns its scope, and there is none where nothing does.
+    #[test]
+    fn an_event_tells_what_is_new_in_its_scope() {
+        let said = [replica(None)];
+        let read = |frame: &Frame, namespace: Option<&str>| {
+            let scope = Scope { namespace: namespace.map(str::to_owned) };
+            let text = event(frame, &scope, &said, 0)?;
+            let data = text.strip_prefix("event: workloads\ndata: ")?.strip_suffix("\n\n")?;
+            assert!(!data.contains('\n'));
+            Some(serde_json::from_str::<Value>(data).expect("JSON"))
+        };
+        let both = read(&frame(&["a", "b"], &["c"], None), None).expect("news");
+        assert_eq!(both["workloads"], json!([{"name": "a"}, {"name": "b"}]));
+        assert_eq!((&both["removed"], &both["full"]), (&json!(["ns/c"]), &json!(false)));
+        assert_eq!(read(&frame(&[], &[], None), None), None);
+        assert_eq!(read(&frame(&["a"], &["c"], None), Some("other")), None);
+        let lost = read(&frame(&[], &[], Some("no answer within 2 s")), Some("other")).expect("news");
+        assert_eq!(lost["replicas"][0], json!({"name": "as-0", "answered": false, "error": "no answer within 2 s"}));
+    }
+}

@@ -1,0 +1,194 @@
+//! What is shown of one workload in a list, as JSON.
+
+use super::record::timeline::{POINTS_MAX, Point, Rates};
+use common_api::zeroscaler::{NextChange, State};
+use serde::Serialize;
+use serde_json::Value;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// One workload in a list. Times are RFC 3339.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Summary {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// `Deployment/hello`.
+    pub(super) target: String,
+    pub(super) state: State,
+    /// Since when it is in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
+    /// Whether it is kept as it is.
+    pub(super) paused: bool,
+    pub(super) pods: Pods,
+    pub(super) min: Option<i32>,
+    /// None: as many as the load asks for.
+    pub(super) max: Option<i32>,
+    pub(super) requests_per_second: f64,
+    pub(super) concurrency: f64,
+    pub(super) held: u32,
+    pub(super) why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ready: Option<Ready>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_wake: Option<Value>,
+    /// The replica that decides about it; empty: none at the moment.
+    pub(super) owner: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) saved: Option<SavedView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_change: Option<NextChange>,
+    /// The last minutes, of one that had load; in full lists alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recent: Option<Recent>,
+}
+
+/// How many pods.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Pods {
+    pub(super) ready: i32,
+    pub(super) actual: i32,
+    pub(super) desired: Option<i32>,
+}
+
+/// The condition Ready.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Ready {
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// What its sleep has saved.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SavedView {
+    pub(super) pod_seconds: f64,
+    /// Pods that are saved at this moment.
+    pub(super) pods: u16,
+    /// Since when it is counted.
+    pub(super) since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) money: Option<Money>,
+}
+
+/// What that has cost less.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Money {
+    pub(super) amount: f64,
+    pub(super) currency: String,
+}
+
+/// The last minutes, one number for every two points of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Recent {
+    /// Mean of each.
+    pub(super) requests_per_second: Vec<f32>,
+    /// Most of each.
+    pub(super) held: Vec<u32>,
+}
+
+/// Points of a timeline that one number of [`Recent`] stands for.
+const FOLDED: usize = 2;
+
+impl Recent {
+    /// Of a timeline; none: it had no load.
+    pub(super) fn of(points: &[(u32, Point)]) -> Option<Self> {
+        if points.iter().all(|(_, point)| point.requests == 0.0 && point.held == 0) {
+            return None;
+        }
+        let missing = POINTS_MAX as usize - points.len().min(POINTS_MAX as usize);
+        let blank = std::iter::repeat_n(Point::default(), missing);
+        let all: Vec<Point> = blank.chain(points.iter().map(|(_, point)| *point)).collect();
+        let folded = all.chunks(FOLDED);
+        let mean = |points: &[Point]| points.iter().map(|p| p.requests).sum::<f32>() / points.len() as f32;
+        Some(Self {
+            requests_per_second: folded.clone().map(|points| (mean(points) * 100.0).round() / 100.0).collect(),
+            held: folded.map(|points| points.iter().map(|p| p.held).max().unwrap_or_default()).collect(),
+        })
+    }
+}
+
+impl Summary {
+    /// Takes over the load, rounded to what can be read.
+    pub(super) fn set_rates(&mut self, rates: Rates) {
+        let round = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
+        (self.requests_per_second, self.concurrency) = (round(rates.requests), round(rates.concurrency));
+        self.held = rates.held;
+    }
+
+    /// A number that changes when there is something new to show. What changes by time alone is not new: how long it has
+    /// been asleep, and what that has saved, follow from the rest.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut shown = Self { recent: None, ..self.clone() };
+        if self.state == State::Asleep {
+            shown.why.clear();
+        }
+        let pods = shown.saved.take().map(|saved| saved.pods);
+        let mut hasher = DefaultHasher::new();
+        // What cannot be written as JSON is not sent either.
+        (serde_json::to_string(&shown).unwrap_or_default(), pods).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A sleeper.
+    pub(in super::super) fn asleep(name: &str) -> Summary {
+        Summary {
+            namespace: "ns".into(),
+            name: name.into(),
+            target: format!("Deployment/{name}"),
+            state: State::Asleep,
+            since: None,
+            paused: false,
+            pods: Pods { ready: 0, actual: 0, desired: Some(0) },
+            min: Some(0),
+            max: None,
+            requests_per_second: 0.0,
+            concurrency: 0.0,
+            held: 0,
+            why: "asleep: nobody has called for 12 min".into(),
+            ready: None,
+            last_wake: None,
+            owner: "as-0".into(),
+            saved: Some(SavedView { pod_seconds: 720.0, pods: 1, since: "".into(), money: None }),
+            next_change: None,
+            recent: None,
+        }
+    }
+
+    /// Goal: time alone is no news, everything else is. Each row changes a sleeper; whether that is news.
+    #[test]
+    fn time_alone_is_no_news() {
+        type Change = fn(&mut Summary);
+        let rows: [(&str, Change, bool); 7] = [
+            ("why", |s| s.why = "asleep: nobody has called for 13 min".into(), false),
+            ("saved", |s| _ = s.saved.as_mut().map(|saved| saved.pod_seconds += 1.0), false),
+            ("recent", |s| s.recent = Some(Recent { requests_per_second: vec![1.0], held: vec![] }), false),
+            ("held", |s| s.held = 1, true),
+            ("state", |s| s.state = State::Waking, true),
+            ("owner", |s| s.owner = "as-1".into(), true),
+            ("saves", |s| _ = s.saved.as_mut().map(|saved| saved.pods = 2), true),
+        ];
+        for (what, change, is_news) in rows {
+            let mut changed = asleep("a");
+            change(&mut changed);
+            assert_eq!(changed.fingerprint() != asleep("a").fingerprint(), is_news, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_last_minutes_are_folded_and_padded() {
+        let point = |requests, held| Point { requests, held, ..Point::default() };
+        let points: Vec<_> = [(5, point(0.0, 1)), (10, point(3.0, 4)), (15, point(1.0, 0)), (20, point(2.0, 0))].into();
+        let recent = Recent::of(&points).expect("load");
+        assert_eq!((recent.held.len(), recent.requests_per_second.len()), (60, 60));
+        assert_eq!((&recent.held[57..], &recent.requests_per_second[57..]), (&[0, 4, 0][..], &[0.0, 1.5, 1.5][..]));
+        assert_eq!(Recent::of(&[(5, Point { ready: 3, ..Point::default() })]), None);
+    }
+}

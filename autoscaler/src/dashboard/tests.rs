@@ -1,0 +1,457 @@
+//! The dashboard over sockets: one replica, and two that ask each other.
+
+use super::*;
+use crate::ingest::Here;
+use crate::ingest::attest::Attestations;
+use crate::ingest::counters::{Counters, IngestCounters};
+use crate::ingest::stat_server::{Origin, Sink, StatServer};
+use crate::reconcile::shown::Looked;
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::Sources;
+use crate::scale::{Deciders, Initial, Onlooker, PodSet, Pods, Requests};
+use common::RevisionKey;
+use common::stat::{Seen, SeenWake, Stat};
+use common::time::Timestamp;
+use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, READY, Said};
+use common_api::zeroscaler::{PodCounts, State, ZeroScalerStatus};
+use common_api::{ZeroScaler, ZeroScalerSpec};
+use common_controller::Leadership;
+use common_runtime::credential::TokenFile;
+use common_runtime::resolve::Dns;
+use common_runtime::telemetry::Metrics;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Objects that tests hold in hand: all replicas see the same.
+#[derive(Clone, Default)]
+struct InHand(Arc<Mutex<Versions>>);
+
+/// Each as of its latest version.
+type Versions = BTreeMap<RevisionKey, (u64, Arc<ZeroScaler>)>;
+
+impl InHand {
+    /// One is so from now on.
+    fn put(&self, name: &str, state: State) {
+        let mut object = ZeroScaler::new(name, ZeroScalerSpec::deployment(name));
+        object.metadata.namespace = Some("ns".into());
+        let awake = state == State::Awake;
+        let count = i32::from(awake);
+        let mut status = ZeroScalerStatus {
+            state,
+            desired: Some(count),
+            pods: Some(PodCounts { ready: count, actual: count }),
+            min: Some(0),
+            ..ZeroScalerStatus::default()
+        };
+        let said = |is, reason| Said { status: is, reason, message: "" };
+        let active = if awake { ConditionStatus::True } else { ConditionStatus::False };
+        let at = Timestamp::from_secs(1_000_000);
+        conditions::set(&mut status.conditions, READY, said(ConditionStatus::True, "Served"), None, at);
+        conditions::set(&mut status.conditions, ACTIVE, said(active, "Asleep"), None, at);
+        object.status = Some(status);
+        let mut all = self.0.lock();
+        let entry = all.entry(RevisionKey::new("ns", name)).or_insert_with(|| (0, Arc::new(object.clone())));
+        *entry = (entry.0 + 1, Arc::new(object));
+    }
+
+    fn delete(&self, name: &str) {
+        self.0.lock().remove(&RevisionKey::new("ns", name));
+    }
+}
+
+impl Objects for InHand {
+    fn keys(&self) -> Vec<RevisionKey> {
+        self.0.lock().keys().cloned().collect()
+    }
+
+    fn version(&self, key: &RevisionKey) -> Option<u64> {
+        self.0.lock().get(key).map(|(version, _)| *version)
+    }
+
+    fn look(&self, key: &RevisionKey) -> Option<Looked> {
+        let object = self.0.lock().get(key)?.1.clone();
+        let status = object.status.clone().unwrap_or_default();
+        Some(Looked { object, status, since: Some("1970-01-12T13:46:40Z".into()) })
+    }
+}
+
+/// Takes no stats.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn frame(&self, _: Bytes, _: &Origin) -> bool {
+        false
+    }
+
+    fn owns_bucket(&self, _: &str) -> bool {
+        false
+    }
+}
+
+struct Replica {
+    address: SocketAddr,
+    shares: Shares,
+    journal: Arc<Journal>,
+    multiscaler: Arc<Multiscaler>,
+    pods: Arc<PodIndex>,
+    stop: CancellationToken,
+}
+
+impl Replica {
+    /// The one that decides about everything.
+    async fn alone(objects: &InHand, token: Option<TokenFile>) -> Self {
+        let stats = StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+        Self::start(objects, stats, Shares::members(vec!["only".into()], 0), token)
+    }
+
+    /// Two, each of which decides about its part.
+    async fn two(objects: &InHand) -> [Self; 2] {
+        let servers = [(); 2].map(|()| StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
+        let mut servers: Vec<_> = servers
+            .into_iter()
+            .map(|server| (format!("http://{}", server.local_addr().expect("bound")), server))
+            .collect();
+        servers.sort_by(|a, b| a.0.cmp(&b.0));
+        let names: Vec<_> = servers.iter().map(|(name, _)| name.clone()).collect();
+        let mut ordinal = 0..;
+        let replicas = servers.into_iter().map(|(_, server)| {
+            let ordinal = ordinal.next().unwrap_or_default();
+            Self::start(objects, server, Shares::members(names.clone(), ordinal), None)
+        });
+        let replicas: Vec<_> = replicas.collect();
+        replicas.try_into().unwrap_or_else(|_| panic!("two"))
+    }
+
+    fn start(objects: &InHand, stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
+        let (clock, stop) = (Clock::system(), CancellationToken::new());
+        let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
+        let pods = Arc::new(PodIndex::new(Requests::new()));
+        pods.end_list();
+        let sources = Sources {
+            collector: collector.clone(),
+            pods: pods.clone(),
+            attestations: Arc::new(Attestations::new(false)),
+            clock: clock.clone(),
+            requests: Requests::new(),
+            metrics: DeciderMetrics::new(&Metrics::default()),
+        };
+        let multiscaler = Arc::new(Multiscaler::new(sources, true));
+        let counters = IngestCounters::default();
+        let here = Here {
+            collector: collector.clone(),
+            multiscaler: multiscaler.clone(),
+            clock: clock.clone(),
+            counters: counters.clone(),
+        };
+        let port = stats.local_addr().expect("bound").port();
+        let peers = Peers::new(shares.clone(), Arc::new(Dns), port, None, Arc::new(here), counters, stop.clone());
+        let settings = Settings { token, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
+        let (own, shown) = (shares.clone(), pods.clone());
+        let parts =
+            Parts { multiscaler: multiscaler.clone(), collector, pods, shares, peers, clock, me: "as-0".into() };
+        let dashboard = Dashboard::new(settings, parts).expect("a port");
+        let (address, journal) = (dashboard.server.address().expect("bound"), dashboard.journal.clone());
+        let serving = stats.answering(dashboard.questions());
+        tokio::spawn(serving.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
+        dashboard.start(Arc::new(objects.clone()), &TaskTracker::new(), &stop);
+        Self { address, shares: own, journal, multiscaler, pods: shown, stop }
+    }
+
+    /// Decides about a workload from now on.
+    fn decides(&self, name: &str) {
+        let key = RevisionKey::new("ns", name);
+        self.pods.track(&key, PodSet::Revision(name.into()));
+        self.multiscaler.ensure(&key, crate::scale::fixture::subject(), Initial::Adopted(0));
+    }
+
+    /// An answer: status, headers, body.
+    async fn get(&self, method: &str, target: &str, headers: &str) -> (StatusCode, HeaderMap, String) {
+        let asked = async {
+            let mut stream = TcpStream::connect(self.address).await.expect("a listener");
+            let host = if headers.contains("host:") { String::new() } else { format!("host: {}\r\n", self.address) };
+            let request = format!("{method} {target} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.expect("written");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("UTF-8");
+            answer
+        };
+        let answer = timeout(PATIENCE, asked).await.expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status");
+        let fields = lines.filter_map(|line| line.split_once(": "));
+        let headers = fields.map(|(n, v)| (n.parse().expect("a name"), v.parse().expect("a value"))).collect();
+        (status, headers, body.to_owned())
+    }
+
+    async fn json(&self, target: &str) -> (StatusCode, Value) {
+        let (status, headers, body) = self.get("GET", target, "").await;
+        let body = if headers.contains_key("transfer-encoding") { dechunked(&body) } else { body };
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    async fn follow(&self, target: &str) -> Following {
+        let mut stream = TcpStream::connect(self.address).await.expect("a listener");
+        let request = format!("GET {target} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes()).await.expect("written");
+        Following(BufReader::new(stream))
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A body without its chunks' sizes.
+fn dechunked(body: &str) -> String {
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        whole.push_str(&after[..size]);
+        rest = after[size..].strip_prefix("\r\n").unwrap_or_default();
+    }
+    whole
+}
+
+/// A stream of events.
+struct Following(BufReader<TcpStream>);
+
+impl Following {
+    /// The next event's data; the lines between are sizes of chunks, heads and signs of life.
+    async fn event(&mut self) -> Value {
+        let mut text = String::new();
+        loop {
+            let mut line = String::new();
+            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await.expect("an event").expect("a stream");
+            assert!(read > 0, "the stream has ended after {text}");
+            let line = line.trim_end();
+            if let Some(data) = line.strip_prefix("data: ") {
+                text = data.to_owned();
+            } else if !text.is_empty() && u64::from_str_radix(line, 16).is_err() {
+                text.push_str(line);
+            }
+            if let Ok(event) = serde_json::from_str(&text) {
+                return event;
+            }
+        }
+    }
+
+    /// The next event that tells of a workload, as its row.
+    async fn row(&mut self, name: &str) -> Value {
+        loop {
+            let event = self.event().await;
+            let rows = event["workloads"].as_array().expect("rows");
+            if let Some(row) = rows.iter().find(|row| row["name"] == name) {
+                return row.clone();
+            }
+        }
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["workloads"].as_array().into_iter().flatten().filter_map(|row| row["name"].as_str()).collect()
+}
+
+fn key(name: &str) -> RevisionKey {
+    RevisionKey::new("ns", name)
+}
+
+/// Goal: a list and one workload, with what activators have seen; clear words for what is not there; every answer says to
+/// a browser what it may do with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_one_workload_and_what_is_not_there() {
+    let objects = InHand::default();
+    objects.put("a", State::Asleep);
+    objects.put("b", State::Awake);
+    let replica = Replica::alone(&objects, None).await;
+    for name in ["a", "b"] {
+        replica.decides(name);
+    }
+    let wake = SeenWake { start_us: 2_000_000, probe_us: 500_000, ..SeenWake::default() };
+    replica.journal.seen(&key("a"), &Seen { held: 4, wakes: vec![wake] });
+    replica.journal.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
+
+    let (status, list) = replica.json("/api/v1/workloads").await;
+    assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a", "b"]));
+    assert_eq!(list["replicas"], serde_json::json!([{"name": "as-0", "answered": true}]));
+    let a = &list["workloads"][0];
+    assert_eq!((&a["state"], &a["held"], &a["target"]), (&"Asleep".into(), &4.into(), &"Deployment/a".into()));
+    assert!(a["why"].as_str().is_some_and(|why| why.starts_with("asleep: nobody has called for ")), "{a}");
+    assert_eq!((&a["lastWake"]["seconds"], &a["ready"]["status"]), (&2.5.into(), &"True".into()));
+    assert_eq!(names(&replica.json("/api/v1/workloads?namespace=other").await.1), Vec::<&str>::new());
+
+    let (status, a) = replica.json("/api/v1/workloads/ns/a").await;
+    assert_eq!((status, &a["wakes"][0]["outcome"]), (StatusCode::OK, &"answered".into()));
+    assert_eq!(a["wakes"][0]["phases"][2], serde_json::json!({"name": "pod", "seconds": 2.0}));
+    assert!(a["conditions"].as_array().is_some_and(|all| all.len() == 2) && a["decision"]["spec"].is_object(), "{a}");
+
+    for (target, expected, part) in [
+        ("/api/v1/workloads/ns/c", 404, "there is no ZeroScaler c in namespace ns"),
+        ("/api/v1/workloads?namespace=Ä", 400, ""),
+        ("/favicon.ico", 404, "/favicon.ico"),
+    ] {
+        let (status, _, body) = replica.get("GET", target, "").await;
+        assert!(status == expected && body.contains(part), "{target}: {status} {body}");
+    }
+    for (method, target, headers, expected) in [
+        ("POST", "/", "", 405),
+        ("GET", "/", "host: evil.example\r\n", 421),
+        ("GET", "/api/v1/workloads", "host: evil.example\r\n", 421),
+        ("GET", "/", "", 200),
+        ("HEAD", "/api/v1/stream", "", 200),
+    ] {
+        let (status, headers, _) = replica.get(method, target, headers).await;
+        assert_eq!(status, expected, "{method} {target}");
+        let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        assert!(value("content-security-policy").starts_with("default-src 'none'; script-src 'self'"));
+        assert_eq!((value("x-content-type-options"), value("cache-control")), ("nosniff", "no-store"));
+        assert_eq!((value("x-frame-options"), value("referrer-policy")), ("DENY", "no-referrer"));
+    }
+}
+
+/// Goal: with a token nobody looks who does not show it, and a new one counts at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_token_sees_nothing() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "first\n").expect("written");
+    let replica = Replica::alone(&InHand::default(), Some(TokenFile::new(file.path()))).await;
+    let status = async |target: &str, headers: &str| replica.get("GET", target, headers).await.0.as_u16();
+    for target in ["/", "/app.js", "/api/v1/workloads", "/api/v1/stream"] {
+        assert_eq!(status(target, "").await, 401, "{target}");
+    }
+    assert_eq!(status("/api/v1/workloads", "authorization: Bearer first\r\n").await, 200);
+    let (entered, headers, _) = replica.get("GET", "/?token=first", "").await;
+    assert_eq!((entered.as_u16(), headers["location"].to_str().ok()), (303, Some("/")));
+    let cookie = headers["set-cookie"].to_str().expect("a cookie").split(';').next().expect("its value").to_owned();
+    assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 200);
+    std::fs::write(file.path(), "second").expect("written");
+    assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 401);
+    std::fs::remove_file(file.path()).expect("removed");
+    assert_eq!(status("/", "authorization: Bearer second\r\n").await, 503, "nobody knows who may look");
+}
+
+/// Goal: a stream begins with everything and goes on with what changes; what goes is told; of another namespace nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_tells_everything_and_then_what_changes() {
+    let objects = InHand::default();
+    objects.put("a", State::Asleep);
+    objects.put("b", State::Asleep);
+    let replica = Replica::alone(&objects, None).await;
+    let (mut all, mut other) =
+        (replica.follow("/api/v1/stream").await, replica.follow("/api/v1/stream?namespace=other").await);
+    let first = all.event().await;
+    assert_eq!((&first["full"], names(&first)), (&true.into(), vec!["a", "b"]));
+    assert_eq!(names(&other.event().await), Vec::<&str>::new());
+
+    objects.put("b", State::Awake);
+    let second = all.event().await;
+    assert_eq!((&second["full"], names(&second)), (&false.into(), vec!["b"]));
+    assert_eq!(second["workloads"][0]["state"], "Awake");
+    replica.journal.seen(&key("a"), &Seen { held: 2, wakes: vec![] });
+    assert_eq!(all.row("a").await["held"], 2);
+    assert_eq!(all.row("a").await["held"], 0, "it is over");
+    objects.delete("a");
+    loop {
+        let event = all.event().await;
+        if event["removed"] == serde_json::json!(["ns/a"]) {
+            break;
+        }
+    }
+    let quiet = timeout(Duration::from_millis(100), other.event()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+}
+
+/// Goal: streams are bounded, the one beyond is told so, and one that ends makes room.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stream_too_many_is_refused_with_a_word() {
+    let replica = Replica::alone(&InHand::default(), None).await;
+    let mut streams = Vec::new();
+    for _ in 0..streams::STREAMS_MAX {
+        let mut stream = replica.follow("/api/v1/stream").await;
+        stream.event().await;
+        streams.push(stream);
+    }
+    let (status, headers, body) = replica.get("GET", "/api/v1/stream", "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(headers.contains_key("retry-after") && body.contains("64 streams are open"), "{body}");
+    assert_eq!(replica.json("/api/v1/workloads").await.0, StatusCode::OK, "a list has other bounds");
+    streams.pop();
+    let room = async {
+        loop {
+            let mut stream = replica.follow("/api/v1/stream").await;
+            let mut line = String::new();
+            stream.0.read_line(&mut line).await.expect("an answer");
+            if line.starts_with("HTTP/1.1 200") {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, room).await.expect("room for another");
+}
+
+/// Goal: each of two replicas shows all, lists, streams and single workloads; one that is gone is named, and what its
+/// objects say is shown nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_replica_shows_all() {
+    let objects = InHand::default();
+    let all: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
+    all.iter().for_each(|name| objects.put(name, State::Asleep));
+    let [first, second] = Replica::two(&objects).await;
+    let of = |replica: &Replica| all.iter().filter(|name| replica.shares.owns(&key(name))).cloned().collect::<Vec<_>>();
+    let (firsts, seconds) = (of(&first), of(&second));
+    assert!(!firsts.is_empty() && !seconds.is_empty() && firsts.len() + seconds.len() == all.len());
+    for replica in [&first, &second] {
+        of(replica).iter().for_each(|name| replica.decides(name));
+    }
+    second.journal.seen(&key(&seconds[0]), &Seen { held: 7, wakes: vec![SeenWake::default()] });
+
+    let mut stream = first.follow("/api/v1/stream").await;
+    let list = first.json("/api/v1/workloads").await.1;
+    let streamed = stream.event().await;
+    for told in [&list, &streamed] {
+        let mut told = names(told);
+        told.sort_unstable();
+        assert_eq!(told, all);
+    }
+    assert!(list["replicas"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|r| r["answered"] == true)));
+    let theirs = |list: &Value| {
+        let rows = list["workloads"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().find(|row| row["name"] == seconds[0].as_str()).expect("a row")
+    };
+    assert_eq!(theirs(&list)["held"], 7);
+    let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
+    assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
+    objects.put(&seconds[0], State::Awake);
+    while stream.row(&seconds[0]).await["state"] != "Awake" {}
+
+    second.stop.cancel();
+    let gone = async {
+        loop {
+            let event = stream.event().await;
+            if event["replicas"][1]["answered"] == false {
+                return event["replicas"][1]["error"].as_str().unwrap_or_default().to_owned();
+            }
+        }
+    };
+    assert!(!timeout(PATIENCE, gone).await.expect("named").is_empty());
+    let list = first.json("/api/v1/workloads").await.1;
+    assert_eq!(names(&list).len(), all.len());
+    assert_eq!((&theirs(&list)["state"], &theirs(&list)["held"]), (&"Awake".into(), &0.into()));
+    let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
+    assert!(
+        status == StatusCode::OK && detail["error"].as_str().is_some_and(|e| e.contains("cannot be asked")),
+        "{detail}"
+    );
+}

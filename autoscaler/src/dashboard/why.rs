@@ -1,0 +1,299 @@
+//! Why a workload has the scale it has, in one sentence.
+//!
+//! The sentence begins with what is: `2 pods`, `asleep`, `waking`. Then comes the cause that had the last word: what
+//! somebody has to mend first, then whatever bounds, metrics and the way to zero made of the load, then the load itself.
+
+use autoscaler_core::history::{Cause, Obstacle, Outcome};
+use autoscaler_core::scale_to_zero::Reason;
+use common::scaling::{DeciderSpec, ScalingMetric};
+use common_api::zeroscaler::State;
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Longest foreign text in a sentence, in characters.
+const FOREIGN_MAX: usize = 160;
+
+/// What a sentence is made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts<'a> {
+    pub(super) state: State,
+    /// Pods that are ready.
+    pub(super) ready: i32,
+    /// Pods that are wanted.
+    pub(super) desired: Option<i32>,
+    pub(super) min: Option<i32>,
+    pub(super) max: Option<i32>,
+    /// It is kept as it is because somebody said so.
+    pub(super) is_paused: bool,
+    /// Why Ready is False: reason and message.
+    pub(super) refused: Option<(&'a str, &'a str)>,
+    /// Why its pods do not start.
+    pub(super) failing: Option<&'a str>,
+    /// Seconds since it is in this state.
+    pub(super) since: Option<u64>,
+    /// Parameters of its rule.
+    pub(super) spec: Option<&'a DeciderSpec>,
+    /// Load over the stable and the panic window.
+    pub(super) load: Option<[f64; 2]>,
+    pub(super) is_panicking: bool,
+    /// Decisions and actions, oldest first.
+    pub(super) history: &'a [Outcome],
+}
+
+/// The sentence.
+pub(super) fn why(facts: &Facts<'_>) -> String {
+    if facts.is_paused {
+        return "paused: kept as it is".to_owned();
+    }
+    if let Some((reason, message)) = facts.refused {
+        let is_said = !message.is_empty();
+        return format!("not served: {reason}{}{}", if is_said { ": " } else { "" }, cut(message));
+    }
+    match facts.state {
+        State::Asleep => match facts.since {
+            Some(seconds) => format!("asleep: nobody has called for {}", length(seconds)),
+            None => "asleep: nobody calls".to_owned(),
+        },
+        State::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
+        State::Waking => {
+            let asked = facts.desired.unwrap_or(1).max(1);
+            match facts.failing {
+                Some(failing) => format!("waking: its pods do not start: {}", cut(failing)),
+                None => format!("waking: {} asked for, none is ready yet", pods(asked)),
+            }
+        }
+        State::Awake => {
+            format!("{}: {}", pods(facts.desired.filter(|desired| *desired > 0).unwrap_or(facts.ready)), awake(facts))
+        }
+        State::Unknown => match obstacle(facts) {
+            Some(obstacle) => format!("not known yet: {}", obstacle.explain()),
+            None => "not known yet".to_owned(),
+        },
+    }
+}
+
+/// Why one that is awake has as many pods as it has.
+fn awake(facts: &Facts<'_>) -> String {
+    let load = || load(facts).unwrap_or_else(|| "the load is not known".to_owned());
+    match action(facts) {
+        Some(Cause::Obstacle(obstacle)) => obstacle.explain().to_owned(),
+        Some(Cause::Rule(Reason::Metrics)) => metric(facts).unwrap_or_else(load),
+        Some(Cause::Rule(Reason::Bounds)) => match (facts.desired, facts.min, facts.max) {
+            (Some(desired), Some(min), _) if desired == min => format!("the least that it may have; {}", load()),
+            (Some(desired), _, Some(max)) if desired == max => format!("the most that it may have; {}", load()),
+            _ => load(),
+        },
+        None | Some(Cause::Rule(Reason::Desired)) => load(),
+        Some(Cause::Rule(other)) => other.explain().to_owned(),
+    }
+}
+
+/// The load beside what a pod is meant to see of it.
+fn load(facts: &Facts<'_>) -> Option<String> {
+    if let Some(Outcome::Unknown { unknown }) =
+        last(facts, |o| matches!(o, Outcome::Scale { .. } | Outcome::Unknown { .. }))
+    {
+        return Some(format!("nothing is decided, since {unknown}"));
+    }
+    let (spec, [stable, panic]) = (facts.spec?, facts.load?);
+    let (load, window) = if facts.is_panicking { (panic, spec.panic_window) } else { (stable, spec.stable_window) };
+    let what = match spec.metric {
+        ScalingMetric::Concurrency if number(load) == "1" => "request in flight",
+        ScalingMetric::Concurrency => "requests in flight",
+        ScalingMetric::Rps => "requests a second",
+    };
+    let mut text = if facts.is_panicking { "a burst, ".to_owned() } else { String::new() };
+    let total = spec.total_value;
+    // Writing to a string does not fail.
+    let _ = write!(text, "{} {what} at {} a pod", number(load), number(total));
+    if total > 0.0 && spec.target_value < total {
+        let _ = write!(text, " ({:.0} %)", spec.target_value / total * 100.0);
+    }
+    let _ = write!(text, ", window {} s", window.as_secs());
+    Some(text)
+}
+
+/// The metric that asked for the most.
+fn metric(facts: &Facts<'_>) -> Option<String> {
+    match last(facts, |outcome| matches!(outcome, Outcome::Blended(_)))? {
+        Outcome::Blended(blended) => Some(format!("{} asks for {}", cut(&blended.metric), blended.asked)),
+        _ => None,
+    }
+}
+
+fn action(facts: &Facts<'_>) -> Option<Cause> {
+    match last(facts, |outcome| matches!(outcome, Outcome::Action(_)))? {
+        Outcome::Action(action) => Some(action.because),
+        _ => None,
+    }
+}
+
+fn obstacle(facts: &Facts<'_>) -> Option<Obstacle> {
+    match action(facts)? {
+        Cause::Obstacle(obstacle) => Some(obstacle),
+        Cause::Rule(_) => None,
+    }
+}
+
+fn last<'a>(facts: &Facts<'a>, is: impl Fn(&Outcome) -> bool) -> Option<&'a Outcome> {
+    facts.history.iter().rev().find(|outcome| is(outcome))
+}
+
+fn pods(count: i32) -> String {
+    format!("{count} pod{}", if count == 1 { "" } else { "s" })
+}
+
+/// Whole, or with one decimal where that says more.
+fn number(value: f64) -> String {
+    let text = if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") };
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+/// A length of time in the unit that a person would choose.
+pub(super) fn length(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// What others wrote, on one line and bounded.
+fn cut(text: &str) -> Cow<'_, str> {
+    let text = text.trim();
+    if text.chars().count() <= FOREIGN_MAX && !text.contains(['\n', '\r']) {
+        return text.into();
+    }
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(FOREIGN_MAX).collect();
+    format!("{}…", line.trim_end()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use autoscaler_core::bounds::Bounds;
+    use autoscaler_core::decider::Unknown;
+    use autoscaler_core::history::Action;
+    use common::scaling::{Aggregation, BurstCapacity};
+    use std::time::Duration;
+
+    fn spec(metric: ScalingMetric) -> DeciderSpec {
+        DeciderSpec {
+            max_scale_up_rate: 1000.0,
+            max_scale_down_rate: 2.0,
+            metric,
+            target_value: 7.0,
+            total_value: 10.0,
+            target_burst_capacity: BurstCapacity::Always,
+            activator_capacity: 100.0,
+            panic_threshold: 2.0,
+            stable_window: Duration::from_secs(60),
+            panic_window: Duration::from_secs(6),
+            scale_down_delay: Duration::ZERO,
+            initial_scale: 1,
+            activation_scale: 1,
+            reachable: true,
+            aggregation: Aggregation::Linear,
+        }
+    }
+
+    fn acted(reason: Reason) -> Outcome {
+        Outcome::Action(Action::planned(Some(2), 2, Bounds { min: 0, max: None }, reason))
+    }
+
+    /// Each row: what is known, and the sentence.
+    #[test]
+    fn one_sentence_says_what_is_and_why() {
+        let (concurrency, rps) = (spec(ScalingMetric::Concurrency), spec(ScalingMetric::Rps));
+        let awake = Facts {
+            state: State::Awake,
+            ready: 2,
+            desired: Some(2),
+            spec: Some(&concurrency),
+            load: Some([12.44, 80.0]),
+            ..Facts::default()
+        };
+        let (desired, bounds) = ([acted(Reason::Desired)], [acted(Reason::Bounds)]);
+        let (idle, refused) =
+            ([acted(Reason::ActiveRecently)], [Outcome::Action(Action::refused(Obstacle::Contested))]);
+        let unknown = [Outcome::Unknown { unknown: Unknown::NotAttested }, acted(Reason::Desired)];
+        let rows = [
+            (
+                Facts { history: &desired, ..awake.clone() },
+                "2 pods: 12 requests in flight at 10 a pod (70 %), window 60 s",
+            ),
+            (
+                Facts { load: Some([1.0, 0.0]), desired: Some(1), ..awake.clone() },
+                "1 pod: 1 request in flight at 10 a pod (70 %), window 60 s",
+            ),
+            (
+                Facts { spec: Some(&rps), load: Some([0.25, 0.0]), ..awake.clone() },
+                "2 pods: 0.2 requests a second at 10 a pod (70 %), window 60 s",
+            ),
+            (
+                Facts { is_panicking: true, ..awake.clone() },
+                "2 pods: a burst, 80 requests in flight at 10 a pod (70 %), window 6 s",
+            ),
+            (
+                Facts { history: &bounds, min: Some(2), max: Some(20), load: Some([0.0, 0.0]), ..awake.clone() },
+                "2 pods: the least that it may have; 0 requests in flight at 10 a pod (70 %), window 60 s",
+            ),
+            (
+                Facts { history: &bounds, min: Some(0), max: Some(2), ..awake.clone() },
+                "2 pods: the most that it may have; 12 requests in flight at 10 a pod (70 %), window 60 s",
+            ),
+            (Facts { history: &idle, ..awake.clone() }, "2 pods: idle, but not for a stable window yet"),
+            (
+                Facts { history: &refused, ..awake.clone() },
+                "2 pods: not yet: somebody else keeps changing the replicas",
+            ),
+            (
+                Facts { history: &unknown, ..awake.clone() },
+                "2 pods: nothing is decided, since an activator was not heard",
+            ),
+            (Facts { load: None, ..awake.clone() }, "2 pods: the load is not known"),
+            (Facts { is_paused: true, ..awake.clone() }, "paused: kept as it is"),
+            (
+                Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake },
+                "not served: Invalid: spec.scale.min 9…",
+            ),
+            (Facts { refused: Some(("TimedOut", "")), ..Facts::default() }, "not served: TimedOut"),
+            (
+                Facts { state: State::Waking, desired: Some(3), ..Facts::default() },
+                "waking: 3 pods asked for, none is ready yet",
+            ),
+            (
+                Facts { state: State::Waking, failing: Some("CrashLoopBackOff: exit 1"), ..Facts::default() },
+                "waking: its pods do not start: CrashLoopBackOff: exit 1",
+            ),
+            (
+                Facts { state: State::FallingAsleep, ..Facts::default() },
+                "falling asleep: nobody calls, the last pods are leaving",
+            ),
+            (Facts { state: State::Asleep, ..Facts::default() }, "asleep: nobody calls"),
+            (Facts::default(), "not known yet"),
+        ];
+        for (facts, expected) in rows {
+            assert_eq!(why(&facts), expected);
+        }
+    }
+
+    #[test]
+    fn lengths_are_in_a_persons_units() {
+        let rows =
+            [(59, "59 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h"), (200_000, "2 days")];
+        for (seconds, expected) in rows {
+            assert_eq!(length(seconds), expected);
+            let asleep = Facts { state: State::Asleep, since: Some(seconds), ..Facts::default() };
+            assert_eq!(why(&asleep), format!("asleep: nobody has called for {expected}"));
+        }
+    }
+
+    #[test]
+    fn foreign_words_are_bounded() {
+        let long = "ü".repeat(1_000);
+        let facts = Facts { refused: Some(("R", &long)), ..Facts::default() };
+        assert!(why(&facts).chars().count() < 200);
+    }
+}

@@ -1,0 +1,45 @@
+//! ZeroScalers, for whoever shows them: the status is what it is about to be, since one that is written may be seconds
+//! old while a workload is on its way.
+
+use super::scalers::Scalers;
+use super::scalers::publication::Publisher;
+use crate::reconcile::shown::{Looked, Objects};
+use common::RevisionKey as Key;
+use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::ACTIVE as SAID_ACTIVE;
+use common_api::zeroscaler::State;
+use common_api::zeroscaler::conditions::{ACTIVE, find};
+use std::sync::Arc;
+
+/// All ZeroScalers.
+pub(super) struct Shown {
+    pub(super) scalers: Arc<Scalers>,
+    pub(super) publisher: Arc<Publisher>,
+}
+
+impl Objects for Shown {
+    fn keys(&self) -> Vec<Key> {
+        self.scalers.keys()
+    }
+
+    fn version(&self, key: &Key) -> Option<u64> {
+        self.scalers.version(key)
+    }
+
+    fn look(&self, key: &Key) -> Option<Looked> {
+        let object = self.scalers.get(key)?;
+        // Of ten thousand nearly all sleep, and have said so.
+        let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
+        let about_to_be = match sleeps && self.publisher.is_settled(key) {
+            true => None,
+            false => self.publisher.about_to_be(key, &object),
+        };
+        let Some((said, status)) = about_to_be else {
+            let status = object.status.clone().unwrap_or_default();
+            let since = find(&status.conditions, ACTIVE).map(|active| active.last_transition_time.0.to_string());
+            return Some(Looked { object, status, since });
+        };
+        let since = said.status.as_ref().and_then(|said| said.condition(SAID_ACTIVE)?.last_transition_time.clone());
+        Some(Looked { object, status, since })
+    }
+}
