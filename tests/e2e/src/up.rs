@@ -14,6 +14,8 @@ pub struct Up {
     pub space: Space,
     /// Port of its ingress.
     pub port: u16,
+    /// Address of the page of all workloads.
+    pub dashboard: String,
     process: Process,
     _settings: NamedTempFile,
 }
@@ -37,7 +39,9 @@ impl Up {
         let port = word("ingress=http://127.0.0.1:")?.parse()?;
         let client = client(Path::new(word("kubeconfig=")?)).await?;
         let space = Space::create_in(client).await?;
-        Ok(Self { space, port, process, _settings: settings })
+        let dashboard = process.line().await?;
+        let dashboard = dashboard.trim().strip_prefix("dashboard ").with_context(|| dashboard.clone())?.to_owned();
+        Ok(Self { space, port, dashboard, process, _settings: settings })
     }
 
     /// Address of a Service, as a user opens it.

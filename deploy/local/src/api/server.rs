@@ -30,6 +30,9 @@ use crate::usage::UsageTable;
 /// How long connections have to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// The extension of a kubeconfig's cluster that says where its dashboard is.
+const DASHBOARD: &str = "zeroscale.dev/dashboard";
+
 /// How a server is to run.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
@@ -43,13 +46,15 @@ pub struct ApiOptions {
     pub history: usize,
     /// Told of every request that is about something.
     pub audit: Option<Audit>,
+    /// Where the cluster's dashboard is, for its kubeconfig.
+    pub dashboard: Option<SocketAddr>,
 }
 
 impl ApiOptions {
     /// Any free port of 127.0.0.1, a token made up, and 8192 changes of history for each resource.
     pub fn new(service_range: Range) -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        ApiOptions { listen, token: None, service_range, history: 8192, audit: None }
+        ApiOptions { listen, token: None, service_range, history: 8192, audit: None, dashboard: None }
     }
 }
 
@@ -59,6 +64,7 @@ pub struct ApiServer {
     address: SocketAddr,
     token: String,
     certificate: Arc<str>,
+    dashboard: Option<SocketAddr>,
     api: ApiHandle,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -98,7 +104,8 @@ impl ApiServer {
         let tasks = TaskTracker::new();
         tasks.spawn(collector::run(api.clone()));
         tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));
-        Ok(ApiServer { address, token, certificate, api: ApiHandle(api), tasks, shutdown })
+        let dashboard = options.dashboard;
+        Ok(ApiServer { address, token, certificate, dashboard, api: ApiHandle(api), tasks, shutdown })
     }
 
     /// Where the server answers, like `http://127.0.0.1:40001`; the same port takes `https`.
@@ -126,14 +133,19 @@ impl ApiServer {
         self.api.0.serve_metrics(usage);
     }
 
-    /// A kubeconfig for this server, with the token and the server's certificate in it.
+    /// A kubeconfig for this server, with the token and the server's certificate in it, and where the cluster's dashboard
+    /// is, if it has one.
     pub fn kubeconfig(&self) -> String {
         let (address, token) = (self.address, &self.token);
+        let dashboard = self.dashboard.map(|dashboard| {
+            format!("    extensions:\n    - name: {DASHBOARD}\n      extension:\n        address: http://{dashboard}\n")
+        });
+        let dashboard = dashboard.unwrap_or_default();
         let authority = STANDARD.encode(self.certificate.as_bytes());
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: zeroscale\n\
              clusters:\n- name: zeroscale\n  cluster:\n    server: https://{address}\n    \
-             certificate-authority-data: {authority}\n\
+             certificate-authority-data: {authority}\n{dashboard}\
              contexts:\n- name: zeroscale\n  context:\n    cluster: zeroscale\n    user: admin\n    \
              namespace: default\n\
              users:\n- name: admin\n  user:\n    token: {token}\n"

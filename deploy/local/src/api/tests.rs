@@ -170,13 +170,19 @@ async fn only_loopback_addresses_are_listened_on() {
 
 #[tokio::test]
 async fn the_kubeconfig_is_for_its_owner_alone_and_works() {
-    let (server, _) = start(options()).await;
+    let dashboard = Some("127.0.0.1:8090".parse().unwrap());
+    let (server, _) = start(ApiOptions { dashboard, ..options() }).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, "what was there before").unwrap();
     server.write_kubeconfig(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let kubeconfig = kube::config::Kubeconfig::read_from(&path).unwrap();
+    let extensions = kubeconfig.clusters[0].cluster.as_ref().and_then(|cluster| cluster.extensions.clone()).unwrap();
+    assert_eq!(
+        (extensions[0].name.as_str(), &extensions[0].extension["address"]),
+        ("zeroscale.dev/dashboard", &"http://127.0.0.1:8090".into())
+    );
     let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let spaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);

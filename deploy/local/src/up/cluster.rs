@@ -18,6 +18,7 @@ use crate::up::system::{self, Member};
 use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
+use autoscaler::dashboard::Settings as Dashboard;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
@@ -27,7 +28,7 @@ use common_runtime::resolve::Resolve;
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,8 @@ pub struct Cluster {
     pub ingress: SocketAddr,
     /// URL of the API server.
     pub api: String,
+    /// Where the page of all workloads is, on loopback.
+    pub dashboard: SocketAddr,
     /// File with an administrator's credentials, mode 0600.
     pub kubeconfig: PathBuf,
     client: Client,
@@ -72,6 +75,8 @@ struct Shared {
     /// Of the cluster's own.
     folder: PathBuf,
     resolver: Arc<dyn Resolve>,
+    /// Shared by all autoscalers: each shows all.
+    dashboard: Arc<TcpListener>,
     stat_url: Option<String>,
     linger: Duration,
     namespaces: Namespaces,
@@ -125,6 +130,13 @@ impl Cluster {
         let listener = listen(options.ingress)
             .with_context(|| format!("--ingress {} cannot be bound; choose another, or port 0", options.ingress))?;
         let ingress = listener.local_addr()?;
+        let dashboard = TcpListener::bind(options.dashboard)
+            .with_context(|| format!("--dashboard {} cannot be bound; choose another, or port 0", options.dashboard))?;
+        let dashboard_address = dashboard.local_addr()?;
+        anyhow::ensure!(
+            dashboard_address.ip().is_loopback(),
+            "--dashboard {dashboard_address} is not a loopback address, and others may not look"
+        );
         let folder = Folder::make()?;
 
         // 2. The API server, then all that follows it.
@@ -133,7 +145,7 @@ impl Cluster {
         let (server, kube, kubeconfig) = match &options.external {
             Some(path) => (None, external_config(path).await?, path.clone()),
             None => {
-                let server = Embedded::start(&options, &ranges, folder.path()).await?;
+                let server = Embedded::start(&options, &ranges, folder.path(), Some(dashboard_address)).await?;
                 (Some(server.server), server.config, server.kubeconfig)
             }
         };
@@ -175,6 +187,7 @@ impl Cluster {
             kube,
             folder: folder.path().to_owned(),
             resolver,
+            dashboard: Arc::new(dashboard),
             stat_url: options.stat_url.clone(),
             linger: options.linger,
             namespaces: options.namespaces.clone(),
@@ -186,6 +199,7 @@ impl Cluster {
         let mut cluster = Self {
             ingress,
             api: kube_url,
+            dashboard: dashboard_address,
             kubeconfig,
             client: client.clone(),
             shared: shared.clone(),
@@ -394,7 +408,13 @@ impl Shared {
 
     fn autoscaler_options(self: &Arc<Self>, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
         let shared = Arc::downgrade(self);
+        let listener = self.dashboard.clone();
+        let dashboard = listener
+            .local_addr()
+            .ok()
+            .map(|address| Dashboard { listener: Some(listener.clone()), ..Dashboard::local(address) });
         autoscaler::Options {
+            dashboard,
             system_namespace: system::NAMESPACE.to_owned(),
             cluster_domain: system::DOMAIN.to_owned(),
             stat_listen: address,

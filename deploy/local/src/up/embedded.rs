@@ -5,6 +5,7 @@ use crate::up::options::UpOptions;
 use crate::up::ranges::Ranges;
 use anyhow::Context;
 use kube::Config;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The embedded API server and how to reach it.
@@ -15,10 +16,15 @@ pub(super) struct Embedded {
 }
 
 impl Embedded {
-    /// Starts it, and writes its kubeconfig.
-    pub(super) async fn start(options: &UpOptions, ranges: &Ranges, folder: &Path) -> anyhow::Result<Self> {
+    /// Starts it, and writes its kubeconfig, which says where the dashboard is, if there is one.
+    pub(super) async fn start(
+        options: &UpOptions,
+        ranges: &Ranges,
+        folder: &Path,
+        dashboard: Option<SocketAddr>,
+    ) -> anyhow::Result<Self> {
         let audit = options.audit.clone();
-        let api = ApiOptions { listen: options.api, audit, ..ApiOptions::new(ranges.services()?) };
+        let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services()?) };
         let server = ApiServer::start(api)
             .await
             .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;

@@ -29,6 +29,7 @@ use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use std::fmt;
 use std::io::Write;
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
@@ -42,6 +43,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(2);
 /// # Errors
 /// The cluster cannot be started.
 pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let opens = options.open;
     let cluster = tokio::select! {
         cluster = Cluster::start(options) => cluster?,
         () = shutdown.cancelled() => return Ok(()),
@@ -53,6 +55,11 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         cluster.api.trim_end_matches('/'),
         cluster.kubeconfig.display()
     ));
+    let dashboard = format!("http://{}", cluster.dashboard);
+    print_line(format_args!("  dashboard {dashboard}"));
+    if opens {
+        open(&dashboard);
+    }
     suggest(&cluster).await.context("the cluster's ZeroScalers cannot be listed")?;
     loop {
         tokio::select! {
@@ -76,7 +83,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
 pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
-    let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir()).await?;
+    let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir(), None).await?;
     print_line(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = common_runtime::api_server::client(embedded.config, "local")?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
@@ -109,6 +116,18 @@ async fn suggest(cluster: &Cluster) -> kube::Result<()> {
         cluster.kubeconfig.display()
     ));
     Ok(())
+}
+
+/// Opens an address in the browser that the user has chosen (`BROWSER`), or the desktop. Nobody waits for it.
+fn open(address: &str) {
+    let browser = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
+    let program = browser.unwrap_or_else(|| "xdg-open".into());
+    let mut command = tokio::process::Command::new(&program);
+    command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.spawn() {
+        Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
+        Err(error) => print_line(format_args!("  {address} cannot be opened by {}: {error}", program.display())),
+    }
 }
 
 /// Waits until each workload that asks for a ZeroScaler by its label has one, or until `deadline`.

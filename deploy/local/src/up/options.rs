@@ -25,6 +25,12 @@ pub struct UpOptions {
     /// Where the API server listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub api: SocketAddr,
+    /// Where the page of all workloads is; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub dashboard: SocketAddr,
+    /// Opens that page, in $BROWSER or by xdg-open.
+    #[arg(long)]
+    pub open: bool,
     /// How many activators.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub activators: u16,
@@ -71,6 +77,8 @@ impl Default for UpOptions {
             manifests: Vec::new(),
             ingress: free,
             api: free,
+            dashboard: free,
+            open: false,
             activators: 1,
             autoscalers: 1,
             config_autoscaler: None,

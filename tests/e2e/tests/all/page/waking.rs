@@ -1,20 +1,18 @@
-//! The page that a visitor sees while a workload wakes, in a real browser, before `local up` as a user runs it.
-//!
-//! With `E2E_SCREENSHOTS` set, the pictures of the manual are made anew.
+//! The page that a visitor sees while a workload wakes.
 
-use anyhow::Context;
+use super::picture;
 use e2e::Workload;
 use e2e::browser::{Browser, Tab};
 use e2e::space::SOON;
 use e2e::up::Up;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Duration;
 
-/// Pictures of the manual, and most bytes of one.
+/// Pictures of the manual.
 const LIGHT: &str = "deploy/docs/waking-light.png";
 const DARK: &str = "deploy/docs/waking-dark-phone.png";
+/// Most bytes of one.
 const PICTURE_BYTES_MAX: usize = 40 * 1024;
 
 /// Long enough to be seen.
@@ -39,17 +37,6 @@ async fn fits(tab: &Tab) -> anyhow::Result<()> {
     let moving = tab.look("getComputedStyle(document.querySelector('.track')).overflow").await?;
     // What moves in its track is cut off by that.
     assert!(scrolls == json!(false) && moving == json!("hidden"), "{wide} of {have}");
-    Ok(())
-}
-
-fn picture(name: &str, png: &[u8]) -> anyhow::Result<()> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
-    if std::env::var_os("E2E_SCREENSHOTS").is_some() {
-        std::fs::write(&path, png)?;
-    }
-    let kept = std::fs::read(&path).with_context(|| format!("{name}: E2E_SCREENSHOTS=1 makes it"))?;
-    assert!(kept.starts_with(b"\x89PNG") && kept.len() <= PICTURE_BYTES_MAX, "{name} has {} bytes", kept.len());
-    assert!(png.len() <= PICTURE_BYTES_MAX, "{name} would have {} bytes", png.len());
     Ok(())
 }
 
@@ -97,7 +84,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
         is_by_itself(tab, &up, "shop");
     }
     for (name, png) in pictures {
-        picture(name, &png)?;
+        picture(name, &png, PICTURE_BYTES_MAX)?;
     }
     up.end().await
 }

@@ -1,0 +1,130 @@
+//! The page of all workloads.
+
+use super::picture;
+use e2e::Workload;
+use e2e::browser::{Browser, Tab};
+use e2e::up::Up;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+/// Pictures of the manual.
+const LIST: &str = "deploy/docs/dashboard-light.png";
+const DETAIL: &str = "deploy/docs/dashboard-detail-dark.png";
+const PHONE: &str = "deploy/docs/dashboard-phone.png";
+/// Most bytes of one.
+const PICTURE_BYTES_MAX: usize = 160 * 1024;
+
+/// Long enough to be seen waking, however busy the machine is.
+const START_MS: u64 = 8000;
+
+/// Waits until the row of a workload reads so.
+async fn reads(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result<()> {
+    let row = format!("document.querySelector('[data-key=\"{}/{name}\"]')?.textContent", up.space.namespace);
+    let all = words.iter().map(|word| format!("{row}?.includes({})", json!(word))).collect::<Vec<_>>().join(" && ");
+    tab.until(&all).await
+}
+
+/// Nothing came from elsewhere, nothing was said on the console, and nothing is wider than the screen.
+async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
+    assert!(tab.asked().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.asked());
+    assert_eq!(tab.errors(), Vec::<String>::new());
+    assert_eq!(tab.look("document.documentElement.scrollWidth > window.innerWidth").await?, json!(false));
+    Ok(())
+}
+
+/// Goal: sleep, wake, scale and a workload that does not start are seen on the page as they happen, by themselves; the
+/// view of one shows its curve, its wakes with their phases and why; in light and dark, on a desk and on a phone.
+#[tokio::test(flavor = "multi_thread")]
+async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
+    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
+    let space = &up.space;
+    let shop = Workload::new("shop")
+        .env("HELLO_START_MS", START_MS)
+        .set("scale.load", json!({"concurrency": 2}))
+        .set("scale.max", 4);
+    // Without a probe a pod counts as ready as soon as its process runs.
+    let ready = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 3});
+    let shop = Workload { readiness: Some(ready), ..shop };
+    let failing = Workload::new("checkout").env("HELLO_EXIT_AFTER_MS", 1);
+    for workload in [shop, failing, Workload::new("archive"), Workload::new("mail"), Workload::new("reports")] {
+        space.deploy(&workload).await?;
+    }
+    let (desk, phone) = (browser.tab().await?, browser.tab().await?);
+    desk.screen(1280, 800, false, "light").await?;
+    phone.screen(390, 780, true, "light").await?;
+    desk.go(&up.dashboard).await?;
+    phone.go(&up.dashboard).await?;
+    desk.until("document.getElementById('link').textContent.includes('Live')").await?;
+    for name in ["shop", "archive", "mail", "reports"] {
+        reads(&desk, &up, name, &["Asleep", "nobody has called for", "Ready"]).await?;
+    }
+
+    let (load, stop) = (up.load("shop"), CancellationToken::new());
+    let steady = {
+        let (load, stop) = (load.clone(), stop.clone());
+        tokio::spawn(async move { load.steady(8, "/?latency_ms=300", stop).await })
+    };
+    reads(&desk, &up, "shop", &["Waking", "asked for, none is ready yet"]).await?;
+    let in_vain = {
+        let (load, stop) = (up.load("checkout"), stop.clone());
+        tokio::spawn(async move { load.open(1.0, "/", stop).await })
+    };
+    reads(&desk, &up, "shop", &["Awake", "requests in flight at 2 a pod"]).await?;
+    desk.until(&format!(
+        "Number(document.querySelector('[data-key=\"{}/shop\"] .pods span')?.textContent) >= 3",
+        space.namespace
+    ))
+    .await?;
+    reads(&phone, &up, "checkout", &["Waking", "its pods do not start"]).await?;
+    reads(&desk, &up, "checkout", &["Waking", "its pods do not start"]).await?;
+    desk.until("document.querySelector('[data-show=problem]').textContent.startsWith('1')").await?;
+    let curve =
+        format!("document.querySelector('[data-key=\"{}/shop\"] .spark .area')?.getAttribute('d')", space.namespace);
+    desk.until(&format!("{curve} != null")).await?;
+    let pictures = [(LIST, desk.screenshot().await?), (PHONE, phone.screenshot().await?)];
+    is_sound(&desk, &up).await?;
+    is_sound(&phone, &up).await?;
+
+    // By keyboard alone: the search, the row, its view.
+    desk.call("Emulation.setEmulatedMedia", json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}))
+        .await?;
+    for (key, code) in [("/", "Slash"), ("s", "KeyS"), ("h", "KeyH"), ("o", "KeyO"), ("p", "KeyP")] {
+        press(&desk, key, code).await?;
+    }
+    desk.until("document.querySelectorAll('.row:not([hidden])').length === 1").await?;
+    desk.look("document.getElementById('grid').focus()").await?;
+    press(&desk, "ArrowDown", "ArrowDown").await?;
+    press(&desk, "Enter", "Enter").await?;
+    desk.until("document.querySelector('#detail .chart .ready') !== null").await?;
+    desk.until("document.querySelectorAll('#detail .wakes .bar').length === 1").await?;
+    let text = desk.text().await?;
+    for word in ["Awake", "Deployment/shop", "Last wakes", "Scaled", "Woke", "PortsAllocated", "in flight"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let phases = desk.look("document.querySelector('#detail .wakes .bar').getAttribute('aria-label')").await?;
+    let phases = phases.as_str().unwrap_or_default();
+    assert!(["scale", "pod", "probe", "forward"].iter().all(|phase| phases.contains(phase)), "{phases}");
+    let pictures: Vec<_> = pictures.into_iter().chain([(DETAIL, desk.screenshot().await?)]).collect();
+
+    stop.cancel();
+    steady.await?.none_lost()?;
+    assert!(in_vain.await?.failures() > 0);
+    desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
+    press(&desk, "Escape", "Escape").await?;
+    reads(&desk, &up, "shop", &["Asleep", "nobody has called for"]).await?;
+    is_sound(&desk, &up).await?;
+    for (name, png) in pictures {
+        picture(name, &png, PICTURE_BYTES_MAX)?;
+    }
+    up.end().await
+}
+
+/// Presses a key.
+async fn press(tab: &Tab, key: &str, code: &str) -> anyhow::Result<()> {
+    let text = if key.chars().count() == 1 { key } else { "" };
+    let down =
+        json!({"type": if text.is_empty() { "rawKeyDown" } else { "keyDown" }, "key": key, "code": code, "text": text});
+    tab.call("Input.dispatchKeyEvent", down).await?;
+    tab.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key, "code": code})).await?;
+    Ok(())
+}
