@@ -1,16 +1,25 @@
-//! The activator as a process of its own: Knative's environment variables in, SIGTERM out.
+//! The activator as a process of its own: Knative's environment variables in, SIGTERM out. It has no flags of its own.
 
 mod allocator;
 
 use activator::{Options, WorkerRuntimes};
 use anyhow::Context;
+use clap::Parser;
 use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry, trim};
 use kube::config::KubeConfigOptions;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
+/// Holds requests of workloads that sleep, wakes them, and carries what comes to their pods.
+///
+/// Settings are environment variables: deploy/kubernetes/README.md lists them.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {}
+
 fn main() -> anyhow::Result<()> {
+    let Arguments {} = Arguments::parse();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     descriptor::raise_limit();
     let cores = std::thread::available_parallelism()?;

@@ -73,6 +73,9 @@ pub(crate) enum Refusal {
         /// What Kubernetes says of them.
         reason: String,
     },
+    /// An operator keeps the workload without pods.
+    #[error("the workload is paused, and has no pods")]
+    Paused,
     /// Its workload did not wake in time, and who was to answer instead did not.
     #[error("the workload is not awake, and its fallback {service} did not answer: {cause}")]
     Fallback {
@@ -138,6 +141,7 @@ impl Refusal {
             Refusal::AnswerFull { .. } => "answer-memory",
             Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
             Refusal::Failing { .. } => "failing",
+            Refusal::Paused => "paused",
             Refusal::Fallback { .. } => "fallback",
             Refusal::Deleted => "deleted",
             Refusal::ClientGone => "client-gone",
@@ -181,6 +185,7 @@ impl Refusal {
             | Refusal::MemoryFull { .. }
             | Refusal::ShareFull { .. }
             | Refusal::Failing { .. }
+            | Refusal::Paused
             | Refusal::Deleted
             | Refusal::Proxy(ProxyError::NoRoom { .. }) => StatusCode::SERVICE_UNAVAILABLE,
         }

@@ -15,7 +15,7 @@ mod tests;
 
 use crate::scale::multiscaler::{Explanation, Multiscaler, Present};
 use anyhow::bail;
-use autoscaler_core::history::Cause;
+use autoscaler_core::history::words;
 use bytes::Bytes;
 use common::RevisionKey;
 use common_controller::shares::{Owner, Shares};
@@ -24,7 +24,6 @@ use common_runtime::tls::Trust;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -100,104 +99,5 @@ pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> an
     if document.get(hpa::explain::SUBJECT).is_some() {
         return Ok(hpa::explain::table(&document));
     }
-    Ok(table(&document))
-}
-
-/// A few lines on the present, then a row for each change, latest first.
-fn table(document: &Value) -> String {
-    let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{n:.2}"));
-    let mut out = String::new();
-    // Writing to a string does not fail.
-    let _ = if document.get("spec").is_some() {
-        writeln!(
-            out,
-            "{}: wants {} (replicas {}), {} {} a pod, {}{}",
-            text(&document["revision"]),
-            text(&document["desired"]),
-            text(&document["replicas"]),
-            number(&document["spec"]["target"]),
-            text(&document["spec"]["metric"]),
-            if document["activatorsInPath"] == true { "activators in the path" } else { "traffic goes to the pods" },
-            if document["panicking"] == true { ", panicking" } else { "" },
-        )
-    } else {
-        writeln!(out, "{}: nothing is decided", text(&document["revision"]))
-    };
-    let _ = writeln!(
-        out,
-        "{:<20} {:>7} {:>7} {:>5} {:>9} {:>9} {:>7}  WHY",
-        "SINCE (UTC)", "FOR", "DESIRED", "READY", "STABLE", "PANIC", "EBC"
-    );
-    for entry in document["history"].as_array().into_iter().flatten().rev() {
-        let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
-        let cell = |key: &str| entry.get(key).map_or_else(|| "-".to_owned(), text);
-        let (desired, why) = match entry.get("because") {
-            Some(because) => ("-".to_owned(), action(entry, because)),
-            None if entry.get("metric").is_some() => (cell("desired"), blended(entry)),
-            None => (cell("desired"), decision(entry)),
-        };
-        let _ = writeln!(
-            out,
-            "{:<20} {:>6}s {desired:>7} {:>5} {:>9} {:>9} {:>7}  {why}",
-            since.map_or_else(|_| "-".to_owned(), |since| since.strftime("%Y-%m-%d %H:%M:%S").to_string()),
-            text(&entry["lastedSecs"]),
-            cell("ready"),
-            number(&entry["stable"]),
-            number(&entry["panic"]),
-            cell("excessBurstCapacity"),
-        );
-    }
-    out
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "unknown".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// What the decider says.
-fn decision(entry: &Value) -> String {
-    match (&entry["unknown"], entry["panicking"] == true) {
-        (Value::String(unknown), _) => format!("unknown: {unknown}"),
-        (_, true) => format!("{} (panicking)", text(&entry["rule"])),
-        (_, false) => text(&entry["rule"]),
-    }
-}
-
-/// What became of load and metrics, such as `cpu resource asks for 5, ScaleUpLimit`.
-fn blended(entry: &Value) -> String {
-    let mut why = format!("{} asks for {}", text(&entry["metric"]), entry["asked"]);
-    for (key, nothing) in [("stabilization", "ReadyForNewScale"), ("limit", "DesiredWithinRange")] {
-        if entry[key] != nothing {
-            why = format!("{why}, {}", text(&entry[key]));
-        }
-    }
-    if entry["failing"] != 0 {
-        why = format!("{why}; {} of the metrics fail", entry["failing"]);
-    }
-    if entry["held"] == true {
-        why.push_str(", so nothing is taken away");
-    }
-    why
-}
-
-/// What the reconciler says, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
-fn action(entry: &Value, because: &Value) -> String {
-    // An autoscaler of another version may have a word of its own for it.
-    let cause = serde_json::from_value::<Cause>(because.clone());
-    let why = cause.map_or_else(|_| text(because), |cause| cause.explain().to_owned());
-    let (replicas, wanted) = (&entry["replicas"], &entry["wanted"]);
-    if replicas.is_null() {
-        return why;
-    }
-    let max = if entry["max"].is_null() { String::new() } else { text(&entry["max"]) };
-    let change = if entry["patched"] == true {
-        format!("replicas {replicas} -> {wanted}")
-    } else {
-        format!("replicas {replicas} kept, wanted {}", text(wanted))
-    };
-    format!("{change}, bounds {}..{max}: {why}", entry["min"])
+    Ok(words::table(&document))
 }

@@ -1,16 +1,12 @@
-//! `autoscaler`: the process; `autoscaler why`, which asks a running one for its reasons; and `autoscaler release`, which
-//! gives workloads back where none runs.
-//!
-//! Under a name that begins with `kubectl-` it is a plugin of kubectl: the commands alone.
+//! `autoscaler`: the process; and `autoscaler why`, which asks the admin port of a running one for its reasons.
 //!
 //! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags beat them.
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
 use anyhow::Context;
-use autoscaler::release::{Scope, release};
 use autoscaler::{Options, api_rate, explain};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
@@ -61,32 +57,6 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "localhost", requires = "ca_file")]
         server_name: String,
     },
-    /// Give workloads back that ZeroScalers hold, where no autoscaler runs any more: replicas, Services, finalizers.
-    Release {
-        /// ZeroScalers of the namespace; none: all of it.
-        #[arg(value_name = "NAME")]
-        names: Vec<String>,
-        /// The namespace; default: the kubeconfig's, for names.
-        #[arg(short, long, required_unless_present_any = ["names", "all"])]
-        namespace: Option<String>,
-        /// All namespaces.
-        #[arg(long, conflicts_with_all = ["names", "namespace"])]
-        all: bool,
-    },
-}
-
-impl Arguments {
-    /// Those of the process. A plugin of kubectl has nothing to run by itself.
-    fn read() -> Self {
-        let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
-        let name = called.file_name().and_then(|name| name.to_str()).unwrap_or_default().replace('_', "-");
-        let mut command = Self::command();
-        if let Some(plugin) = name.strip_prefix("kubectl-") {
-            let shown = format!("kubectl {plugin}");
-            command = command.bin_name(shown).subcommand_required(true).arg_required_else_help(true);
-        }
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
-    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -94,29 +64,16 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn process() -> anyhow::Result<()> {
-    let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::read();
-    match command {
-        Some(Command::Why { revision, admin, ca_file, server_name }) => {
-            let until = CancellationToken::new();
-            let trust = match ca_file {
-                Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
-                None => None,
-            };
-            print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);
-            until.cancel();
-            return Ok(());
-        }
-        Some(Command::Release { names, namespace, all }) => {
-            let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
-            let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-            let scope = match (all, names.is_empty()) {
-                (true, _) => Scope::All,
-                (false, true) => Scope::Namespace(namespace),
-                (false, false) => Scope::Named(namespace, names),
-            };
-            return release(&api_server::client(config, "release")?, &scope, |step| println!("{step}")).await;
-        }
-        None => {}
+    let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
+    if let Some(Command::Why { revision, admin, ca_file, server_name }) = command {
+        let until = CancellationToken::new();
+        let trust = match ca_file {
+            Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
+            None => None,
+        };
+        print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);
+        until.cancel();
+        return Ok(());
     }
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;

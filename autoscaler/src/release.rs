@@ -1,4 +1,4 @@
-//! `autoscaler release`: gives workloads back without a running autoscaler, for who has removed that first.
+//! `kubectl zeroscale release`: gives workloads back without a running autoscaler, for who has removed that first.
 //!
 //! What the autoscaler does when a ZeroScaler goes is done here by hand. First of all of them: replicas become max(1, min,
 //! as found), and each Service that is borrowed gets its selector back. Then of one after the other, once Kubernetes' own

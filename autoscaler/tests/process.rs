@@ -30,23 +30,3 @@ fn a_kubeconfig_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("--kubeconfig /nowhere/kubeconfig"), "{errors}");
 }
-
-/// Goal: under a plugin's name it is the commands alone: nobody starts an autoscaler by asking kubectl for help.
-#[test]
-fn under_the_name_of_a_plugin_of_kubectl_it_has_commands_alone() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let plugin = folder.path().join("kubectl-zeroscale");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_autoscaler"), &plugin).expect("a link");
-    let run = |args: &[&str]| Command::new(&plugin).env_clear().args(args).output().expect("started");
-    let help = run(&[]);
-    let shown = String::from_utf8_lossy(&help.stderr);
-    assert_eq!(help.status.code(), Some(2), "{shown}");
-    assert!(shown.contains("Usage: kubectl zeroscale") && shown.contains("release"), "{shown}");
-    let output = run(&["release"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "everything is released only where that is said: {errors}");
-    assert!(errors.contains("kubectl zeroscale release"), "{errors}");
-    let output = run(&["release", "--all", "--kubeconfig", "/nowhere/kubeconfig"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && errors.contains("/nowhere/kubeconfig"), "{errors}");
-}

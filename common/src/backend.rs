@@ -32,6 +32,8 @@ pub struct Backend {
     pub max_held: u32,
     /// Set while the pods crash-loop: held requests fail at once with this reason.
     pub failing: Option<String>,
+    /// Whether held requests fail at once: the workload is paused, and has no pods.
+    pub paused: bool,
     /// Set while the API server refuses to wake the revision: what it says, in one short line. Requests go on waiting, and
     /// those that run into their bound of time are told.
     pub wake_refused: Option<String>,
@@ -117,6 +119,7 @@ impl Backend {
             idle_timeout_ms: 0,
             max_held: 10_000,
             failing: None,
+            paused: false,
             wake_refused: None,
         }
     }

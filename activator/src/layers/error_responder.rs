@@ -94,6 +94,7 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         | Refusal::NotServed
         | Refusal::NotSynced
         | Refusal::Failing { .. }
+        | Refusal::Paused
         | Refusal::Fallback { .. }
         | Refusal::Deleted => Some("14"),
     }
@@ -150,6 +151,7 @@ mod tests {
             (TimedOut::Idle(Duration::from_secs(3)).into(), 504, Some("4")),
             (Refusal::from(TimedOut::Total(Duration::from_secs(3))).unwoken(&"quota".into()), 504, Some("4")),
             (Refusal::Failing { reason: "CrashLoopBackOff".into() }, 503, Some("14")),
+            (Refusal::Paused, 503, Some("14")),
             (Refusal::Fallback { service: "sorry".into(), cause: "refused".into() }, 502, Some("14")),
             (Refusal::Deleted, 503, Some("14")),
             (ProxyError::Pod { dest, cause: "connection refused".into() }.into(), 502, Some("14")),

@@ -261,7 +261,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> {
     let standing = match &error {
         breaker::AdmissionError::QueueFull { .. } => Standing::NoRoom,
-        breaker::AdmissionError::Failing { .. } => Standing::Failing,
+        breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => Standing::Failing,
         breaker::AdmissionError::Gone => Standing::Gone,
     };
     falls_back(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
@@ -486,6 +486,7 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
     match error {
         breaker::AdmissionError::QueueFull { limit } => Refusal::QueueFull { bound: limit },
         breaker::AdmissionError::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
+        breaker::AdmissionError::Paused => Refusal::Paused,
         breaker::AdmissionError::Gone => Refusal::Deleted,
     }
 }

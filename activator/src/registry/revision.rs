@@ -71,7 +71,7 @@ pub(crate) struct Live {
     pub(crate) configuration: Arc<str>,
     /// `serving.knative.dev/service`, or what stands for it.
     pub(crate) service: Arc<str>,
-    /// Whether its pods crash-loop.
+    /// Whether it cannot wake: its pods crash-loop, or it is paused without any.
     pub(crate) is_failing: bool,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
@@ -153,7 +153,8 @@ impl Revision {
             None => {}
         }
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
-        self.throttler.refuse_waiting(failing);
+        let refusal = if spec.backend.paused { Some(AdmissionError::Paused) } else { failing };
+        self.throttler.refuse_waiting(refusal);
         self.backends.set_spec(spec);
         self.wakes.tell();
     }
@@ -293,7 +294,7 @@ impl Live {
             passthrough: spec.passthrough.clone(),
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
-            is_failing: spec.backend.failing.is_some(),
+            is_failing: spec.backend.failing.is_some() || spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             ports: spec.ports.as_slice().into(),
             bounds: Bounds {

@@ -2,6 +2,7 @@
 
 mod another_pod;
 mod answers;
+mod arguments;
 mod bounds;
 mod clients;
 mod cold_start;

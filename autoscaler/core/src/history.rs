@@ -14,6 +14,7 @@ mod action;
 mod blended;
 #[cfg(test)]
 mod tests;
+pub mod words;
 
 pub use action::{Action, Cause, Obstacle};
 pub use blended::Blended;

@@ -16,7 +16,8 @@
 //! [`history::History`] keeps why each revision has the scale it has. [`engine`] lets the HorizontalPodAutoscaler's
 //! rules ([`hpa_core`]) ask for pods beside the decider. [`scale_conflict`] says how soon a scale that somebody undoes is
 //! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner. [`ports`]
-//! gives workloads their port numbers on the activators, [`schedules`] a least and a most scale by the clock.
+//! gives workloads their port numbers on the activators, [`schedules`] a least and a most scale by the clock, and
+//! [`orders`] is what an operator asks for by hand.
 //!
 //! # Not here
 //!
@@ -32,6 +33,7 @@ pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;
 pub mod num_activators;
+pub mod orders;
 pub mod path_mode;
 pub mod pod_counts;
 pub mod ports;

@@ -146,6 +146,14 @@ impl Collector {
         load
     }
 
+    /// Forgets what was measured so far.
+    pub fn clear(&self, key: &RevisionKey) {
+        if let Some(collected) = self.get(key) {
+            let mut collected = collected.lock();
+            collected.metrics = Metrics::new(&metrics_spec(&collected.spec));
+        }
+    }
+
     /// Starts a scrape, unless there is nothing to scrape or the former scrape is still under way.
     fn begin_scrape(&self, key: &RevisionKey) -> Option<Question> {
         let collected = self.get(key)?;

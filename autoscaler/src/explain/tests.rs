@@ -97,7 +97,7 @@ async fn why_is_answered_over_tls() {
 #[tokio::test]
 async fn what_was_done_about_it_is_told_too() {
     let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
-    let explained = || multiscaler.explain(&key).map(|explanation| table(&document(&key, &explanation)));
+    let explained = || multiscaler.explain(&key).map(|explanation| words::table(&document(&key, &explanation)));
     assert_eq!(explained(), None);
     multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
     multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
@@ -149,7 +149,7 @@ async fn the_metric_that_won_is_named() {
     multiscaler.blended(&key, &answer);
     multiscaler.blended(&key, &Answer { failing: 2, held: true, limit: Limit::WithinRange, asked: 0, ..answer });
     let explanation = multiscaler.explain(&key).expect("a loop");
-    let table = table(&document(&key, &explanation));
+    let table = words::table(&document(&key, &explanation));
     let rows: Vec<_> = table.lines().skip(2).collect();
     assert!(rows[1].contains("      6 ") && rows[1].ends_with("  cpu resource asks for 9, ScaleUpLimit"), "{table}");
     assert!(rows[0].ends_with("cpu resource asks for 0; 2 of the metrics fail, so nothing is taken away"), "{table}");

@@ -93,6 +93,8 @@ impl Lifecycle for Revisions {
             metrics: None,
             broken: None,
             lost_hosts: vec![],
+            paused: false,
+            request: None,
             private_service,
             parameters,
             serverless,

@@ -65,6 +65,14 @@ pub trait Deciders: Send + Sync + 'static {
     /// The latest answer; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
+    /// Whether anybody was served within the panic window; none: unknown.
+    fn is_serving(&self, _key: &RevisionKey) -> Option<bool> {
+        None
+    }
+
+    /// Forgets what was measured, as if nobody had called for a window. The history stays.
+    fn forget_load(&self, _key: &RevisionKey) {}
+
     /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is
     /// not told: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}

@@ -381,6 +381,26 @@ impl Deciders for Multiscaler {
         self.get(key)?.lock().waking.clone()
     }
 
+    fn is_serving(&self, key: &RevisionKey) -> Option<bool> {
+        let Sources { collector, attestations, clock, .. } = &self.sources;
+        let entry = self.get(key)?;
+        let state = entry.lock();
+        let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
+        let load = collector.load(key, state.subject.spec.metric, clock.now(), attested).ok()?;
+        Some(load.panic > 0.0)
+    }
+
+    fn forget_load(&self, key: &RevisionKey) {
+        let Some(entry) = self.get(key) else { return };
+        let Sources { collector, pods, clock, .. } = &self.sources;
+        let ready = pods.ready(key).unwrap_or(0);
+        let mut state = entry.lock();
+        collector.clear(key);
+        let decider = Decider::new(&state.subject.spec, ready, clock.now());
+        state.decider = if self.live_delay { decider.with_live_delay() } else { decider };
+        (state.status, state.warm_in) = (ScaleStatus::adopted(&state.subject.spec, 0), None);
+    }
+
     fn requested(&self, key: &RevisionKey, replicas: i32) {
         if let Some(entry) = self.get(key)
             && let Some(metrics) = &entry.lock().metrics

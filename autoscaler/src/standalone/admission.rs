@@ -17,7 +17,7 @@ use super::service_ports::tcp_ports;
 use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa::workload::{Afterwards, NotReady, Probed, Reading, Workload};
+use crate::reconcile::kpa::workload::{Afterwards, NotReady, Probed, Reading, Requested, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Selector;
@@ -25,9 +25,12 @@ use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::reconcile::stores::watches::Watches;
 use crate::scale::{Initial, SubjectLabels};
 use autoscaler_core::history::Obstacle;
+use autoscaler_core::orders::Wanted;
 use common::RevisionKey as Key;
 use common::names;
+use common::time::Timestamp;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
+use common_api::zeroscaler::request::{self, Request};
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::WorkQueue;
 use common_controller::objects::controller;
@@ -217,6 +220,11 @@ impl Admission {
         }
         let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, initialized);
         parameters.ignored = self.hpa.ignored(original);
+        if original.spec.paused {
+            // As many as there are make it awake, whatever is asked for.
+            parameters.min_ready = parameters.min_ready.min(target.current().max(1));
+        }
+        let request = requested(original.spec.request.as_ref(), status, now);
         let probe = service.as_deref().map(|service| {
             let served = services::served_ports(original, service, &port, &target, asked.spec.protocol_type);
             let carried = served.ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
@@ -244,6 +252,8 @@ impl Admission {
             metrics: accepted.plan.clone(),
             broken: broken.or(contender),
             lost_hosts,
+            paused: original.spec.paused,
+            request,
             object: accepted.object.clone(),
             parameters,
             serverless,
@@ -269,6 +279,18 @@ impl Admission {
         let first = naming.into_iter().filter_map(rank).min()?;
         Some(first.2).filter(|first| first != key)
     }
+}
+
+/// A wake or a sleep that is asked for, unless it is over.
+fn requested(request: Option<&Request>, status: &PodAutoscalerStatus, now: Timestamp) -> Option<Requested> {
+    let written = request.filter(|request| !status.request.as_ref().is_some_and(|told| told.ends(request)))?.clone();
+    let wanted = match written.state.as_str() {
+        request::AWAKE => Wanted::Awake,
+        request::ASLEEP => Wanted::Asleep,
+        _ => return None,
+    };
+    let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
+    Some(Requested { wanted, written, age })
 }
 
 /// Whether a ZeroScaler has taken a target up.

@@ -3,6 +3,14 @@
 //! kubectl calls a plugin by the whole path that it has found on `PATH`; a shell hands on what was typed. So usage lines
 //! say `kubectl zeroscale` where the program was called by the path of a folder of `PATH`, else `kubectl-zeroscale`.
 
+use crate::check::CheckArgs;
+use crate::cluster::Where;
+use crate::giving_back::ReleaseArgs;
+use crate::orders::{PauseArgs, RequestArgs};
+use crate::status::StatusArgs;
+use crate::top::TopArgs;
+use crate::ui::UiArgs;
+use crate::why::WhyArgs;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -13,11 +21,17 @@ pub const NAME: &str = "kubectl-zeroscale";
 /// The same as a plugin.
 const PLUGIN: &str = "kubectl zeroscale";
 
-/// Shows sleeping workloads, wakes them, and says why they are as they are.
+/// What it is for. The options of [`Where`] would say otherwise.
+const ABOUT: &str = "Shows sleeping workloads, wakes them, and says why they are as they are";
+
+/// All arguments.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done; 1 not done, or not as asked; 2 the arguments make no sense.")]
 pub struct Arguments {
+    /// Where to look.
+    #[command(flatten)]
+    pub place: Where,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -26,6 +40,26 @@ pub struct Arguments {
 /// What there is to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show workloads: their state, pods, load, and why they are so; one that is named, in full.
+    Status(StatusArgs),
+    /// Show workloads by their load, again and again.
+    Top(TopArgs),
+    /// Say why a workload has the scale that it has, and what was decided before.
+    Why(WhyArgs),
+    /// Wake workloads once, as a request would; they sleep again after a window without requests.
+    Wake(RequestArgs),
+    /// Put workloads to sleep once, unless somebody is being served; they wake with the next request.
+    Sleep(RequestArgs),
+    /// Keep workloads as they are: replicas, and whom their Services lead to (`spec.paused`).
+    Pause(PauseArgs),
+    /// End that.
+    Resume(PauseArgs),
+    /// Look for what keeps workloads from sleeping and waking, and say what to do.
+    Check(CheckArgs),
+    /// Open the live page in a browser.
+    Ui(UiArgs),
+    /// Give workloads back that ZeroScalers hold, where no autoscaler runs any more: replicas, Services, finalizers.
+    Release(ReleaseArgs),
     /// Print manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers, Knative Services and workloads with Sablier's labels
     /// as ours, and what has no equivalent.
     Import {
@@ -57,11 +91,16 @@ impl Arguments {
     }
 }
 
-/// The definition, with the name that usage lines say.
+/// The definition.
+pub fn definition() -> clap::Command {
+    Arguments::command().about(ABOUT)
+}
+
+/// The same, with the name that usage lines say.
 fn named(called: &OsString, path: OsString) -> clap::Command {
     let folder = Path::new(called).parent().filter(|folder| folder.is_absolute());
     let is_plugin = folder.is_some_and(|folder| std::env::split_paths(&path).any(|known| known == folder));
-    Arguments::command().bin_name(if is_plugin { PLUGIN } else { NAME })
+    definition().bin_name(if is_plugin { PLUGIN } else { NAME })
 }
 
 #[cfg(test)]
@@ -70,7 +109,8 @@ mod tests {
 
     #[test]
     fn the_definition_makes_sense() {
-        Arguments::command().debug_assert();
+        definition().debug_assert();
+        assert!(definition().render_help().to_string().starts_with(ABOUT));
     }
 
     #[test]

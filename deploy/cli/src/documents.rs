@@ -1,8 +1,7 @@
 //! What is made of the definition of the arguments: completions for shells, pages of the manual.
 
-use crate::arguments::{Arguments, NAME};
+use crate::arguments::{NAME, definition};
 use anyhow::Context;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io::Write;
@@ -14,7 +13,7 @@ use std::path::Path;
 /// `out` cannot be written to.
 pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
     let mut text = Vec::new(); // The generator panics where it cannot write.
-    clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut text);
+    clap_complete::generate(shell, &mut definition(), NAME, &mut text);
     out.write_all(&text)
 }
 
@@ -23,7 +22,7 @@ pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
 /// # Errors
 /// There is no such command, or it cannot be written.
 pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut all = Arguments::command().name(NAME);
+    let mut all = definition().name(NAME);
     all.build();
     if let Some(folder) = out_dir {
         let cannot = || format!("--out-dir {}: cannot be written to", folder.display());
@@ -51,7 +50,7 @@ mod tests {
             let mut text = Vec::new();
             completions(*shell, &mut text).expect("written");
             let text = String::from_utf8(text).expect("text");
-            for command in Arguments::command().get_subcommands() {
+            for command in definition().get_subcommands() {
                 assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
             }
         }
@@ -61,7 +60,7 @@ mod tests {
     fn every_command_has_a_page() {
         let folder = tempfile::tempdir().expect("a folder");
         man(None, Some(folder.path()), &mut std::io::sink()).expect("written");
-        for command in Arguments::command().get_subcommands() {
+        for command in definition().get_subcommands() {
             let name = command.get_name();
             let mut page = Vec::new();
             man(Some(name), None, &mut page).expect(name);

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
-    let outcome = cli::run(Arguments::read(), &mut out).and_then(|()| Ok(out.flush()?));
+    let arguments = Arguments::read();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+    let run = |runtime: tokio::runtime::Runtime| runtime.block_on(cli::run(arguments, &mut out));
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(run).and_then(|()| Ok(std::io::stdout().flush()?));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed(&error) => ExitCode::SUCCESS, // Whoever reads has seen enough, such as `head`.

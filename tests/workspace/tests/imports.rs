@@ -47,7 +47,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler-core",
-        "lib > forwarding history metrics multiscaler num_activators pod_counts ports sample scale_conflict scale_status schedules > \
+        "lib > forwarding history metrics multiscaler num_activators orders pod_counts ports sample scale_conflict scale_status schedules > \
          decider scale_to_zero > active bounds engine path_mode > max_window window",
     ),
     (
@@ -57,7 +57,10 @@ const ORDERS: &[(&str, &str)] = &[
          error quantity",
     ),
     ("hpa", "main lib > run > delegate fixture native > evaluate explain options > object > pods > sources"),
-    ("cli", "main > lib > documents > arguments > import"),
+    (
+        "cli",
+        "main > lib > documents > arguments > check giving_back import orders top ui why > status > gather > dashboard > cluster model text",
+    ),
     ("local", "main lib > up > api controllers ingress node > merge range usage"),
     (
         "bench",

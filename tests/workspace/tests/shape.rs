@@ -43,7 +43,7 @@ fn dependencies_point_inward() {
             "local",
             &["activator", "autoscaler", "common", "common-api", "common-controller", "common-runtime", "hello", "hpa"],
         ),
-        ("cli", &["common", "common-api"]),
+        ("cli", &["autoscaler", "autoscaler-core", "common", "common-api"]),
         ("hello", &[]),
         (
             "bench",

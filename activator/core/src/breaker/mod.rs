@@ -108,6 +108,9 @@ pub enum AdmissionError {
         /// What is known of the cause.
         reason: Arc<str>,
     },
+    /// An operator keeps the revision without pods.
+    #[error("the workload is paused, and has no pods")]
+    Paused,
     /// The revision was deleted.
     #[error("the revision was deleted while the request waited")]
     Gone,

@@ -71,6 +71,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
             idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
             max_held: MAX_HELD,
             failing: None,
+            paused: false,
             wake_refused: None,
         },
     };

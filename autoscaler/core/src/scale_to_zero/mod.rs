@@ -158,6 +158,12 @@ pub enum Reason {
     GracePeriod,
     /// The last pod goes.
     Zero,
+    /// Nothing is changed while it is paused.
+    Paused,
+    /// An operator has asked for a wake.
+    WakeRequested,
+    /// An operator has asked for a sleep.
+    SleepRequested,
 }
 
 impl Reason {
@@ -189,6 +195,9 @@ impl Reason {
             Self::PodRetention => "idle; the last pod is retained",
             Self::GracePeriod => "idle; waiting for the path to move",
             Self::Zero => "idle",
+            Self::Paused => "paused: replicas and path stay as they are",
+            Self::WakeRequested => "an operator has asked for it",
+            Self::SleepRequested => "an operator has asked it to sleep",
         }
     }
 }

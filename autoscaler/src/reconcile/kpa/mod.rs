@@ -224,6 +224,7 @@ impl Pass<'_> {
         }
         let failure = controller.scaling.wishes.failure(key, &workload);
         conditions::notify(&mut self.status, &workload, failure, self.now);
+        self.status.paused = workload.paused;
         self.status.metrics_service_name.clone_from(&workload.private_service);
         let decided = controller.scaling.decide(key, &self.object, &self.status, self.now, &workload).await;
         if lifecycle.tells_refusals() {
@@ -251,7 +252,7 @@ impl Pass<'_> {
             excess_burst_capacity: decided.excess_burst_capacity,
             present: have.as_deref().map(scaling::path_of),
             keep_when_unknown: workload.waits_for_decision,
-            warming: decided.warming,
+            warming: decided.keeps_path,
         });
         let mode = if mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy };
         let number = num_activators(
@@ -266,6 +267,9 @@ impl Pass<'_> {
         let just_written = before.is_some_and(|before| before != serverless.spec);
         conditions::read_serverless(&mut self.status, &serverless, just_written, now);
         conditions::tell_scale(&mut self.status, parameters, decided.want, counts.ready, now);
+        if let Some(request) = &decided.request {
+            self.status.request = Some(request.clone());
+        }
         Ok(())
     }
 

@@ -5,24 +5,33 @@ use super::metrics::Wishes;
 use super::probe::Prober;
 use super::refusals::RetrySoon;
 use super::scaler::Scaler;
-use super::workload::{Probed, Workload};
+use super::workload::{Probed, Requested, Workload};
 use crate::reconcile::error::Error;
 use crate::scale::{Deciders, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::history::{Action, Cause, Obstacle};
+use autoscaler_core::orders::{self, Step};
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult};
+use autoscaler_core::scale_to_zero::{self, Input as ToZero, ProbeNeed, ProbeResult};
 use common::RevisionKey as Key;
 use common::time::Timestamp;
+use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::WorkQueue;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time between two looks at a request that waits for the load to be known.
+const WAITS_FOR: Duration = Duration::from_secs(2);
 
 /// What a pass decided about the scale.
 pub(super) struct Decided {
     pub(super) want: Option<i32>,
     pub(super) excess_burst_capacity: i32,
-    pub(super) warming: bool,
+    /// The path stays as it is while pods are wanted.
+    pub(super) keeps_path: bool,
+    /// What became of a request for a wake or a sleep, if there is one.
+    pub(super) request: Option<RequestStatus>,
 }
 
 /// Decides about the scale of one revision after the other, and has it patched.
@@ -79,7 +88,7 @@ impl Scaling {
             Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
             Some(Probed::Known(_)) => ProbeResult::NotAsked,
         };
-        let outcome = scale_to_zero::decide(&scale_to_zero::Input {
+        let rest = scale_to_zero::Input {
             desired: desired.or(held),
             current_replicas: current,
             bounds: parameters.bounds,
@@ -95,14 +104,23 @@ impl Scaling {
             probe: proof,
             warm_in: decision.and_then(|decision| decision.warm_in),
             unheard: decision.is_some_and(|decision| decision.unheard),
-        });
+        };
+        let step = self.step(key, workload, &rest, load);
+        let outcome = match step {
+            _ if workload.paused => orders::paused(current),
+            Some(step) => scale_to_zero::decide(&orders::applied(rest, step, parameters.decider.activation_scale)),
+            None => scale_to_zero::decide(&rest),
+        };
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, &workload.probe) {
             match probed {
                 Probed::Service(target) => self.prober.ask(key, target.clone()),
                 Probed::Known(known) => known.ask(),
             }
         }
-        let reason = answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer));
+        let reason = match step {
+            Some(step) => step.reason(outcome.reason),
+            None => answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
+        };
         let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
         match outcome.patch {
             None => {
@@ -153,8 +171,32 @@ impl Scaling {
         Ok(Decided {
             want: outcome.want,
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
-            warming: decision.is_some_and(|decision| decision.warm_in.is_some()),
+            keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
+            request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
         })
+    }
+
+    /// What to do about a request for a wake or a sleep, if there is one. The past load is forgotten here.
+    fn step(&self, key: &Key, workload: &Workload, rest: &ToZero, load: Option<i32>) -> Option<Step> {
+        let request = workload.request.as_ref()?;
+        let step = orders::step(&orders::Input {
+            wanted: request.wanted,
+            age: request.age,
+            paused: workload.paused,
+            replicas: rest.current_replicas,
+            active: rest.active,
+            min: rest.bounds.min.max(i32::from(!rest.scale_to_zero)),
+            load,
+            desired: rest.desired,
+            serving: self.deciders.is_serving(key),
+        });
+        match step {
+            Step::Sleep { forget: true } => self.deciders.forget_load(key),
+            // Whether somebody is served is known with the next tick, which may be no news to anybody else.
+            Step::Wait => self.queue.add_after(key.clone(), WAITS_FOR),
+            _ => {}
+        }
+        Some(step)
     }
 
     /// Whether it is not time to ask for a scale again, since somebody else keeps changing it back; then the key comes
@@ -189,8 +231,20 @@ impl Scaling {
     }
 }
 
+/// What is said of a request.
+fn said_of(request: &Requested, step: Step) -> RequestStatus {
+    let Request { state, at } = request.written.clone();
+    let (result, kept) = match step {
+        Step::Wake | Step::Sleep { .. } | Step::Wait => (RequestResult::Pending, None),
+        Step::Over(Ok(())) => (RequestResult::Done, None),
+        Step::Over(Err(kept)) => (RequestResult::Kept, Some(kept)),
+    };
+    let reason = kept.map(|kept| kept.reason().to_owned()).unwrap_or_default();
+    RequestStatus { state, at, result, reason, message: kept.map(|kept| kept.explain()).unwrap_or_default() }
+}
+
 /// The path that a ServerlessService asks for, and for how long the activators have been in it.
-fn path(serverless: Option<&ServerlessService>, now: Timestamp) -> (PathMode, std::time::Duration) {
+fn path(serverless: Option<&ServerlessService>, now: Timestamp) -> (PathMode, Duration) {
     let status = serverless.and_then(|serverless| serverless.status.as_ref());
     let proxy_for = status.map(|status| status.proxy_for(now)).unwrap_or_default();
     (serverless.map_or(PathMode::Proxy, path_of), proxy_for)

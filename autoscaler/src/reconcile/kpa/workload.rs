@@ -9,12 +9,15 @@ use crate::reconcile::stores::target_key::TargetKey;
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
+use autoscaler_core::orders::Wanted;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::hosts::claims::Refusal;
+use common_api::zeroscaler::Request;
 use common_api::{PodAutoscaler, ServerlessService};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A PodAutoscaler that can be acted upon.
 #[derive(Clone, Debug)]
@@ -46,6 +49,21 @@ pub(crate) struct Workload {
     pub(crate) broken: Option<NotReady>,
     /// Hosts that it asks for and does not have.
     pub(crate) lost_hosts: Vec<LostHost>,
+    /// Whether everything stays as it is.
+    pub(crate) paused: bool,
+    /// A wake or a sleep that is to be carried out.
+    pub(crate) request: Option<Requested>,
+}
+
+/// One wake or one sleep that an operator asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Requested {
+    /// What.
+    pub(crate) wanted: Wanted,
+    /// As it is written.
+    pub(crate) written: Request,
+    /// How long ago; zero if that is still to come.
+    pub(crate) age: Duration,
 }
 
 /// How it is proven that activators are in the path.

@@ -84,6 +84,8 @@ pub(super) struct Fakes {
     pub(super) acted: Mutex<Option<Action>>,
     pub(super) blended: Mutex<Option<engine::Answer>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
+    pub(super) serving: Mutex<Option<bool>>,
+    pub(super) forgotten: Mutex<bool>,
 }
 
 impl Deciders for Fakes {
@@ -98,6 +100,15 @@ impl Deciders for Fakes {
     }
     fn acted(&self, _: &Key, action: Action) {
         *self.acted.lock() = Some(action);
+    }
+    fn is_serving(&self, _: &Key) -> Option<bool> {
+        *self.serving.lock()
+    }
+    fn forget_load(&self, _: &Key) {
+        *self.forgotten.lock() = true;
+        if let Some(decision) = &mut *self.decision.lock() {
+            decision.desired = Some(0);
+        }
     }
     fn blended(&self, _: &Key, answer: &engine::Answer) {
         *self.blended.lock() = Some(answer.clone());

@@ -319,3 +319,25 @@ async fn series_live_as_long_as_the_loop() {
     assert_eq!(fixture.multiscaler.status(&fixture.key), None);
     secs(10).await; // Ticks of a loop that is gone do nothing.
 }
+
+/// Goal: a load that is forgotten asks for nothing any more, from that instant on; the next stat wakes as ever.
+#[tokio::test(start_paused = true)]
+async fn a_load_that_is_forgotten_asks_for_nothing() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    fixture.ensure(Initial::Unknown);
+    for _ in 0..4 {
+        secs(1).await;
+        fixture.stat(7.0);
+    }
+    let serving = || fixture.multiscaler.is_serving(&fixture.key);
+    assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
+    secs(3).await;
+    assert_eq!((fixture.desired(), serving()), (Some(1), Some(false)), "calm, and the window remembers");
+    fixture.multiscaler.forget_load(&fixture.key);
+    assert_eq!(fixture.desired(), Some(0));
+    secs(3).await;
+    assert_eq!(fixture.desired(), Some(0), "a tick comes to the same");
+    fixture.stat(1.0);
+    assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
+}

@@ -249,7 +249,12 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
         .all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
         == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted);
-    if !told || !same || written.backend != wanted.backend || written.answers != wanted.answers {
+    if !told
+        || !same
+        || written.backend != wanted.backend
+        || written.answers != wanted.answers
+        || written.request != wanted.request
+    {
         return Duration::ZERO; // Somebody may wait for it.
     }
     let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);

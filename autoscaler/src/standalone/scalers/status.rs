@@ -43,6 +43,9 @@ const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
+const PAUSED: &str = "Paused";
+/// What is said of one that is paused.
+const STAYS: &str = "spec.paused: replicas and path stay as they are";
 
 /// All that a status follows from.
 #[derive(Clone, Debug)]
@@ -131,6 +134,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         answers,
         adopted,
         in_force: in_force.or(before.in_force),
+        request: said.request.clone(),
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
     }
 }
@@ -190,6 +194,14 @@ fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
 }
 
 fn active(said: &PodAutoscalerStatus) -> Said<'_> {
+    if said.paused {
+        let status = match said.condition(ACTIVE) {
+            Some(active) if active.is_true() => ConditionStatus::True,
+            Some(active) if active.is_false() => ConditionStatus::False,
+            _ => ConditionStatus::Unknown,
+        };
+        return says(status, PAUSED, STAYS);
+    }
     let Some(active) = said.condition(ACTIVE) else { return says(ConditionStatus::Unknown, PENDING, "") };
     let (status, reason) = match () {
         () if active.is_true() => (ConditionStatus::True, AWAKE),
@@ -224,7 +236,7 @@ fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> Said<
 pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus {
     let condition = |type_: &str, as_type: &str| {
         let have = written::find(&status.conditions, type_)?;
-        let plain = [AWAKE, ASLEEP, WAKING, PENDING, SERVED].contains(&have.reason.as_str());
+        let plain = [AWAKE, ASLEEP, WAKING, PENDING, SERVED, PAUSED].contains(&have.reason.as_str());
         Some(Condition {
             type_: as_type.to_owned(),
             status: have.status.clone(),
@@ -233,7 +245,7 @@ pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus
                 have.last_transition_time.0.as_second(),
             ))),
             reason: if plain { String::new() } else { have.reason.clone() },
-            message: have.message.clone(),
+            message: if have.reason == PAUSED { String::new() } else { have.message.clone() },
         })
     };
     // Whoever was awake once has reached its first scale.
@@ -256,6 +268,7 @@ pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus
         metrics_service_name: names::private_service(name),
         desired_scale: status.desired,
         actual_scale: status.pods.map(|pods| pods.ready),
+        request: status.request.clone(),
         ..PodAutoscalerStatus::default()
     }
 }

@@ -124,6 +124,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) target: &'a Target,
     /// Why the pods crash-loop, if they do.
     pub(crate) failing: Option<String>,
+    /// Whether it is paused without pods.
+    pub(crate) paused: bool,
     /// What the API server says to the patch that would wake it, if it refuses it.
     pub(crate) wake_refused: Option<String>,
 }
@@ -144,6 +146,7 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
         idle_timeout_ms: settings.idle_timeout.map_or(0, millis),
         max_held: settings.max_held,
         failing: inputs.failing,
+        paused: inputs.paused,
         wake_refused: inputs.wake_refused,
     }
 }

@@ -120,6 +120,7 @@ fn a_backend_says_all_that_an_activator_needs() {
         settings: &settings,
         target: &target,
         failing: Some("CrashLoopBackOff".into()),
+        paused: true,
         wake_refused: Some("exceeded quota".into()),
     };
     let expected = Backend {
@@ -134,6 +135,7 @@ fn a_backend_says_all_that_an_activator_needs() {
         idle_timeout_ms: 2_000,
         max_held: 50,
         failing: Some("CrashLoopBackOff".into()),
+        paused: true,
         wake_refused: Some("exceeded quota".into()),
     };
     assert_eq!(backend(inputs, &port), expected);

@@ -213,6 +213,7 @@ impl Pass<'_> {
                 settings: &settings,
                 target: &target,
                 failing: self.controller.pods.failure_reason(self.key),
+                paused: self.accepted.original.spec.paused && target.current() == 0,
                 wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
             },
             &port,

@@ -40,6 +40,9 @@ pub struct BackendStatus {
     /// Why held requests fail at once, while the pods crash-loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
+    /// Whether held requests fail at once, since the workload is paused and has no pods.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub paused: bool,
     /// What the API server says while it refuses to wake the workload. Requests go on waiting, and those that run into
     /// their time are told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +115,7 @@ impl BackendStatus {
             idle_timeout_ms: self.idle_ms,
             max_held: self.max_held,
             failing: self.failing.clone(),
+            paused: self.paused,
             wake_refused: self.wake_refused.clone(),
         }
     }
@@ -130,6 +134,7 @@ impl From<&Backend> for BackendStatus {
             idle_ms: backend.idle_timeout_ms,
             max_held: backend.max_held,
             failing: backend.failing.clone(),
+            paused: backend.paused,
             wake_refused: backend.wake_refused.clone(),
         }
     }
@@ -202,6 +207,7 @@ mod tests {
                 response_start_timeout_ms: 5,
                 idle_timeout_ms: 6,
                 failing: Some("CrashLoopBackOff".into()),
+                paused: true,
                 wake_refused: Some("quota".into()),
                 probe,
                 ..Backend::plain("hello")

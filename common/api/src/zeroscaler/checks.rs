@@ -136,6 +136,12 @@ pattern!(
     "^[-._a-zA-Z0-9]+$",
     "the key of a ConfigMap is expected: letters, digits, -, _ and ., at most 253"
 );
+pattern!(
+    TIME,
+    40,
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+    "a time is expected, such as 2026-01-31T08:00:00Z"
+);
 pattern!(ADDRESS, 253, "(^|[.])[0-9]+$", "");
 pattern!(DURATION, 32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
 pattern!(WHOLE_SECONDS, 32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
@@ -238,6 +244,8 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.ports[].protocol", Check::OneOf(&["auto", "http1", "h2c", "tcp"])),
     ("spec.ports[].wakeAfter", Check::Span(&WAKE_AFTER)),
     ("spec.hosts[]", Check::Host),
+    ("spec.request.state", Check::OneOf(&["Awake", "Asleep"])),
+    ("spec.request.at", Check::Text(&TIME)),
     ("spec.wake.timeout", Check::Span(&TIMEOUT)),
     ("spec.wake.maxHeld", Check::Within(1.0, INT32_MAX)),
     ("spec.wake.responseStart", Check::Span(&LIMIT)),

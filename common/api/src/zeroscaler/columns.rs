@@ -5,13 +5,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 /// Name, type, path, and whether only `-o wide` shows it.
 type Column = (&'static str, &'static str, &'static str, bool);
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     ("Target", "string", ".spec.target.name", false),
     ("Hosts", "string", ".status.hosts", false),
     ("Min", "integer", ".status.min", false),
     ("Max", "integer", ".status.max", false),
     ("Pods", "integer", ".status.pods.ready", false),
     ("State", "string", ".status.state", false),
+    ("Paused", "boolean", ".spec.paused", false),
     ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", false),
     ("Age", "date", ".metadata.creationTimestamp", false),
     ("Kind", "string", ".spec.target.kind", true),

@@ -88,6 +88,23 @@ spec:
   `min` counts.
 ";
 
+const ORDERS: &str = "
+## Paused, woken and put to sleep by hand
+
+`paused: true` keeps everything as it is until somebody takes it away: replicas, and whom the Service leads to. The condition
+Active then has the reason Paused, beside what it says otherwise. The load is measured all the same. Whoever changes the
+replicas by hand is followed: a pod that is started so is served. While there is none, requests are refused at once (503,
+`paused`) instead of waiting for what does not come; a fallback answers for it, and static answers are given. Deleting the
+object gives everything back as ever.
+
+`request` is carried out once for each value of `at`, and `status.request` says what became of it; ordinary rules hold again
+from then on. `Awake` is for before the first visitor comes: it starts as many pods as a request would, which sleep again after
+a window without requests. `Asleep` is for afterwards: the load of the window that has passed is forgotten, and the last pod
+goes once activators are proven to be in its path. It is kept awake (result Kept) while somebody is being served, by a minimum
+of its own or of a schedule, or by a metric; nobody is turned away for it. `kubectl zeroscale pause`, `resume`, `wake` and
+`sleep` write these fields, and nothing else.
+";
+
 /// Fields whose own fields are explained elsewhere: those of another API, and those that stand in the spec as well.
 const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.answers", "status.conditions"];
 
@@ -109,6 +126,7 @@ pub fn page() -> String {
         }
     }
     page.push_str(WAKING);
+    page.push_str(ORDERS);
     let _ = write!(
         page,
         "\n## Conditions and columns\n\nConditions are of the types {}. `lastTransitionTime` is ",

@@ -18,6 +18,7 @@ pub mod duration;
 pub mod fallback;
 pub mod manual;
 pub mod ports;
+pub mod request;
 pub mod rules;
 pub mod scale;
 pub mod schedule;
@@ -33,6 +34,7 @@ pub use conditions::ConditionStatus;
 pub use duration::DurationText;
 pub use fallback::{Fallback, FallbackStatus};
 pub use ports::{Port, PortProtocol};
+pub use request::{Request, RequestResult, RequestStatus};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
 pub use schedule::Schedule;
 pub use status::{Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus};
@@ -93,6 +95,13 @@ pub struct ZeroScalerSpec {
     /// Fewest and most pods by the clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<Schedule>,
+    /// Whether everything stays as it is: the replicas, and whom the Service leads to. What schedules, metrics and requests
+    /// ask for counts again when it ends. Requests of a workload that has no pods meanwhile are refused at once.
+    #[serde(default)]
+    pub paused: bool,
+    /// One wake or one sleep, carried out once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
 }
 
 /// Names the workload.

@@ -3,6 +3,7 @@
 use super::Answers;
 use super::BackendStatus;
 use super::PortProtocol;
+use super::RequestStatus;
 use super::ZeroScaler;
 use super::conditions::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -67,6 +68,9 @@ pub struct ZeroScalerStatus {
     /// When it last woke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<Time>,
+    /// What became of `spec.request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestStatus>,
 }
 
 /// Fewest and most pods from some time on.

@@ -17,6 +17,7 @@ pub const REFUSALS: Values = &[
     ("response-start-timeout", "no response began in the workload's time for that (504)"),
     ("idle-timeout", "nothing moved for the workload's time for that (504)"),
     ("failing", "the workload's pods crash, or cannot start (503)"),
+    ("paused", "the workload is paused, and has no pods (503)"),
     ("fallback", "the workload did not wake in time, and its fallback did not answer (502)"),
     ("deleted", "the workload was deleted meanwhile (503)"),
     ("pod", "a pod did not answer, and the request could not be sent to another (502)"),

@@ -1,4 +1,4 @@
-//! Workloads whose autoscaler was removed first: `autoscaler release` gives them back, and nothing hangs for ever.
+//! Workloads whose autoscaler was removed first: `kubectl zeroscale release` gives them back, and nothing hangs for ever.
 
 use autoscaler::release::{Scope, release};
 use common::names;

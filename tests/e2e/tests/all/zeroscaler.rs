@@ -1,6 +1,8 @@
 //! One ZeroScaler beside an ordinary Deployment and its Service, and no object of Knative's groups.
 
 use anyhow::Context;
+use clap::Parser;
+use cli::arguments::Arguments;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::State;
@@ -238,6 +240,63 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     let cost = written.take();
     assert!(cost.len() <= 6, "{}: {cost:#?}", cost.len());
     assert_eq!(cost[0], ("patch".to_owned(), "deployments/scale".to_owned()), "a request waits for it");
+    env.end().await;
+    Ok(())
+}
+
+/// What `kubectl-zeroscale` prints, or why it fails.
+async fn terminal(env: &TestEnv, words: &[&str]) -> Result<String, String> {
+    let kubeconfig = env.cluster.kubeconfig.display().to_string();
+    let namespace = env.namespace.clone();
+    let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &namespace];
+    let arguments = Arguments::parse_from(place.iter().chain(words));
+    let mut out = Vec::new();
+    let outcome = cli::run(arguments, &mut out).await;
+    let printed = String::from_utf8_lossy(&out).into_owned();
+    outcome.map(|()| printed).map_err(|error| format!("{error:#}"))
+}
+
+/// Goal: by hand a workload is woken without a request, put to sleep before its window is over, and kept as it is; a request
+/// of one that is kept without pods is refused at once and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    env.create::<Deployment>(Workload::new("hello").deployment(&program()?)).await?;
+    env.create::<Service>(service("hello")).await?;
+    let mut object = scaler("hello");
+    object["spec"]["scale"]["window"] = json!("1h"); // Nothing here waits for it.
+    env.create::<ZeroScaler>(object).await?;
+    until_ready(&env, "hello").await?;
+
+    let woken = terminal(&env, &["wake", "hello", "--wait"]).await.map_err(anyhow::Error::msg)?;
+    assert!(woken.contains("zeroscale.dev/hello awake after"), "{woken}");
+    env.until(SOON, "a status that says so", async || {
+        Ok(terminal(&env, &["status"]).await.is_ok_and(|table| table.contains("Awake")))
+    })
+    .await?;
+    terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
+    env.until(SOON, "the pause to be told", async || {
+        Ok(condition(&env, "hello", "Active").await? == Some(("True".into(), "Paused".into())))
+    })
+    .await?;
+    let kept = terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused");
+    assert!(kept.contains("paused"), "{kept}");
+    assert!(env.replicas("hello").await? > 0, "kept");
+
+    terminal(&env, &["resume", "hello"]).await.map_err(anyhow::Error::msg)?;
+    let asleep = terminal(&env, &["sleep", "hello", "--wait"]).await.map_err(anyhow::Error::msg)?;
+    assert!(asleep.contains("asleep after"), "{asleep}");
+    assert_eq!(env.replicas("hello").await?, 0);
+    let load = env.load(Entry::Activator, "hello");
+    terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
+    env.until(SOON, "a refusal at once", async || Ok(load.get("/").await?.status == 503)).await?;
+    let refused = load.get("/").await?;
+    assert!(String::from_utf8_lossy(&refused.body).contains("paused"), "{:?}", refused.body);
+    assert_eq!(env.replicas("hello").await?, 0, "nobody wakes it");
+    terminal(&env, &["resume", "hello"]).await.map_err(anyhow::Error::msg)?;
+    env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
+    let unknown = terminal(&env, &["wake", "nobody"]).await.expect_err("there is none");
+    assert!(unknown.contains("no ZeroScaler \"nobody\""), "{unknown}");
     env.end().await;
     Ok(())
 }

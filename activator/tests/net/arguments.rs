@@ -1,0 +1,18 @@
+//! The binary's arguments: it has none but those that explain it, and starts for no others.
+
+use std::process::Command;
+
+#[test]
+fn who_asks_for_help_starts_nothing() {
+    let run = |argument: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_activator"));
+        let output = command.env_clear().arg(argument).output().expect("started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, help, _) = run("--help");
+    assert!(code == Some(0) && help.contains("Usage: activator") && help.contains("environment variables"), "{help}");
+    assert!(run("--version").1.starts_with("activator "));
+    let (code, _, errors) = run("--prot=8012");
+    assert!(code == Some(2) && errors.contains("--prot"), "{errors}");
+}

@@ -1,0 +1,133 @@
+//! Clocks: of this machine, of nodes and of the planes, beside the API server's.
+//!
+//! Leases are renewed by who holds them, with a time of their own clock, and carry no other. One that was renewed in the
+//! future, or not for long, tells of a clock that is wrong, or of a holder that is gone. Schedules go by the planes' clocks,
+//! leases by how fast they run.
+
+use super::{Finding, Place, some};
+use http::{Request, header};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::{Api, ResourceExt};
+
+const ABOUT: &str = "clocks";
+/// Where nodes renew their leases.
+const NODES: &str = "kube-node-lease";
+/// How far a clock may be off; `Date` has whole seconds.
+const OFF_MAX: i64 = 5;
+/// How long a lease may not have been renewed: a node's is renewed every ten seconds, and lasts forty.
+const SILENT_MAX: i64 = 60;
+
+/// Looks at all of them.
+pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+    let client = &place.cluster.client;
+    let Some(server) = server_time(place).await else {
+        return vec![Finding::unknown(ABOUT, "the API server does not say what time it is")];
+    };
+    let mut findings = vec![ours(Timestamp::now(), server)];
+    for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
+        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        match api.list(&ListParams::default()).await {
+            Ok(list) => findings.extend(leases(what, &list.items, server)),
+            Err(error) => findings.push(Finding::denied(ABOUT, &format!("Leases of {namespace}"), &error)),
+        }
+    }
+    findings
+}
+
+async fn server_time(place: &Place<'_>) -> Option<Timestamp> {
+    let request = Request::get("/version").body(Body::empty()).ok()?;
+    let answer = place.cluster.client.send(request).await.ok()?;
+    let date = answer.headers().get(header::DATE)?.to_str().ok()?.to_owned();
+    let read = k8s_openapi::jiff::fmt::rfc2822::parse(&date).ok()?;
+    Some(read.timestamp())
+}
+
+fn ours(now: Timestamp, server: Timestamp) -> Finding {
+    let off = now.as_second() - server.as_second();
+    if off.abs() <= OFF_MAX {
+        return Finding::good(ABOUT, "that of this machine is the API server's");
+    }
+    let (by, side) = (off.abs(), if off > 0 { "ahead of" } else { "behind" });
+    Finding::note(
+        ABOUT,
+        format!("that of this machine is {by} s {side} the API server's: ages are shown so much wrong"),
+    )
+}
+
+/// Whose last renewal cannot be.
+fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
+    let renewed = |lease: &Lease| {
+        let spec = lease.spec.as_ref()?;
+        let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+        spec.renew_time.as_ref().filter(|_| held).map(|time| time.0.as_second() - server.as_second())
+    };
+    let known: Vec<(String, i64)> =
+        leases.iter().filter_map(|lease| Some((lease.name_any(), renewed(lease)?))).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let names = |wrong: fn(i64) -> bool| -> Vec<String> {
+        known.iter().filter(|(_, off)| wrong(*off)).map(|(name, off)| format!("{name} ({off:+} s)")).collect()
+    };
+    let (ahead, silent) = (names(|off| off > OFF_MAX), names(|off| off < -SILENT_MAX));
+    Some(if !ahead.is_empty() {
+        Finding::wrong(
+            ABOUT,
+            format!("{what} are ahead of the API server: {}", some(&ahead)),
+            "synchronize their clocks (NTP)",
+        )
+    } else if !silent.is_empty() {
+        Finding::wrong(
+            ABOUT,
+            format!("{what} have not renewed their leases, or their clocks are behind: {}", some(&silent)),
+            "see whether they run, then synchronize their clocks (NTP)",
+        )
+    } else {
+        Finding::good(ABOUT, format!("those of {} {what} agree with the API server's", known.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Standing;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_renewal_that_cannot_be_tells_of_a_clock() {
+        let server = Timestamp::from_second(1_700_000_000).expect("a time");
+        let lease = |off: i64, holder: &str| -> Lease {
+            let at = Timestamp::from_second(server.as_second() + off).expect("a time");
+            serde_json::from_value(
+                json!({"metadata": {"name": "n"}, "spec": {"holderIdentity": holder, "renewTime": format!("{at:.6}")}}),
+            )
+            .expect("a Lease")
+        };
+        let rows = [
+            (vec![lease(0, "a"), lease(-20, "a")], Some((Standing::Good, "2 nodes"))),
+            (vec![lease(0, "a"), lease(30, "a")], Some((Standing::Wrong, "n (+30 s)"))),
+            (vec![lease(-600, "a")], Some((Standing::Wrong, "n (-600 s)"))),
+            (vec![lease(-600, "")], None), // Given back.
+            (vec![], None),
+        ];
+        for (all, expected) in rows {
+            let found = leases("nodes", &all, server);
+            assert_eq!(found.as_ref().map(|f| f.standing), expected.map(|(standing, _)| standing), "{found:?}");
+            assert!(
+                expected.is_none_or(|(_, part)| found.as_ref().is_some_and(|f| f.says.contains(part))),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn our_own_clock_is_worth_a_note() {
+        let at = |secs| Timestamp::from_second(secs).expect("a time");
+        assert_eq!(ours(at(100), at(98)).standing, Standing::Good);
+        assert!(ours(at(100), at(300)).says.contains("200 s behind"));
+        assert!(ours(at(400), at(300)).says.contains("100 s ahead of"));
+    }
+}

@@ -1,0 +1,265 @@
+//! The definition of ZeroScalers, the planes' Deployments, and whether their dashboard answers.
+
+use super::{Finding, Place, some};
+use crate::dashboard::is_ready;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use std::collections::BTreeSet;
+
+const DEFINITION: &str = "definition";
+const PLANES: &str = "planes";
+const DASHBOARD: &str = "dashboard";
+/// The planes.
+const NAMES: [&str; 2] = ["autoscaler", "activator"];
+/// How the definition is applied.
+const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
+
+/// Looks at all three.
+pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+    let mut findings = vec![definition(place).await];
+    findings.extend(planes(place).await);
+    findings.push(dashboard(place).await);
+    findings
+}
+
+async fn definition(place: &Place<'_>) -> Finding {
+    let ours = common_api::zeroscaler::crd::crd();
+    let name = ours.name_any();
+    let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
+    match api.get_opt(&name).await {
+        Err(error) => Finding::denied(DEFINITION, &format!("definition {name}"), &error),
+        Ok(None) => Finding::wrong(DEFINITION, format!("{name} is not there"), APPLY),
+        Ok(Some(there)) => compared(&ours, &there),
+    }
+}
+
+/// What an installed definition lacks of ours, or has beside it.
+fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Finding {
+    let name = ours.name_any();
+    let (ours, theirs) = (fields(ours), fields(there));
+    let lacking: Vec<String> = ours.difference(&theirs).cloned().collect();
+    let more: Vec<String> = theirs.difference(&ours).cloned().collect();
+    match (&lacking[..], &more[..]) {
+        ([], []) => Finding::good(DEFINITION, format!("{name} is as this program knows it")),
+        ([], more) => Finding::note(DEFINITION, format!("{name} is newer than this program: it has {}", some(more))),
+        (lacking, _) => {
+            Finding::wrong(DEFINITION, format!("{name} is older than this program: it lacks {}", some(lacking)), APPLY)
+        }
+    }
+}
+
+/// Paths of all fields that are served as our version.
+fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
+    let served = definition.spec.versions.iter().find(|version| version.name == "v1alpha1" && version.served);
+    let root = served.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    let mut found = BTreeSet::new();
+    if let Some(root) = root {
+        walk(root, "", &mut found);
+    }
+    found
+}
+
+fn walk(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
+    for (name, field) in schema.properties.iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        walk(field, &path, found);
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
+            walk(items, &path, found);
+        }
+        found.insert(path);
+    }
+}
+
+async fn planes(place: &Place<'_>) -> Vec<Finding> {
+    if place.cluster.dashboard.is_some() {
+        return vec![Finding::good(PLANES, "they run in the process of `local`")];
+    }
+    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
+    let pods: Api<Pod> = Api::namespaced(place.cluster.client.clone(), place.system);
+    let mut findings = Vec::new();
+    let mut images = Vec::new();
+    for name in NAMES {
+        let deployment = match deployments.get_opt(name).await {
+            Err(error) => {
+                findings.push(Finding::denied(PLANES, &format!("Deployment {name} of {}", place.system), &error));
+                continue;
+            }
+            Ok(None) => {
+                findings.push(Finding::wrong(
+                    PLANES,
+                    format!("there is no Deployment {name} in namespace {}", place.system),
+                    "install it: kubectl apply --server-side -k deploy/kubernetes/standalone; or name its namespace by \
+                     --system-namespace",
+                ));
+                continue;
+            }
+            Ok(Some(deployment)) => deployment,
+        };
+        let listed = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
+        let listed = listed.map(|list| list.items).unwrap_or_default();
+        images.extend(image(&deployment).map(|image| (name, image)));
+        findings.push(ready(name, place.system, &deployment, &listed));
+    }
+    findings.extend(versions(&images, env!("CARGO_PKG_VERSION")));
+    findings
+}
+
+/// How many of a plane's pods are ready, and what keeps the others.
+fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Finding {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let status = deployment.status.clone().unwrap_or_default();
+    let (ready, updated) = (status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0));
+    if wanted == 0 {
+        return Finding::wrong(
+            PLANES,
+            format!("{name} is scaled to none"),
+            format!("kubectl -n {system} scale deployment {name} --replicas 2"),
+        );
+    }
+    let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
+    if ready < wanted {
+        let why = if why.is_empty() { String::new() } else { format!(": {}", some(&why)) };
+        return Finding::wrong(
+            PLANES,
+            format!("{name}: {ready} of {wanted} pods are ready{why}"),
+            format!("kubectl -n {system} describe pods -l app={name}; kubectl -n {system} logs deployment/{name}"),
+        );
+    }
+    if updated < wanted {
+        return Finding::note(
+            PLANES,
+            format!("{name}: {ready} of {wanted} pods are ready, {updated} of the newest version"),
+        );
+    }
+    Finding::good(PLANES, format!("{name}: {ready} of {wanted} pods are ready"))
+}
+
+/// Why a pod is not ready, in a few words.
+fn waits_for(pod: &Pod) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    let waiting = status.container_statuses.iter().flatten().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        waiting.reason.clone()
+    });
+    let reason = waiting.or(status.reason).or(status.phase).unwrap_or_else(|| "not ready".to_owned());
+    format!("{} {reason}", pod.name_any())
+}
+
+fn image(deployment: &Deployment) -> Option<String> {
+    deployment.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.clone()
+}
+
+/// Whether both planes are of one version, and of ours. A tag is all that is known of an image.
+fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
+    let tag = |image: &str| {
+        let name = image.split_once('@').map_or(image, |(name, _)| name);
+        name.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag.to_owned())
+    };
+    let tags: Vec<(&str, String)> = images.iter().filter_map(|(name, image)| Some((*name, tag(image)?))).collect();
+    let list = || tags.iter().map(|(name, tag)| format!("{name} {tag}")).collect::<Vec<_>>().join(", ");
+    let differ = tags.iter().any(|(_, tag)| *tag != tags[0].1);
+    match tags.first() {
+        None => Vec::new(),
+        Some(_) if differ => vec![Finding::wrong(
+            PLANES,
+            format!("the planes are of different versions: {}", list()),
+            "finish the upgrade: kubectl apply --server-side -k deploy/kubernetes/standalone",
+        )],
+        Some((_, tag)) if tag.trim_start_matches('v') != ours => {
+            vec![Finding::note(PLANES, format!("they are of version {tag}, this program of {ours}"))]
+        }
+        Some(_) => vec![Finding::good(PLANES, format!("they are of version {ours}, as this program"))],
+    }
+}
+
+async fn dashboard(place: &Place<'_>) -> Finding {
+    let cluster = Ok(place.cluster.clone());
+    let asked = match place.named.dashboard(&cluster).await {
+        Ok(dashboard) => dashboard.list(None).await,
+        Err(error) => Err(error),
+    };
+    match asked {
+        Err(error) => Finding::unknown(DASHBOARD, format!("{error:#}")),
+        Ok(listing) => {
+            let silent: Vec<String> = listing
+                .replicas
+                .iter()
+                .filter(|replica| !replica.answered)
+                .map(|replica| replica.name.clone())
+                .collect();
+            if silent.is_empty() {
+                return Finding::good(
+                    DASHBOARD,
+                    format!("{} replicas tell of {} workloads", listing.replicas.len(), listing.workloads.len()),
+                );
+            }
+            Finding::wrong(
+                DASHBOARD,
+                format!("these replicas of the autoscaler do not answer the others: {}", some(&silent)),
+                format!("kubectl -n {} logs {}", place.system, silent[0]),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Standing;
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn an_installed_definition_is_compared_field_by_field() {
+        let ours = common_api::zeroscaler::crd::crd();
+        assert_eq!(compared(&ours, &ours).standing, Standing::Good);
+        let mut older = ours.clone();
+        let root =
+            older.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
+        let spec = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")).expect("a spec");
+        spec.properties.as_mut().expect("fields").remove("paused");
+        let finding = compared(&ours, &older);
+        assert!(finding.standing == Standing::Wrong && finding.says.ends_with("it lacks spec.paused"), "{finding:?}");
+        assert_eq!(compared(&older, &ours).standing, Standing::Note);
+        older.spec.versions[0].served = false;
+        assert!(compared(&ours, &older).says.contains("more"), "nothing of it is served");
+    }
+
+    #[test]
+    fn pods_that_are_not_ready_are_named_with_their_reason() {
+        let deployment = |replicas: i32, ready: i32| -> Deployment {
+            serde_json::from_value(json!({"spec": {"replicas": replicas, "selector": {}, "template": {}},
+                "status": {"readyReplicas": ready, "updatedReplicas": ready}}))
+            .expect("a Deployment")
+        };
+        let pod = |state: Value| -> Pod {
+            serde_json::from_value(
+                json!({"metadata": {"name": "activator-x"}, "status": {"phase": "Pending", "containerStatuses": [
+                {"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]}}),
+            )
+            .expect("a Pod")
+        };
+        let pulling = pod(json!({"waiting": {"reason": "ImagePullBackOff"}}));
+        let finding = ready("activator", "zs", &deployment(2, 1), &[pulling]);
+        assert_eq!(finding.says, "activator: 1 of 2 pods are ready: activator-x ImagePullBackOff");
+        assert!(finding.remedy.contains("kubectl -n zs describe"));
+        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).standing, Standing::Good);
+        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).standing, Standing::Wrong);
+    }
+
+    #[test]
+    fn versions_are_those_of_the_images_tags() {
+        let of = |autoscaler: &str, activator: &str| {
+            let images = [("autoscaler", autoscaler.to_owned()), ("activator", activator.to_owned())];
+            versions(&images, "0.1.0").into_iter().map(|finding| finding.standing).collect::<Vec<_>>()
+        };
+        assert_eq!(of("zeroscale/autoscaler:0.1.0", "host:5000/activator:0.1.0"), [Standing::Good]);
+        assert_eq!(of("a:0.2.0", "b:0.1.0"), [Standing::Wrong]);
+        assert_eq!(of("a:v0.2.0", "b:v0.2.0"), [Standing::Note]);
+        assert_eq!(of("host:5000/a@sha256:0", "b"), []);
+    }
+}

@@ -1,0 +1,198 @@
+//! `check`: what keeps workloads from sleeping, waking, or being looked after, and what to do about each.
+//!
+//! | about | module |
+//! |---|---|
+//! | what we may do, and what the planes may | [`rights`] |
+//! | the definition, the planes, the dashboard | [`install`] |
+//! | port numbers, NetworkPolicies | [`network`] |
+//! | clocks of nodes and planes beside the API server's | [`clocks`] |
+//! | workloads: not Ready, metrics that nobody serves, HorizontalPodAutoscalers and Services in the way | [`workloads`] |
+//!
+//! What we may not look at is said, and is nothing wrong.
+
+pub mod clocks;
+pub mod install;
+pub mod network;
+pub mod rights;
+pub mod workloads;
+
+use crate::cluster::{Cluster, Where};
+use crate::text::{Cell, Colours, Tone, printable};
+use anyhow::bail;
+use clap::Args;
+use futures::future::join_all;
+use futures::{FutureExt, future::LocalBoxFuture};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// What is asked of `check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The form of what is printed.
+    #[arg(short, long, value_parser = ["json", "yaml"])]
+    pub output: Option<String>,
+}
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Standing {
+    /// As it should be.
+    Good,
+    /// Worth knowing, and nothing to do.
+    Note,
+    /// We may not look, or there is nothing that could tell.
+    Unknown,
+    /// Something is to be done.
+    Wrong,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What it is about, in one word.
+    pub about: &'static str,
+    /// How it stands.
+    pub standing: Standing,
+    /// The same in a sentence.
+    pub says: String,
+    /// What to do; empty: nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn good(about: &'static str, says: impl Into<String>) -> Self {
+        Self { about, standing: Standing::Good, says: says.into(), remedy: String::new() }
+    }
+
+    /// Worth knowing.
+    pub fn note(about: &'static str, says: impl Into<String>) -> Self {
+        Self { standing: Standing::Note, ..Self::good(about, says) }
+    }
+
+    /// It cannot be told.
+    pub fn unknown(about: &'static str, says: impl Into<String>) -> Self {
+        Self { standing: Standing::Unknown, ..Self::good(about, says) }
+    }
+
+    /// Something is wrong, and what to do.
+    pub fn wrong(about: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { about, standing: Standing::Wrong, says: says.into(), remedy: remedy.into() }
+    }
+
+    /// What cannot be looked at, and why.
+    pub fn denied(about: &'static str, what: &str, error: &kube::Error) -> Self {
+        let why = match error {
+            kube::Error::Api(status) => status.message.clone(),
+            error => error.to_string(),
+        };
+        Self::unknown(about, format!("{what} cannot be looked at: {why}"))
+    }
+}
+
+/// Where to look.
+pub struct Place<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// Where Zeroscale runs.
+    pub system: &'a str,
+    /// How the user has named all of that.
+    pub named: &'a Where,
+}
+
+/// Looks at everything, says what it finds, and fails if something is wrong.
+///
+/// # Errors
+/// Something is wrong, or the API server cannot be asked at all.
+pub async fn run(named: &Where, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let cluster = named.cluster().await?;
+    if let Err(error) = cluster.client.apiserver_version().await {
+        return Err(crate::cluster::explained(error, "the version of the API server"));
+    }
+    let place = Place { cluster: &cluster, system: &named.system_namespace, named };
+    let looks: Vec<LocalBoxFuture<'_, Vec<Finding>>> = vec![
+        rights::look(&place).boxed_local(),
+        install::look(&place).boxed_local(),
+        network::look(&place).boxed_local(),
+        clocks::look(&place).boxed_local(),
+        workloads::look(&place).boxed_local(),
+    ];
+    let findings: Vec<Finding> = join_all(looks).await.into_iter().flatten().collect();
+    let text = match args.output.as_deref() {
+        Some("yaml") => serde_yaml_ng::to_string(&findings)?,
+        Some(_) => format!("{}\n", serde_json::to_string_pretty(&findings)?),
+        None => shown(&findings, Colours::of_output()),
+    };
+    out.write_all(text.as_bytes())?;
+    let wrong = findings.iter().filter(|finding| finding.standing == Standing::Wrong).count();
+    if wrong > 0 {
+        out.flush()?;
+        bail!("{wrong} of {} things are wrong", findings.len());
+    }
+    Ok(())
+}
+
+/// A line for each, and what to do below it.
+fn shown(findings: &[Finding], colours: Colours) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let (word, tone) = match finding.standing {
+            Standing::Good => ("ok", Tone::Good),
+            Standing::Note => ("note", Tone::Plain),
+            Standing::Unknown => ("unknown", Tone::Busy),
+            Standing::Wrong => ("WRONG", Tone::Bad),
+        };
+        let word = Cell::new(format!("{word:<8}"), tone);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            out,
+            "{} {:<11} {}",
+            colours.paint(word.tone, &word.text),
+            finding.about,
+            printable(&finding.says)
+        );
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(out, "{:<20} do: {}", "", printable(&finding.remedy));
+        }
+    }
+    out
+}
+
+/// Some of these names, and how many more there are.
+pub(crate) fn some(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_is_a_line_and_what_to_do_stands_below() {
+        let findings = [
+            Finding::good("definition", "zeroscalers.zeroscale.dev is as this program knows it"),
+            Finding::wrong("planes", "autoscaler: 0 of 2 pods are ready", "kubectl describe it"),
+            Finding::unknown("clocks", "nodes cannot be looked at: forbidden"),
+        ];
+        assert_eq!(
+            shown(&findings, Colours(false)),
+            "\
+ok       definition  zeroscalers.zeroscale.dev is as this program knows it
+WRONG    planes      autoscaler: 0 of 2 pods are ready
+                     do: kubectl describe it
+unknown  clocks      nodes cannot be looked at: forbidden
+"
+        );
+        let names: Vec<String> = (0..7).map(|number| number.to_string()).collect();
+        assert_eq!(some(&names), "0, 1, 2, 3, 4 and 2 more");
+    }
+}

@@ -1,0 +1,165 @@
+//! Port numbers on the activators, and NetworkPolicies that keep callers from them.
+
+use super::{Finding, Place, some};
+use common::config::PortsConfig;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use std::collections::BTreeMap;
+
+const PORTS: &str = "ports";
+const POLICIES: &str = "policies";
+/// ConfigMaps that say who has which number.
+const LEDGER: &str = "ports.";
+/// From this share on the range is said to be nearly used up.
+const NEARLY: f64 = 0.9;
+/// Where requests on the shared ports come.
+const SHARED: u16 = 8012;
+
+/// Looks at both.
+pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+    let maps: Api<ConfigMap> = Api::namespaced(place.cluster.client.clone(), place.system);
+    let maps = match maps.list(&ListParams::default()).await {
+        Ok(list) => list.items,
+        Err(error) => return vec![Finding::denied(PORTS, &format!("ConfigMaps of {}", place.system), &error)],
+    };
+    let said = maps.iter().find(|map| map.name_any() == "config-ports").and_then(|map| map.data.clone());
+    let config = match PortsConfig::from_map(&said.unwrap_or_default()) {
+        Ok(config) => config,
+        Err(error) => {
+            let remedy = format!("kubectl -n {} edit configmap config-ports", place.system);
+            return vec![Finding::wrong(PORTS, format!("config-ports is refused: {error}"), remedy)];
+        }
+    };
+    let (first, last) = (config.range.first, config.range.last);
+    let mut findings = vec![used(&maps, first, last, place.system)];
+    if place.cluster.dashboard.is_none() {
+        let policies: Api<NetworkPolicy> = Api::namespaced(place.cluster.client.clone(), place.system);
+        findings.push(match policies.list(&ListParams::default()).await {
+            Ok(list) => admitted(&list.items, first, last, place.system),
+            Err(error) => Finding::denied(POLICIES, &format!("NetworkPolicies of {}", place.system), &error),
+        });
+    }
+    findings
+}
+
+/// How much of the range is used.
+fn used(maps: &[ConfigMap], first: u16, last: u16, system: &str) -> Finding {
+    let numbers =
+        maps.iter().filter(|map| map.name_any().starts_with(LEDGER)).flat_map(|map| map.data.iter().flatten());
+    let within = numbers.filter(|(number, _)| number.parse::<u16>().is_ok_and(|n| (first..=last).contains(&n)));
+    let (used, all) = (within.count(), usize::from(last - first) + 1);
+    let says = format!("{used} of {all} numbers from {first} to {last} are used");
+    if (used as f64) < NEARLY * all as f64 {
+        return Finding::good(PORTS, says);
+    }
+    let remedy = format!("widen `range`: kubectl -n {system} edit configmap config-ports, and NetworkPolicies with it");
+    Finding::wrong(PORTS, says, remedy)
+}
+
+/// Whether anybody can reach activators at the shared port and at each number.
+fn admitted(policies: &[NetworkPolicy], first: u16, last: u16, system: &str) -> Finding {
+    let activator = BTreeMap::from([("app".to_owned(), "activator".to_owned())]);
+    let ours: Vec<&NetworkPolicy> = policies.iter().filter(|policy| selects(policy, &activator)).collect();
+    if ours.is_empty() {
+        return Finding::good(POLICIES, "none keeps anybody from the activators");
+    }
+    let rules: Vec<_> = ours
+        .iter()
+        .filter_map(|policy| policy.spec.as_ref())
+        .flat_map(|spec| spec.ingress.iter().flatten())
+        .filter(|rule| rule.from.as_ref().is_none_or(Vec::is_empty))
+        .collect();
+    let open = |number: u16| {
+        rules.iter().any(|rule| {
+            rule.ports.as_ref().is_none_or(|ports| {
+                ports.is_empty()
+                    || ports.iter().any(|port| match (&port.port, port.end_port) {
+                        (None, _) => true,
+                        (Some(IntOrString::Int(begin)), end) => {
+                            (*begin..=end.unwrap_or(*begin)).contains(&i32::from(number))
+                        }
+                        (Some(IntOrString::String(_)), _) => false,
+                    })
+            })
+        })
+    };
+    let closed: Vec<String> = [SHARED, first, last].into_iter().filter(|n| !open(*n)).map(|n| n.to_string()).collect();
+    let names: Vec<String> = ours.iter().map(|policy| policy.name_any()).collect();
+    if closed.is_empty() {
+        return Finding::good(POLICIES, format!("{} let callers through to the activators", some(&names)));
+    }
+    Finding::wrong(
+        POLICIES,
+        format!("{} do not let everybody through to the activators' ports {}", some(&names), closed.join(", ")),
+        format!(
+            "if callers are not let in one by one: add a rule for TCP {SHARED} and {first} to {last} in namespace {system}"
+        ),
+    )
+}
+
+/// Whether a policy is about incoming connections of pods with these labels. Expressions are taken to match.
+fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
+    let Some(spec) = &policy.spec else { return false };
+    let ingress = spec.policy_types.as_ref().is_none_or(|types| types.iter().any(|kind| kind == "Ingress"));
+    let wanted = spec.pod_selector.as_ref().and_then(|selector| selector.match_labels.as_ref());
+    ingress && wanted.into_iter().flatten().all(|(name, value)| labels.get(name) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Standing;
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_range_that_is_nearly_used_up_is_wrong() {
+        let map = |name: &str, numbers: std::ops::Range<u16>| -> ConfigMap {
+            let data: BTreeMap<String, String> =
+                numbers.map(|number| (number.to_string(), "held".to_owned())).collect();
+            serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).expect("a ConfigMap")
+        };
+        let rows = [
+            (vec![], Standing::Good, "0 of 10"),
+            (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], Standing::Good, "8 of 10"),
+            (vec![map("ports.20000", 20_000..20_009)], Standing::Wrong, "9 of 10"),
+            (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // Of a former range.
+        ];
+        for (maps, standing, says) in rows {
+            let finding = used(&maps, 20_000, 20_009, "zs");
+            assert!(finding.standing == standing && finding.says.starts_with(says), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn policies_must_let_everybody_through_to_the_range() {
+        let policy = |name: &str, labels: Value, ingress: Value| -> NetworkPolicy {
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"podSelector": {"matchLabels": labels}, "policyTypes": ["Ingress"], "ingress": ingress}})).expect("a policy")
+        };
+        let ours = |end: i32| {
+            policy(
+                "activator",
+                json!({"app": "activator"}),
+                json!([{"ports": [{"port": 8012}, {"port": 20000, "endPort": end}]}]),
+            )
+        };
+        let closed = policy("deny", json!({}), json!([]));
+        let other = policy("other", json!({"app": "web"}), json!([]));
+        let some_only = policy("some", json!({"app": "activator"}), json!([{"from": [{"podSelector": {}}]}]));
+        let rows = [
+            (vec![], Standing::Good),
+            (vec![other], Standing::Good),
+            (vec![ours(29_999)], Standing::Good),
+            (vec![ours(29_999), closed.clone()], Standing::Good), // Policies add up.
+            (vec![closed], Standing::Wrong),
+            (vec![ours(25_000)], Standing::Wrong),
+            (vec![some_only], Standing::Wrong),
+        ];
+        for (policies, standing) in rows {
+            let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
+            assert_eq!(admitted(&policies, 20_000, 29_999, "zs").standing, standing, "{names:?}");
+        }
+    }
+}

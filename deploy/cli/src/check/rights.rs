@@ -1,0 +1,221 @@
+//! What we may do, and what the planes' accounts may: every rule of the roles that the planes are installed with is asked
+//! for, so that a role that was cut, or is a former version's, is found before somebody waits for it.
+
+use super::{Finding, Place, some};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The planes' roles, as they are installed.
+const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+/// Questions at once.
+const AT_ONCE: usize = 8;
+const ABOUT: &str = "rights";
+
+/// What we ask for ourselves: verb, resource with its subresource, group, whether in the system's namespace, and what for.
+const OURS: [(&str, &str, &str, bool, &str); 4] = [
+    ("list", "zeroscalers", "zeroscale.dev", false, "status, top"),
+    ("patch", "zeroscalers", "zeroscale.dev", false, "wake, sleep, pause, resume"),
+    ("list", "pods", "", true, "status with load, top, why, ui"),
+    ("create", "pods/portforward", "", true, "status with load, top, why, ui"),
+];
+
+/// Looks at ours and at theirs.
+pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+    let mut findings = ours(place).await;
+    findings.extend(theirs(place).await);
+    findings
+}
+
+async fn ours(place: &Place<'_>) -> Vec<Finding> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
+    let mut lacking = Vec::new();
+    for (verb, resource, group, in_system, what_for) in OURS {
+        if in_system && place.cluster.dashboard.is_some() {
+            continue; // The kubeconfig says where the dashboard is.
+        }
+        let namespace = if in_system { place.system } else { &place.cluster.namespace };
+        let attributes = attributes(verb, resource, group, namespace);
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        match reviews.create(&PostParams::default(), &review).await {
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
+            Ok(_) => lacking.push(Finding::note(
+                ABOUT,
+                format!("we may not {verb} {resource} in namespace {namespace}, which is for {what_for}"),
+            )),
+            Err(error) => return vec![Finding::denied(ABOUT, "our own rights", &error)],
+        }
+    }
+    if lacking.is_empty() {
+        lacking.push(Finding::good(ABOUT, format!("we may do all of it in namespace {}", place.cluster.namespace)));
+    }
+    lacking
+}
+
+async fn theirs(place: &Place<'_>) -> Vec<Finding> {
+    if place.cluster.dashboard.is_some() {
+        return Vec::new(); // Planes that are no pods have no accounts.
+    }
+    let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
+    let questions = questions(ROLES, place.system);
+    let asked = questions.len();
+    let answers = stream::iter(questions.into_iter().map(|question| {
+        let reviews = reviews.clone();
+        async move {
+            let review = SubjectAccessReview { spec: question.spec(), ..Default::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            answer.map(|answer| (question, answer.status.is_some_and(|status| status.allowed)))
+        }
+    }));
+    let answers: Vec<_> = answers.buffered(AT_ONCE).collect().await;
+    let mut lacking = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok((_, true)) => {}
+            Ok((question, false)) => lacking.push(question.to_string()),
+            Err(error) => return vec![Finding::denied(ABOUT, "the rights of the planes", &error)],
+        }
+    }
+    vec![if lacking.is_empty() {
+        Finding::good(ABOUT, format!("the planes have all {asked} rights that they need"))
+    } else {
+        Finding::wrong(
+            ABOUT,
+            format!("the planes lack {} of {asked} rights: {}", lacking.len(), some(&lacking)),
+            "apply the roles of this version: kubectl apply --server-side -k deploy/kubernetes/standalone",
+        )
+    }]
+}
+
+/// A right that an account should have.
+#[derive(Clone, Debug, PartialEq)]
+struct Question {
+    account: String,
+    system: String,
+    attributes: ResourceAttributes,
+}
+
+impl Question {
+    fn spec(&self) -> SubjectAccessReviewSpec {
+        let (namespace, account) = (&self.system, &self.account);
+        SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(self.attributes.clone()),
+            ..Default::default()
+        }
+    }
+}
+
+impl std::fmt::Display for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let ResourceAttributes { verb, resource, subresource, namespace, .. } = &self.attributes;
+        write!(f, "{} {} {}", self.account, text(verb), text(resource))?;
+        if let Some(subresource) = subresource {
+            write!(f, "/{subresource}")?;
+        }
+        namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
+    }
+}
+
+/// Every right that roles of a text give to accounts of the system's namespace.
+fn questions(roles: &str, system: &str) -> Vec<Question> {
+    let documents: Vec<Value> =
+        serde_yaml_ng::Deserializer::from_str(roles).filter_map(|document| Value::deserialize(document).ok()).collect();
+    let mut questions = Vec::new();
+    let bindings =
+        documents.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")));
+    for binding in bindings {
+        let role = documents.iter().find(|role| {
+            role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"]
+        });
+        let namespace = (binding["kind"] == "RoleBinding").then(|| system.to_owned());
+        for subject in binding["subjects"].as_array().into_iter().flatten() {
+            let rules = role.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
+            for rule in rules {
+                let account = subject["name"].as_str().unwrap_or_default();
+                for (group, resource, verb) in rights(rule) {
+                    let mut attributes = attributes(&verb, &resource, &group, "");
+                    attributes.namespace.clone_from(&namespace);
+                    attributes.name = texts(&rule["resourceNames"]).into_iter().next();
+                    questions.push(Question { account: account.to_owned(), system: system.to_owned(), attributes });
+                }
+            }
+        }
+    }
+    questions
+}
+
+/// Group, resource and verb of each right that a rule gives.
+fn rights(rule: &Value) -> Vec<(String, String, String)> {
+    let mut rights = Vec::new();
+    for group in texts(&rule["apiGroups"]) {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                rights.push((group.clone(), resource.clone(), verb));
+            }
+        }
+    }
+    rights
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+}
+
+fn attributes(verb: &str, resource: &str, group: &str, namespace: &str) -> ResourceAttributes {
+    let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(of, sub)| (of, Some(sub)));
+    ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource: subresource.map(str::to_owned),
+        verb: Some(verb.to_owned()),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        ..ResourceAttributes::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: each verb of each rule is a question, in the namespace of its binding, and none of the roles is left out.
+    #[test]
+    fn every_rule_of_the_roles_is_a_question() {
+        let all = questions(ROLES, "zeroscale-system");
+        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        for right in [
+            "activator list zeroscalers",
+            "autoscaler patch deployments/scale",
+            "autoscaler update zeroscalers/status",
+            "activator watch configmaps in zeroscale-system",
+        ] {
+            assert!(said.iter().any(|known| known == right), "{right}: {said:#?}");
+        }
+        let documents =
+            serde_yaml_ng::Deserializer::from_str(ROLES).filter_map(|document| Value::deserialize(document).ok());
+        let verbs: usize = documents
+            .flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default())
+            .map(|rule| {
+                ["apiGroups", "resources", "verbs"]
+                    .iter()
+                    .map(|list| rule[*list].as_array().map_or(0, Vec::len))
+                    .product::<usize>()
+            })
+            .sum();
+        assert!(verbs > 20 && all.len() >= verbs, "{} questions of {verbs} rights", all.len());
+        assert_eq!(all[0].spec().user.as_deref(), Some("system:serviceaccount:zeroscale-system:activator"));
+    }
+}

@@ -1,0 +1,216 @@
+//! Workloads: those that are not Ready, metrics that nobody serves, HorizontalPodAutoscalers that scale the same, Services
+//! that are borrowed by nobody who is there.
+
+use super::{Finding, Place, some};
+use crate::cluster::explained;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::conditions::READY;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use std::collections::BTreeSet;
+
+const WORKLOADS: &str = "workloads";
+const METRICS: &str = "metrics";
+const SERVICES: &str = "services";
+/// Annotation of a Service that is borrowed: by which uid.
+const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
+
+/// Looks at all of them.
+pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+    let client = &place.cluster.client;
+    // Whoever may not look everywhere looks at one namespace.
+    let (scalers, namespace) = match place.cluster.list(None).await {
+        Ok(scalers) => (scalers, None),
+        Err(_) => match place.cluster.list(Some(&place.cluster.namespace)).await {
+            Ok(scalers) => (scalers, Some(place.cluster.namespace.as_str())),
+            Err(error) => return vec![Finding::unknown(WORKLOADS, format!("{error:#}"))],
+        },
+    };
+    let mut findings = vec![not_ready(&scalers)];
+    let groups = client.list_api_groups().await;
+    match groups {
+        Ok(groups) => {
+            findings.extend(unserved(&scalers, &groups.groups.iter().map(|group| group.name.clone()).collect()))
+        }
+        Err(error) => findings.push(Finding::denied(METRICS, "the API's groups", &error)),
+    }
+    let autoscalers: Api<HorizontalPodAutoscaler> = match namespace {
+        None => Api::all(client.clone()),
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+    };
+    match autoscalers.list(&ListParams::default()).await {
+        Ok(list) => findings.extend(contended(&scalers, &list.items)),
+        Err(error) => findings.push(Finding::denied(WORKLOADS, "HorizontalPodAutoscalers", &error)),
+    }
+    let services: Api<Service> = match namespace {
+        None => Api::all(client.clone()),
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+    };
+    match services.list(&ListParams::default()).await {
+        Ok(list) => findings.extend(left_behind(&scalers, &list.items)),
+        Err(error) => findings.push(Finding::unknown(SERVICES, format!("{:#}", explained(error, "Services")))),
+    }
+    findings
+}
+
+fn name(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Those that are refused, or not served.
+fn not_ready(scalers: &[ZeroScaler]) -> Finding {
+    let wrong: Vec<String> = scalers
+        .iter()
+        .filter_map(|scaler| {
+            let ready = scaler.condition(READY).filter(|ready| ready.status == "False")?;
+            Some(format!("{} ({})", name(scaler), ready.reason))
+        })
+        .collect();
+    let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
+    let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
+    if wrong.is_empty() {
+        return Finding::good(WORKLOADS, format!("none of {} is refused{paused}", scalers.len()));
+    }
+    let says = format!("{} of {} are not Ready: {}", wrong.len(), scalers.len(), some(&wrong));
+    Finding::wrong(WORKLOADS, says, "kubectl zeroscale status NAME says what is wrong with one")
+}
+
+/// Groups of metrics that workloads ask for and nobody serves.
+fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
+    let group = |kind: &str| match kind {
+        "Resource" | "ContainerResource" => "metrics.k8s.io",
+        "External" => "external.metrics.k8s.io",
+        _ => "custom.metrics.k8s.io",
+    };
+    let asked: BTreeSet<&str> =
+        scalers.iter().flat_map(|scaler| scaler.spec.metrics.iter().map(|metric| group(&metric.type_))).collect();
+    let (there, missing): (Vec<&str>, Vec<&str>) = asked.into_iter().partition(|group| served.contains(*group));
+    let mut findings: Vec<Finding> = Vec::new();
+    findings.extend(
+        Some(&there)
+            .filter(|there| !there.is_empty())
+            .map(|there| Finding::good(METRICS, format!("{} is served", there.join(", ")))),
+    );
+    findings.extend(missing.into_iter().map(|missing| {
+        let who: Vec<String> = scalers
+            .iter()
+            .filter(|scaler| scaler.spec.metrics.iter().any(|metric| group(&metric.type_) == missing))
+            .map(name)
+            .collect();
+        let remedy = match missing {
+            "metrics.k8s.io" => "install metrics-server",
+            _ => "install an adapter that serves it, such as prometheus-adapter, and apply deploy/kubernetes/custom-metrics",
+        };
+        Finding::wrong(METRICS, format!("nobody serves {missing}, which {} asks for", some(&who)), remedy)
+    }));
+    findings
+}
+
+/// HorizontalPodAutoscalers of the same targets.
+fn contended(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) -> Vec<Finding> {
+    let targets: BTreeSet<(String, &str, &str)> = scalers
+        .iter()
+        .map(|scaler| {
+            let target = &scaler.spec.target;
+            (scaler.namespace().unwrap_or_default(), target.kind.as_str(), target.name.as_str())
+        })
+        .collect();
+    let clashes: Vec<String> = autoscalers
+        .iter()
+        .filter(|autoscaler| {
+            let target = &autoscaler.spec.scale_target_ref;
+            targets.contains(&(autoscaler.namespace().unwrap_or_default(), target.kind.as_str(), target.name.as_str()))
+        })
+        .map(name)
+        .collect();
+    if clashes.is_empty() {
+        return Vec::new();
+    }
+    vec![Finding::wrong(
+        WORKLOADS,
+        format!("HorizontalPodAutoscalers scale the same targets: {}", some(&clashes)),
+        "delete each, and say in spec.metrics of the ZeroScaler what it measured (kubectl zeroscale import translates it)",
+    )]
+}
+
+/// Services whose borrower is gone.
+fn left_behind(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
+    let known: BTreeSet<String> = scalers.iter().filter_map(ResourceExt::uid).collect();
+    let borrowed = |service: &&Service| service.annotations().get(ADOPTED_BY).is_some_and(|uid| !known.contains(uid));
+    let lost: Vec<&Service> = services.iter().filter(borrowed).collect();
+    let Some(first) = lost.first() else { return Vec::new() };
+    let names: Vec<String> = lost.iter().map(|service| name(*service)).collect();
+    vec![Finding::wrong(
+        SERVICES,
+        format!("these have no selector, and whoever borrowed them is gone: {}", some(&names)),
+        format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default()),
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Standing;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn scaler(name: &str, spec: Value, status: Value) -> ZeroScaler {
+        let mut all = json!({"target": {"name": name}});
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            all[field] = value.clone();
+        }
+        let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}")}, "spec": all, "status": status});
+        serde_json::from_value(object).expect("a ZeroScaler")
+    }
+
+    #[test]
+    fn what_is_refused_is_named_with_its_reason() {
+        let status = |is: &str| json!({"conditions": [{"type": "Ready", "status": is, "reason": "TargetNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let good = scaler("a", json!({"paused": true}), status("True"));
+        assert_eq!(not_ready(std::slice::from_ref(&good)).says, "none of 1 is refused, 1 paused");
+        let finding = not_ready(&[good, scaler("b", json!({}), status("False"))]);
+        assert_eq!(finding.says, "1 of 2 are not Ready: shop/b (TargetNotFound)");
+    }
+
+    #[test]
+    fn metrics_that_nobody_serves_are_named_by_their_group() {
+        let cpu = scaler(
+            "a",
+            json!({"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]}),
+            json!({}),
+        );
+        let queue = scaler(
+            "b",
+            json!({"metrics": [{"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value"}}}]}),
+            json!({}),
+        );
+        let served = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(unserved(&[], &served(&[])), []);
+        let found = unserved(&[cpu, queue], &served(&["metrics.k8s.io"]));
+        let standings: Vec<_> = found.iter().map(|finding| finding.standing).collect();
+        assert_eq!(standings, [Standing::Good, Standing::Wrong]);
+        assert!(found[1].says.contains("external.metrics.k8s.io") && found[1].says.contains("shop/b"), "{found:?}");
+    }
+
+    #[test]
+    fn what_scales_the_same_and_what_nobody_borrows_is_found() {
+        let scalers = [scaler("a", json!({}), json!({}))];
+        let autoscaler = |target: &str| -> HorizontalPodAutoscaler {
+            serde_json::from_value(json!({"metadata": {"name": "h", "namespace": "shop"}, "spec": {"maxReplicas": 3,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}}))
+            .expect("a HorizontalPodAutoscaler")
+        };
+        assert_eq!(contended(&scalers, &[autoscaler("other")]), []);
+        assert!(contended(&scalers, &[autoscaler("a")])[0].says.ends_with("shop/h"));
+        let service = |by: &str| -> Service {
+            serde_json::from_value(
+                json!({"metadata": {"name": "s", "namespace": "shop", "annotations": {ADOPTED_BY: by}}}),
+            )
+            .expect("a Service")
+        };
+        assert_eq!(left_behind(&scalers, &[service("uid-a")]), []);
+        let lost = left_behind(&scalers, &[service("uid-gone")]);
+        assert!(lost[0].says.ends_with("shop/s") && lost[0].remedy.contains("release --namespace shop"), "{lost:?}");
+    }
+}

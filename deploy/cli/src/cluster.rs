@@ -1,0 +1,214 @@
+//! Which cluster, who we are there, and what is wrong if that cannot be told.
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use common_api::ZeroScaler;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Name of the extension of a kubeconfig's cluster that says where its dashboard is.
+const DASHBOARD: &str = "zeroscale.dev/dashboard";
+/// Longest time that an API server may take to accept a connection, and to say something.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Where to look.
+#[derive(Args, Clone, Debug)]
+pub struct Where {
+    /// Path of a kubeconfig [default: KUBECONFIG, else ~/.kube/config, else the pod's own service account].
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one].
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace of the workloads [default: the context's].
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+    /// Namespace where Zeroscale runs.
+    #[arg(long, global = true, value_name = "NAMESPACE", default_value = "zeroscale-system")]
+    pub system_namespace: String,
+    /// Address of the dashboard, such as http://127.0.0.1:8090 [default: what the kubeconfig says, else a port of an
+    /// autoscaler's pod that is forwarded].
+    #[arg(long, global = true, value_name = "URL")]
+    pub address: Option<String>,
+    /// File of the token that the dashboard asks for.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// A cluster and who we are there.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Its API server.
+    pub client: Client,
+    /// The namespace that is meant where none is said.
+    pub namespace: String,
+    /// Where its dashboard is, if the kubeconfig says so.
+    pub dashboard: Option<String>,
+}
+
+impl Where {
+    /// The cluster. Nothing is asked of it.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be used; the error names it.
+    pub async fn cluster(&self) -> anyhow::Result<Cluster> {
+        let (mut config, dashboard) = self.config().await?;
+        config.connect_timeout = Some(CONNECTS_WITHIN);
+        config.read_timeout = Some(ANSWERS_WITHIN);
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+        Ok(Cluster { client, namespace, dashboard })
+    }
+
+    async fn config(&self) -> anyhow::Result<(Config, Option<String>)> {
+        let named = std::env::var("KUBECONFIG").ok().filter(|value| !value.is_empty());
+        let (what, read) = match (&self.kubeconfig, named) {
+            (Some(path), _) => (format!("--kubeconfig {}", path.display()), Kubeconfig::read_from(path)),
+            (None, Some(paths)) => (format!("KUBECONFIG={paths}"), Kubeconfig::read()),
+            (None, None) => match Kubeconfig::read() {
+                Ok(read) => ("~/.kube/config".to_owned(), Ok(read)),
+                Err(_) if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                    return Ok((Config::incluster().context("the pod's service account cannot be used")?, None));
+                }
+                Err(error) => {
+                    ("no cluster is named: --kubeconfig, KUBECONFIG or ~/.kube/config".to_owned(), Err(error))
+                }
+            },
+        };
+        let read = read.with_context(|| what.clone())?;
+        let dashboard = dashboard(&read, self.context.as_deref());
+        let selected = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(read, &selected).await.with_context(|| what)?;
+        Ok((config, dashboard))
+    }
+}
+
+/// What the cluster's extension says.
+fn dashboard(read: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(read.current_context.as_deref())?;
+    let context = read.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = read.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    let said = cluster.extensions.iter().flatten().find(|extension| extension.name == DASHBOARD)?;
+    Some(said.extension["address"].as_str()?.to_owned())
+}
+
+impl Cluster {
+    /// The ZeroScalers of a namespace; none: of all.
+    pub fn scalers(&self, namespace: Option<&str>) -> Api<ZeroScaler> {
+        match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    /// All ZeroScalers of a namespace; none: of the cluster.
+    ///
+    /// # Errors
+    /// The API server's, with what to do about it.
+    pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ZeroScaler>> {
+        let listed = self.scalers(namespace).list(&ListParams::default()).await;
+        listed.map(|list| list.items).map_err(|error| explained(error, "ZeroScalers cannot be listed"))
+    }
+
+    /// One ZeroScaler.
+    ///
+    /// # Errors
+    /// There is none of that name, or the API server's, with what to do about it.
+    pub async fn get(&self, name: &Name) -> anyhow::Result<ZeroScaler> {
+        let found = self.scalers(Some(&name.namespace)).get(&name.name).await;
+        found.map_err(|error| missing(error, name))
+    }
+}
+
+/// Namespace and name of a workload's ZeroScaler.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Name {
+    /// `NAME` in the namespace at hand, or `NAMESPACE/NAME`.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn read(text: &str, namespace: &str) -> anyhow::Result<Self> {
+        let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
+        let good = common_api::validation::is_object_name;
+        anyhow::ensure!(good(namespace) && good(name), "{text:?} must be NAME or NAMESPACE/NAME: a-z, 0-9, - and .");
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An error about one ZeroScaler.
+pub fn missing(error: kube::Error, name: &Name) -> anyhow::Error {
+    match &error {
+        kube::Error::Api(status) if status.code == 404 && !is_undefined(status) => {
+            anyhow!("no ZeroScaler {:?} in namespace {:?}", name.name, name.namespace)
+        }
+        _ => explained(error, &format!("ZeroScaler {name}")),
+    }
+}
+
+/// An error of the API server, with what to do about it.
+pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if is_undefined(&status) => anyhow!(
+            "{doing}: this cluster knows no ZeroScalers; apply deploy/kubernetes/crds, or name another cluster by --context"
+        ),
+        kube::Error::Api(status) if status.code == 401 => {
+            anyhow!("{doing}: the API server does not know us ({}): log in again", status.message)
+        }
+        kube::Error::Api(status) => anyhow!("{doing}: {}", status.message),
+        error => anyhow::Error::new(error).context(format!("{doing}: the API server cannot be asked")),
+    }
+}
+
+/// Whether not an object is missing, but its whole kind.
+fn is_undefined(status: &kube::core::Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_say_its_namespace() {
+        let read = |text| Name::read(text, "shop").map(|name| name.to_string()).map_err(|error| error.to_string());
+        assert_eq!(read("hello"), Ok("shop/hello".to_owned()));
+        assert_eq!(read("other/hello"), Ok("other/hello".to_owned()));
+        for wrong in ["", "a/b/c", "Hello", "/x", "x/", "../x"] {
+            assert!(read(wrong).expect_err(wrong).contains("NAMESPACE/NAME"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_kubeconfig_says_where_the_dashboard_is() {
+        let text = |address: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: c, user: u}}}}, \
+                 {{name: b, context: {{cluster: d, user: u}}}}], users: [], clusters: [{{name: c, cluster: {{server: \
+                 'http://x', extensions: [{{name: {DASHBOARD}, extension: {address}}}]}}}}, {{name: d, cluster: {{server: \
+                 'http://y'}}}}]}}"
+            )
+        };
+        let read = |text: &str| Kubeconfig::from_yaml(text).expect("a kubeconfig");
+        let local = read(&text("{address: 'http://127.0.0.1:9'}"));
+        assert_eq!(dashboard(&local, None).as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!((dashboard(&local, Some("b")), dashboard(&local, Some("z"))), (None, None));
+        assert_eq!(dashboard(&read(&text("7")), None), None);
+    }
+}

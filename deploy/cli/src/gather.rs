@@ -1,0 +1,109 @@
+//! What is known of workloads: ZeroScalers from the API server, and what the dashboard adds to them.
+//!
+//! Either alone is enough to show something; what is missing is said on standard error.
+
+use crate::cluster::{Cluster, Name, Where};
+use crate::dashboard::Dashboard;
+use crate::model::{Listing, Summary};
+use common_api::ZeroScaler;
+use kube::ResourceExt;
+use std::collections::HashMap;
+
+/// Whoever can be asked.
+pub struct Sources {
+    /// The API server.
+    pub cluster: anyhow::Result<Cluster>,
+    /// The dashboard.
+    pub dashboard: anyhow::Result<Dashboard>,
+}
+
+impl Sources {
+    /// Looks for both.
+    pub async fn find(place: &Where) -> Self {
+        let cluster = place.cluster().await;
+        let dashboard = place.dashboard(&cluster).await;
+        Self { cluster, dashboard }
+    }
+
+    /// The namespace at hand.
+    pub fn namespace(&self, place: &Where) -> String {
+        let said = place.namespace.clone();
+        said.or_else(|| Some(self.cluster.as_ref().ok()?.namespace.clone())).unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// All workloads of a namespace, in order of their names; none: of all. `warn` hears what could not be asked.
+    ///
+    /// # Errors
+    /// Nobody could be asked.
+    pub async fn list(&self, namespace: Option<&str>, warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
+        let objects = match &self.cluster {
+            Ok(cluster) => cluster.list(namespace).await,
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        };
+        let live = match &self.dashboard {
+            Ok(dashboard) => dashboard.list(namespace).await,
+            Err(error) => Err(anyhow::anyhow!("{error:#}")),
+        };
+        match (objects, live) {
+            (Ok(objects), Ok(live)) => {
+                for replica in live.replicas.iter().filter(|replica| !replica.answered) {
+                    let why = replica.error.as_deref().unwrap_or("no answer");
+                    warn(format!(
+                        "autoscaler {} did not answer, so its workloads are shown without load: {why}",
+                        replica.name
+                    ));
+                }
+                Ok(merged(&objects, live))
+            }
+            (Ok(objects), Err(error)) => {
+                warn(format!("shown without load, which only the dashboard knows: {error:#}"));
+                Ok(merged(&objects, Listing::default()))
+            }
+            (Err(error), Ok(live)) => {
+                warn(format!("shown without ages: {error:#}"));
+                Ok(Listing { workloads: sorted(live.workloads), ..live })
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    /// These workloads alone.
+    ///
+    /// # Errors
+    /// Nobody could be asked, or one is not there.
+    pub async fn named(&self, names: &[Name], warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
+        let first = names.first().map(|name| name.namespace.as_str());
+        let one = first.filter(|first| names.iter().all(|name| name.namespace == *first));
+        let mut listing = self.list(one, warn).await?;
+        let mut found = Vec::new();
+        for Name { namespace, name } in names {
+            let matches = |workload: &&Summary| workload.namespace == *namespace && workload.name == *name;
+            let workload = listing.workloads.iter().find(matches);
+            let missing = || anyhow::anyhow!("no ZeroScaler {name:?} in namespace {namespace:?}");
+            found.push(workload.cloned().ok_or_else(missing)?);
+        }
+        listing.workloads = found;
+        Ok(listing)
+    }
+}
+
+/// Objects with what is known of their load.
+fn merged(objects: &[ZeroScaler], live: Listing) -> Listing {
+    let key = |workload: Summary| ((workload.namespace.clone(), workload.name.clone()), workload);
+    let mut known: HashMap<_, _> = live.workloads.into_iter().map(key).collect();
+    let merge = |object: &ZeroScaler| {
+        let own = Summary::of(object);
+        match known.remove(&(object.namespace().unwrap_or_default(), object.name_any())) {
+            // What the user has written last counts, whatever the dashboard has heard of it.
+            Some(live) => Summary { created: own.created, paused: own.paused, ..live },
+            None => own,
+        }
+    };
+    let workloads = objects.iter().map(merge).collect();
+    Listing { replicas: live.replicas, workloads: sorted(workloads) }
+}
+
+fn sorted(mut workloads: Vec<Summary>) -> Vec<Summary> {
+    workloads.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    workloads
+}

@@ -1,0 +1,262 @@
+//! One workload in full.
+
+use super::list::{most, saved, state};
+use crate::cluster::Name;
+use crate::gather::Sources;
+use crate::model::{Detail, Summary, Wake};
+use crate::text::{Cell, Colours, Tone, number, printable, seconds, since, table};
+use common_api::ZeroScaler;
+use k8s_openapi::jiff::Timestamp;
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Widest bar of a wake, in characters.
+const BAR: usize = 40;
+
+/// Shows one.
+///
+/// # Errors
+/// Nobody could be asked, there is no such workload, or `out` is closed.
+pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow::Result<()> {
+    let object = match &sources.cluster {
+        Ok(cluster) => cluster.get(name).await,
+        Err(error) => Err(anyhow::anyhow!("{error:#}")),
+    };
+    let live = match &sources.dashboard {
+        Ok(dashboard) => dashboard.detail(&name.namespace, &name.name).await,
+        Err(error) => Err(anyhow::anyhow!("{error:#}")),
+    };
+    let (object, detail) = match (object, live) {
+        (Ok(object), Ok(live)) => (Some(object), live),
+        (Ok(object), Err(error)) => {
+            eprintln!("warning: shown without load and wakes, which only the dashboard knows: {error:#}");
+            let summary = Summary::of(&object);
+            (Some(object), Detail { summary, ..Detail::default() })
+        }
+        (Err(error), Ok(live)) => {
+            eprintln!("warning: shown without conditions: {error:#}");
+            (None, live)
+        }
+        (Err(error), Err(_)) => return Err(error),
+    };
+    Ok(out.write_all(page(object.as_ref(), &detail, Timestamp::now(), Colours::of_output()).as_bytes())?)
+}
+
+/// All there is to say.
+pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colours: Colours) -> String {
+    let workload = &detail.summary;
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let mut line = |head: &str, text: &str| {
+        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{head:<13}")), printable(text));
+    };
+    line("Workload", &format!("{}/{}", workload.namespace, workload.name));
+    let service = object.and_then(|object| object.status.as_ref()?.service.clone());
+    let service = service.map(|name| format!(", called by Service {name}")).unwrap_or_default();
+    line("Target", &format!("{}{service}", workload.target));
+    line("State", &state(workload).text);
+    let pods = workload.pods;
+    let wanted = pods.desired.map(|desired| format!(", {desired} wanted")).unwrap_or_default();
+    let bounds = format!("{} to {}", number(workload.min.map(|min| min as f64)), most(workload));
+    line("Pods", &format!("{} ready of {}{wanted}; {bounds}", pods.ready, pods.actual));
+    if workload.requests_per_second.is_some() || workload.concurrency.is_some() {
+        let (rate, flying, held) =
+            (number(workload.requests_per_second), number(workload.concurrency), number(workload.held));
+        line("Load", &format!("{rate} requests a second, {flying} in flight, {held} held"));
+    }
+    line("Why", &workload.why);
+    if let Some(next) = workload.next() {
+        let max = next.max.map_or_else(|| "as many as asked for".to_owned(), |max| max.to_string());
+        line("Next change", &format!("{}: {} to {max} pods", next.at.0, next.min));
+    }
+    if workload.saved.is_some() {
+        line("Saved", &saved(workload));
+    }
+    if let Some(owner) = workload.owner.as_deref().filter(|owner| !owner.is_empty()) {
+        line("Decided by", owner);
+    }
+    if let Some(object) = object {
+        out.push_str(&of_object(object, now, colours));
+    }
+    out.push_str(&wakes(&detail.wakes, now, colours));
+    out
+}
+
+/// What its ZeroScaler says beside that.
+fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
+    let mut out = String::new();
+    let status = object.status.clone().unwrap_or_default();
+    if let Some(request) = &status.request {
+        let why = if request.message.is_empty() { String::new() } else { format!(": {}", request.message) };
+        let text = format!("{} was asked for at {}; {:?}{why}", request.state, request.at, request.result);
+        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable(&text));
+    }
+    let rows: Vec<Vec<Cell>> = status
+        .conditions
+        .iter()
+        .map(|condition| {
+            let tone = match condition.status.as_str() {
+                "False" if condition.type_ != "Active" => Tone::Bad,
+                "Unknown" => Tone::Busy,
+                _ => Tone::Plain,
+            };
+            vec![
+                condition.type_.as_str().into(),
+                Cell::new(condition.status.as_str(), tone),
+                condition.reason.as_str().into(),
+                since(condition.last_transition_time.0, now).into(),
+                condition.message.as_str().into(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let _ =
+            write!(out, "\n{}", table(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], &rows, colours, None));
+    }
+    let rows: Vec<Vec<Cell>> = status
+        .ports
+        .iter()
+        .map(|port| {
+            let number = port.number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+            let protocol = serde_json::to_value(port.protocol).ok().and_then(|text| Some(text.as_str()?.to_owned()));
+            vec![
+                port.name.as_str().into(),
+                port.port.to_string().into(),
+                number.into(),
+                protocol.unwrap_or_default().into(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let _ = write!(out, "\n{}", table(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], &rows, colours, None));
+    }
+    if !object.spec.hosts.is_empty() {
+        let _ = writeln!(out, "\nHosts: {} of {}", status.hosts.join(", "), printable(&object.spec.hosts.join(", ")));
+    }
+    let rows: Vec<Vec<Cell>> = object
+        .spec
+        .schedules
+        .iter()
+        .map(|said| {
+            let count = |number: Option<i32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+            vec![
+                said.cron.as_str().into(),
+                said.time_zone.as_str().into(),
+                said.duration.to_string().into(),
+                count(said.min).into(),
+                count(said.max).into(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let _ = write!(out, "\n{}", table(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX"], &rows, colours, None));
+    }
+    out
+}
+
+/// The last wakes, each with a bar of its phases, latest first.
+pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut latest: Vec<&Wake> = all.iter().collect();
+    latest.sort_by_key(|wake| std::cmp::Reverse(wake.at));
+    let longest = latest.iter().map(|wake| wake.seconds).fold(f64::MIN_POSITIVE, f64::max);
+    let rows: Vec<Vec<Cell>> = latest
+        .iter()
+        .map(|wake| {
+            let is_bad = wake.outcome == "failed";
+            let took = Cell::new(seconds(wake.seconds), if is_bad { Tone::Bad } else { Tone::Plain });
+            let phases: Vec<String> =
+                wake.phases.iter().map(|phase| format!("{} {}", phase.name, seconds(phase.seconds))).collect();
+            let end =
+                if is_bad { format!("failed: {}", wake.reason.as_deref().unwrap_or("-")) } else { phases.join(" + ") };
+            vec![
+                wake.at.map_or_else(|| "-".to_owned(), |at| since(at, now)).into(),
+                took,
+                bar(wake, longest).into(),
+                end.into(),
+            ]
+        })
+        .collect();
+    format!("\n{}", table(&["WAKE, AGO", "TOOK", "", "PHASES"], &rows, colours, None))
+}
+
+/// A character for each phase, as long as its share of the longest wake; every phase that took time has at least one.
+fn bar(wake: &Wake, longest: f64) -> String {
+    const SHADES: [char; 5] = ['░', '▒', '█', '▓', '▪'];
+    let mut out = String::new();
+    for (index, phase) in wake.phases.iter().enumerate().filter(|(_, phase)| phase.seconds > 0.0) {
+        let length = ((phase.seconds / longest) * BAR as f64).round().clamp(1.0, BAR as f64) as usize;
+        out.extend(std::iter::repeat_n(SHADES[index % SHADES.len()], length));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Phase;
+    use serde_json::json;
+
+    const NOW: i64 = 1_700_000_000;
+
+    fn wake(ago: i64, phases: &[(&str, f64)]) -> Wake {
+        let phases: Vec<Phase> =
+            phases.iter().map(|(name, seconds)| Phase { name: (*name).to_owned(), seconds: *seconds }).collect();
+        let seconds = phases.iter().map(|phase| phase.seconds).sum();
+        Wake { at: Timestamp::from_second(NOW - ago).ok(), seconds, phases, outcome: "answered".into(), reason: None }
+    }
+
+    #[test]
+    fn wakes_are_bars_of_their_phases() {
+        let slow = wake(30, &[("signal", 0.001), ("scale", 0.009), ("pod", 0.09)]);
+        let quick = wake(10, &[("signal", 0.0), ("scale", 0.01), ("pod", 0.04)]);
+        let failed = Wake { outcome: "failed".into(), reason: Some("CrashLoopBackOff".into()), ..wake(60, &[]) };
+        let now = Timestamp::from_second(NOW).expect("a time");
+        let text = wakes(&[failed, slow, quick], now, Colours(false));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[2].starts_with("10s") && lines[2].contains("▒▒▒▒████████████████ "), "{text}");
+        assert!(
+            lines[3].contains("░▒▒▒▒████") && lines[3].contains("signal 1.0 ms + scale 9.0 ms + pod 90.0 ms"),
+            "{text}"
+        );
+        assert!(lines[4].contains("failed: CrashLoopBackOff"), "{text}");
+        assert_eq!(wakes(&[], now, Colours(false)), "");
+    }
+
+    #[test]
+    fn a_page_says_all_that_the_object_says() {
+        let object: ZeroScaler = serde_json::from_value(json!({
+            "metadata": {"name": "hello", "namespace": "shop"},
+            "spec": {"target": {"name": "hello"}, "paused": true, "hosts": ["a.example.com"],
+                "schedules": [{"cron": "0 8 * * 1-5", "timeZone": "Europe/Berlin", "duration": "10h", "min": 2}]},
+            "status": {
+                "state": "Asleep", "min": 0, "max": 5, "service": "hello", "hosts": [],
+                "ports": [{"name": "web", "port": 80, "number": 20000, "protocol": "auto"}],
+                "nextChange": {"at": "2030-01-01T00:00:00Z", "min": 2},
+                "request": {"state": "Awake", "at": "2023-11-14T22:00:00Z", "result": "Kept", "reason": "Paused", "message": "the workload is paused"},
+                "conditions": [{"type": "Active", "status": "False", "reason": "Paused", "message": "spec.paused: stays", "lastTransitionTime": "2023-11-14T22:00:00Z"}],
+            },
+        }))
+        .expect("a ZeroScaler");
+        let now = Timestamp::from_second(NOW).expect("a time");
+        let detail = Detail { summary: Summary::of(&object), ..Detail::default() };
+        let text = page(Some(&object), &detail, now, Colours(false));
+        for part in [
+            "Workload     shop/hello\n",
+            "Target       Deployment/hello, called by Service hello\n",
+            "State        Asleep, paused\n",
+            "Pods         0 ready of 0; 0 to 5\n",
+            "Why          spec.paused: stays\n",
+            "Next change  2030-01-01T00:00:00Z: 2 to as many as asked for pods\n",
+            "Awake was asked for at 2023-11-14T22:00:00Z; Kept: the workload is paused\n",
+            "Active      False    Paused   13m     spec.paused: stays\n",
+            "web    80        20000        auto\n",
+            "0 8 * * 1-5   Europe/Berlin   10h   2     -\n",
+            "Hosts:  of a.example.com",
+        ] {
+            assert!(text.contains(part), "{part:?}:\n{text}");
+        }
+    }
+}

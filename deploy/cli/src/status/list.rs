@@ -1,0 +1,210 @@
+//! Workloads as a table.
+
+use crate::model::{Summary, Wake};
+use crate::text::{Cell, Colours, Tone, number, seconds, since, table as rows_as_text};
+use k8s_openapi::jiff::Timestamp;
+
+/// How they are shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// With more columns.
+    pub wide: bool,
+    /// With their namespaces.
+    pub namespaces: bool,
+    /// With heads of columns.
+    pub heads: bool,
+    /// Now.
+    pub now: Timestamp,
+    /// Whether to colour.
+    pub colours: Colours,
+    /// How wide the terminal is.
+    pub width: Option<usize>,
+}
+
+/// A head, and what stands below it.
+type Column = (&'static str, fn(&Summary, Timestamp) -> Cell);
+
+const NAMESPACE: Column = ("NAMESPACE", |workload, _| workload.namespace.as_str().into());
+const PLAIN: [Column; 8] = [
+    ("NAME", |workload, _| workload.name.as_str().into()),
+    ("STATE", |workload, _| state(workload)),
+    ("PODS", |workload, _| pods(workload).into()),
+    ("MIN", |workload, _| number(workload.min.map(|min| min as f64)).into()),
+    ("MAX", |workload, _| most(workload).into()),
+    ("REQ/S", |workload, _| number(workload.requests_per_second).into()),
+    ("HELD", |workload, _| held(workload)),
+    ("AGE", |workload, now| workload.created.map_or_else(|| "-".to_owned(), |then| since(then, now)).into()),
+];
+const WIDE: [Column; 6] = [
+    ("TARGET", |workload, _| workload.target.as_str().into()),
+    ("READY", |workload, _| readiness(workload)),
+    ("IN FLIGHT", |workload, _| number(workload.concurrency).into()),
+    ("LAST WAKE", |workload, now| last_wake(workload.last_wake.as_ref(), now).into()),
+    ("SAVED", |workload, _| saved(workload).into()),
+    ("OWNER", |workload, _| workload.owner.as_deref().filter(|owner| !owner.is_empty()).unwrap_or("-").into()),
+];
+const WHY: Column = ("WHY", |workload, _| {
+    let (text, tone) = if workload.is_wrong() && !workload.why.contains(&workload.ready.message) {
+        (format!("{}: {}", workload.ready.reason, workload.ready.message), Tone::Bad)
+    } else {
+        (workload.why.clone(), if workload.is_wrong() { Tone::Bad } else { Tone::Plain })
+    };
+    Cell::new(text, tone)
+});
+
+/// These workloads.
+pub fn table(workloads: &[Summary], look: &Look) -> String {
+    let mut columns: Vec<Column> = Vec::new();
+    columns.extend(Some(NAMESPACE).filter(|_| look.namespaces));
+    columns.extend(PLAIN);
+    columns.extend(WIDE.into_iter().filter(|_| look.wide));
+    columns.push(WHY);
+    let rows: Vec<Vec<Cell>> =
+        workloads.iter().map(|workload| columns.iter().map(|(_, cell)| cell(workload, look.now)).collect()).collect();
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let text = rows_as_text(&heads, &rows, look.colours, look.width.filter(|_| !look.wide));
+    if look.heads { text } else { text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default() }
+}
+
+/// What it is doing, and whether it is kept so.
+pub fn state(workload: &Summary) -> Cell {
+    let tone = match workload.state.as_str() {
+        _ if workload.is_wrong() => Tone::Bad,
+        "Awake" => Tone::Good,
+        "Waking" | "FallingAsleep" => Tone::Busy,
+        _ => Tone::Faint,
+    };
+    let word = if workload.state.is_empty() { "Unknown" } else { &workload.state };
+    Cell::new(if workload.paused { format!("{word}, paused") } else { word.to_owned() }, tone)
+}
+
+fn readiness(workload: &Summary) -> Cell {
+    let tone = if workload.is_wrong() { Tone::Bad } else { Tone::Plain };
+    Cell::new(if workload.ready.status.is_empty() { "Unknown" } else { &workload.ready.status }, tone)
+}
+
+/// `2/3`: ready ones of those that are wanted, or there.
+fn pods(workload: &Summary) -> String {
+    let pods = workload.pods;
+    format!("{}/{}", pods.ready, pods.desired.unwrap_or(pods.actual).max(pods.actual))
+}
+
+/// The most pods.
+pub fn most(workload: &Summary) -> String {
+    workload.max.filter(|max| *max > 0).map_or_else(|| "-".to_owned(), |max| max.to_string())
+}
+
+fn held(workload: &Summary) -> Cell {
+    let tone = if workload.held.unwrap_or(0.0) > 0.0 { Tone::Busy } else { Tone::Plain };
+    Cell::new(number(workload.held), tone)
+}
+
+fn last_wake(wake: Option<&Wake>, now: Timestamp) -> String {
+    let Some(wake) = wake else { return "-".to_owned() };
+    let ago = wake.at.map(|at| format!("{} ago", since(at, now))).unwrap_or_default();
+    match wake.outcome.as_str() {
+        "failed" => format!("failed {ago}"),
+        _ => format!("{}, {ago}", seconds(wake.seconds)),
+    }
+}
+
+/// Pods that did not run, in hours, and what they would have cost.
+pub fn saved(workload: &Summary) -> String {
+    let Some(saved) = &workload.saved else { return "-".to_owned() };
+    let hours = format!("{:.1} pod hours", saved.pod_seconds / 3600.0);
+    match &saved.money {
+        Some(money) => format!("{hours}, {:.2} {}", money.amount, money.currency),
+        None => hours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Money, Pods, Ready, Saved};
+
+    fn workloads() -> Vec<Summary> {
+        let at = |secs| Timestamp::from_second(secs).ok();
+        let ready = Ready { status: "True".into(), ..Ready::default() };
+        vec![
+            Summary {
+                namespace: "shop".into(),
+                name: "hello".into(),
+                target: "Deployment/hello".into(),
+                state: "Awake".into(),
+                pods: Pods { ready: 2, actual: 2, desired: Some(3) },
+                min: Some(0),
+                max: Some(20),
+                requests_per_second: Some(123.4),
+                concurrency: Some(4.25),
+                held: Some(7.0),
+                why: "the load asks for it".into(),
+                ready: ready.clone(),
+                last_wake: Some(Wake { at: at(940), seconds: 0.019, outcome: "answered".into(), ..Wake::default() }),
+                owner: Some("autoscaler-1".into()),
+                saved: Some(Saved { pod_seconds: 7200.0, money: Some(Money { amount: 0.5, currency: "EUR".into() }) }),
+                created: at(0),
+                ..Summary::default()
+            },
+            Summary {
+                namespace: "shop".into(),
+                name: "still".into(),
+                state: "Asleep".into(),
+                paused: true,
+                why: "paused: replicas and path stay as they are".into(),
+                ready,
+                ..Summary::default()
+            },
+            Summary {
+                namespace: "shop".into(),
+                name: "wrong".into(),
+                state: "Unknown".into(),
+                ready: Ready {
+                    status: "False".into(),
+                    reason: "TargetNotFound".into(),
+                    message: "spec.target: gone".into(),
+                },
+                ..Summary::default()
+            },
+        ]
+    }
+
+    fn look() -> Look {
+        let now = Timestamp::from_second(1000).expect("a time");
+        Look { wide: false, namespaces: false, heads: true, now, colours: Colours(false), width: None }
+    }
+
+    #[test]
+    fn a_table_says_what_each_is_doing_and_why() {
+        assert_eq!(
+            table(&workloads(), &look()),
+            "\
+NAME    STATE            PODS   MIN   MAX   REQ/S   HELD   AGE   WHY
+hello   Awake            2/3    0     20    123     7      16m   the load asks for it
+still   Asleep, paused   0/0    -     -     -       -      -     paused: replicas and path stay as they are
+wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound: spec.target: gone
+"
+        );
+    }
+
+    #[test]
+    fn a_wide_table_says_more_and_a_narrow_terminal_cuts_the_reason() {
+        let wide = table(&workloads()[..1], &Look { wide: true, namespaces: true, ..look() });
+        for part in [
+            "NAMESPACE",
+            "shop",
+            "Deployment/hello",
+            "4.2",
+            "19.0 ms, 1m ago",
+            "2.0 pod hours, 0.50 EUR",
+            "autoscaler-1",
+        ] {
+            assert!(wide.contains(part), "{part}: {wide}");
+        }
+        let narrow = table(&workloads(), &Look { width: Some(80), ..look() });
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        let colours = table(&workloads(), &Look { colours: Colours(true), ..look() });
+        assert!(colours.contains("\u{1b}[32mAwake") && colours.contains("\u{1b}[31mUnknown"), "{colours}");
+        assert_eq!(table(&workloads()[1..2], &Look { heads: false, ..look() }).lines().count(), 1);
+    }
+}

@@ -1,0 +1,117 @@
+//! `status`: all workloads as a table, one in full, or for programs.
+
+pub mod detail;
+pub mod list;
+
+use crate::cluster::{Name, Where};
+use crate::gather::Sources;
+use crate::model::{Listing, Summary};
+use crate::text::{Colours, width};
+use clap::{Args, ValueEnum};
+use k8s_openapi::jiff::Timestamp;
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+
+/// Time between two looks while changes are followed.
+const LOOKS_EVERY: Duration = Duration::from_secs(2);
+
+/// What is asked of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Workloads, by the NAME of their ZeroScaler, or NAMESPACE/NAME; one alone is shown in full. None: all of the
+    /// namespace.
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Workloads of all namespaces.
+    #[arg(short = 'A', long, conflicts_with_all = ["names", "namespace"])]
+    pub all_namespaces: bool,
+    /// The form of what is printed.
+    #[arg(short, long, value_enum)]
+    pub output: Option<Output>,
+    /// Print what changes, line by line, until it is interrupted.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// A form of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// As the dashboard's interface has it.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// A table with more columns.
+    Wide,
+    /// `zeroscaler.zeroscale.dev/NAME`, as kubectl takes it.
+    Name,
+}
+
+/// Shows what is asked for.
+///
+/// # Errors
+/// Nobody could be asked, a name is unknown, or `out` is closed.
+pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let sources = Sources::find(place).await;
+    let namespace = sources.namespace(place);
+    let names = args.names.iter().map(|name| Name::read(name, &namespace)).collect::<anyhow::Result<Vec<_>>>()?;
+    let table = matches!(args.output, None | Some(Output::Wide));
+    if let ([name], true, false) = (&names[..], args.output.is_none(), args.watch) {
+        return detail::run(&sources, name, out).await;
+    }
+    let scope = (!args.all_namespaces).then_some(namespace.as_str());
+    let mut told = Vec::new();
+    let mut warn = |text: String| {
+        if !told.contains(&text) {
+            eprintln!("warning: {text}");
+            told.push(text);
+        }
+    };
+    let mut shown: HashMap<(String, String), Summary> = HashMap::new();
+    let mut is_first = true;
+    loop {
+        let listing = match &names[..] {
+            [] => sources.list(scope, &mut warn).await?,
+            names => sources.named(names, &mut warn).await?,
+        };
+        let key = |workload: &Summary| (workload.namespace.clone(), workload.name.clone());
+        let news: Vec<Summary> =
+            listing.workloads.iter().filter(|workload| shown.get(&key(workload)) != Some(*workload)).cloned().collect();
+        shown = listing.workloads.iter().map(|workload| (key(workload), workload.clone())).collect();
+        if table && is_first && news.is_empty() {
+            let place = scope.map_or_else(|| "the cluster".to_owned(), |namespace| format!("namespace {namespace}"));
+            eprintln!("no ZeroScalers in {place}");
+        } else if table && (is_first || !news.is_empty()) {
+            let look = list::Look {
+                wide: args.output == Some(Output::Wide),
+                namespaces: args.all_namespaces || names.iter().any(|name| name.namespace != namespace),
+                heads: is_first,
+                now: Timestamp::now(),
+                colours: Colours::of_output(),
+                width: width(),
+            };
+            out.write_all(list::table(&news, &look).as_bytes())?;
+        } else if !table && (is_first || !news.is_empty()) {
+            let listing = Listing { workloads: if is_first { listing.workloads } else { news }, ..listing };
+            out.write_all(document(&listing, args.output)?.as_bytes())?;
+        }
+        if !args.watch {
+            return Ok(());
+        }
+        is_first = false;
+        out.flush()?;
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+/// What programs read.
+fn document(listing: &Listing, output: Option<Output>) -> anyhow::Result<String> {
+    Ok(match output {
+        Some(Output::Name) => {
+            let line = |workload: &Summary| format!("zeroscaler.zeroscale.dev/{}\n", workload.name);
+            listing.workloads.iter().map(line).collect()
+        }
+        Some(Output::Yaml) => format!("---\n{}", serde_yaml_ng::to_string(listing)?),
+        _ => format!("{}\n", serde_json::to_string_pretty(listing)?),
+    })
+}

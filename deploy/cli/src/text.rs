@@ -1,0 +1,213 @@
+//! Tables, colours, and numbers as people read them.
+
+use k8s_openapi::jiff::Timestamp;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+
+/// What a piece of text means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing in particular.
+    #[default]
+    Plain,
+    /// A head of a table, a name.
+    Strong,
+    /// All is well and at work.
+    Good,
+    /// On the way.
+    Busy,
+    /// At rest, or of less weight.
+    Faint,
+    /// Something is wrong.
+    Bad,
+}
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Colours(pub bool);
+
+impl Colours {
+    /// As standard output, `NO_COLOR` and `TERM` say.
+    pub fn of_output() -> Self {
+        let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
+        Self(std::io::stdout().is_terminal() && !no && !dumb)
+    }
+
+    /// `text` in this tone.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => "1",
+            Tone::Good => "32",
+            Tone::Busy => "33",
+            Tone::Faint => "2",
+            Tone::Bad => "31",
+        };
+        if self.0 && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// What stands there.
+    pub text: String,
+    /// What it means.
+    pub tone: Tone,
+}
+
+impl Cell {
+    /// A cell that means something.
+    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: printable(&text.into()), tone }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::new(text, Tone::Plain)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::new(text, Tone::Plain)
+    }
+}
+
+/// What others have written, without what would move a terminal's cursor or colour it.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Rows below their heads, each column as wide as its widest cell. The last one is cut at the terminal's edge, if there is
+/// one.
+pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option<usize>) -> String {
+    let length = |text: &str| text.chars().count();
+    let columns = heads.len();
+    let widest = |column: usize| rows.iter().map(|row| length(&row[column].text)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(|column| widest(column).max(length(heads[column]))).collect();
+    let mut out = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = (&str, Tone)>| {
+        let mut used = 0;
+        for (column, (text, tone)) in cells.enumerate() {
+            if column + 1 == columns {
+                let text = width.map_or_else(|| text.to_owned(), |width| cut(text, width.saturating_sub(used).max(8)));
+                let _ = writeln!(out, "{}", colours.paint(tone, &text));
+                return;
+            }
+            let pad = widths[column] - length(text) + 3;
+            let _ = write!(out, "{}{}", colours.paint(tone, text), " ".repeat(pad));
+            used += widths[column] + 3;
+        }
+    };
+    line(&mut heads.iter().map(|head| (*head, Tone::Strong)));
+    for row in rows {
+        line(&mut row.iter().map(|cell| (cell.text.as_str(), cell.tone)));
+    }
+    out
+}
+
+/// At most so many characters of a text.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
+}
+
+/// How long something took: `19.0 ms`, `2.35 s`, `3m20s`.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 60.0 => format!("{s:.2} s"),
+        s => age(s as i64),
+    }
+}
+
+/// How long ago, as kubectl says it: the two largest units.
+pub fn age(seconds: i64) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    let seconds = seconds.max(0);
+    let Some(first) = units.iter().position(|(_, size)| seconds >= *size) else { return "0s".to_owned() };
+    let (unit, size) = units[first];
+    let (count, rest) = (seconds / size, seconds % size);
+    match units.get(first + 1).filter(|_| count < 10) {
+        Some((smaller, of)) if rest / of > 0 => format!("{count}{unit}{}{smaller}", rest / of),
+        _ => format!("{count}{unit}"),
+    }
+}
+
+/// How long ago a time was.
+pub fn since(then: Timestamp, now: Timestamp) -> String {
+    age(now.as_second() - then.as_second())
+}
+
+/// A number of few digits; none: it is not known.
+pub fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(0.0) => "0".to_owned(),
+        Some(value) if value.abs() < 10.0 && value.fract() != 0.0 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+    }
+}
+
+/// How wide the terminal is; none: standard output is none.
+pub fn width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    crossterm::terminal::size().ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_numbers_are_short() {
+        let ages = [
+            (0, "0s"),
+            (-5, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (95, "1m35s"),
+            (660, "11m"),
+            (7500, "2h5m"),
+            (40 * 3600, "1d16h"),
+            (864_000, "10d"),
+        ];
+        for (seconds, expected) in ages {
+            assert_eq!(age(seconds), expected, "{seconds}");
+        }
+        for (value, expected) in [(0.019, "19.0 ms"), (0.0004, "0.4 ms"), (2.345, "2.35 s"), (200.0, "3m20s")] {
+            assert_eq!(seconds(value), expected);
+        }
+        for (value, expected) in
+            [(None, "-"), (Some(0.0), "0"), (Some(0.25), "0.2"), (Some(3.0), "3"), (Some(123.4), "123")]
+        {
+            assert_eq!(number(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_its_cells_and_ends_at_the_edge() {
+        let rows = vec![
+            vec!["a".into(), Cell::new("Awake", Tone::Good), "a long reason".into()],
+            vec!["longer".into(), "-".into(), "".into()],
+        ];
+        assert_eq!(
+            table(&["NAME", "STATE", "WHY"], &rows, Colours(false), None),
+            "NAME     STATE   WHY\na        Awake   a long reason\nlonger   -       \n"
+        );
+        let narrow = table(&["NAME", "STATE", "WHY"], &rows, Colours(true), Some(26));
+        assert!(
+            narrow.contains("\u{1b}[32mAwake\u{1b}[0m   a long r…") && narrow.starts_with("\u{1b}[1mNAME\u{1b}[0m"),
+            "{narrow:?}"
+        );
+    }
+
+    #[test]
+    fn what_others_have_written_moves_no_cursor() {
+        assert_eq!(Cell::from("a\u{1b}[2Jb\r\nc").text, "a [2Jb  c");
+    }
+}

@@ -1,0 +1,169 @@
+//! `top`: workloads by their load, drawn anew every other second; a table, once, where standard output is no terminal.
+
+use crate::cluster::Where;
+use crate::gather::Sources;
+use crate::model::Summary;
+use crate::status::list::{Look, table};
+use crate::text::{Colours, width};
+use clap::{Args, ValueEnum};
+use crossterm::{cursor, queue, terminal};
+use k8s_openapi::jiff::Timestamp;
+use std::cmp::Ordering;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// What is asked of `top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Workloads of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// What the first ones have most of.
+    #[arg(long, value_enum, default_value = "requests")]
+    pub sort: Sort,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub every: u64,
+}
+
+/// An order of workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Requests a second.
+    Requests,
+    /// Requests that wait for a pod.
+    Held,
+    /// Requests in flight.
+    Concurrency,
+    /// Pods.
+    Pods,
+    /// By namespace and name.
+    Name,
+}
+
+/// Shows them until it is interrupted.
+///
+/// # Errors
+/// Nobody could be asked at the beginning, or `out` is closed.
+pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let sources = Sources::find(place).await;
+    let namespace = sources.namespace(place);
+    let scope = (!args.all_namespaces).then_some(namespace.as_str());
+    let mut warnings = Vec::new();
+    let listing = sources.list(scope, &mut |text| warnings.push(text)).await?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut workloads = Ok(listing.workloads);
+    if !is_terminal {
+        warnings.iter().for_each(|text| eprintln!("warning: {text}"));
+        return Ok(out.write_all(drawn(workloads?, args, &warnings, None).as_bytes())?);
+    }
+    let _screen = Screen::enter(out)?;
+    let end = tokio::signal::ctrl_c();
+    tokio::pin!(end);
+    loop {
+        let size = terminal::size().ok();
+        let text = match workloads {
+            Ok(workloads) => drawn(workloads, args, &warnings, size),
+            Err(error) => format!("{error:#}\n"),
+        };
+        queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::FromCursorDown))?;
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        tokio::select! {
+            _ = &mut end => return Ok(()),
+            () = tokio::time::sleep(Duration::from_secs(args.every)) => {}
+        }
+        warnings.clear();
+        workloads = sources.list(scope, &mut |text| warnings.push(text)).await.map(|listing| listing.workloads);
+    }
+}
+
+/// What is seen of them on a screen of so many columns and lines; none: all.
+fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size: Option<(u16, u16)>) -> String {
+    let total = workloads.len();
+    let awake = workloads.iter().filter(|workload| workload.pods.ready > 0).count();
+    let requests: f64 = workloads.iter().filter_map(|workload| workload.requests_per_second).sum();
+    let held: f64 = workloads.iter().filter_map(|workload| workload.held).sum();
+    sort(&mut workloads, args.sort);
+    let mut text = String::new();
+    if let Some((_, lines)) = size {
+        text = format!(
+            "{total} workloads, {awake} awake, {requests:.0} requests a second, {held:.0} held; Ctrl-C ends it\n"
+        );
+        text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
+        text.push('\n');
+        let used = text.lines().count() + 2; // Heads of the table, and the line of the cursor.
+        workloads.truncate(usize::from(lines).saturating_sub(used));
+    }
+    let look = Look {
+        wide: false,
+        namespaces: args.all_namespaces,
+        heads: true,
+        now: Timestamp::now(),
+        colours: Colours::of_output(),
+        width: size.map(|(columns, _)| usize::from(columns)).or_else(width),
+    };
+    text + &table(&workloads, &look)
+}
+
+fn sort(workloads: &mut [Summary], by: Sort) {
+    let load = |workload: &Summary| match by {
+        Sort::Requests => workload.requests_per_second.unwrap_or(0.0),
+        Sort::Held => workload.held.unwrap_or(0.0),
+        Sort::Concurrency => workload.concurrency.unwrap_or(0.0),
+        Sort::Pods => workload.pods.actual as f64,
+        Sort::Name => 0.0,
+    };
+    let names = |a: &Summary, b: &Summary| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
+    workloads.sort_by(|a, b| match load(b).total_cmp(&load(a)) {
+        Ordering::Equal => names(a, b),
+        order => order,
+    });
+}
+
+/// A screen of our own, and the former one afterwards.
+struct Screen;
+
+impl Screen {
+    fn enter(out: &mut impl Write) -> std::io::Result<Self> {
+        queue!(out, terminal::EnterAlternateScreen, cursor::Hide)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let mut out = std::io::stdout();
+        let _ = queue!(out, cursor::Show, terminal::LeaveAlternateScreen).and_then(|()| out.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Pods;
+
+    #[test]
+    fn the_first_ones_have_most_and_the_screen_holds_what_fits() {
+        let workload = |name: &str, requests, held, pods| Summary {
+            name: name.to_owned(),
+            requests_per_second: requests,
+            held: Some(held),
+            pods: Pods { ready: pods, actual: pods, desired: None },
+            ..Summary::default()
+        };
+        let all = vec![workload("b", Some(1.0), 0.0, 4), workload("a", Some(1.0), 9.0, 0), workload("c", None, 0.0, 1)];
+        for (by, expected) in [(Sort::Requests, "abc"), (Sort::Held, "abc"), (Sort::Pods, "bca"), (Sort::Name, "abc")] {
+            let mut sorted = all.clone();
+            sort(&mut sorted, by);
+            let names: String = sorted.iter().map(|workload| workload.name.as_str()).collect();
+            assert_eq!(names, expected, "{by:?}");
+        }
+        let args = TopArgs { all_namespaces: false, sort: Sort::Name, every: 2 };
+        let text = drawn(all.clone(), &args, &[], Some((80, 5)));
+        assert!(text.starts_with("3 workloads, 2 awake, 2 requests a second, 9 held"), "{text}");
+        assert_eq!(text.lines().count(), 4, "a line is left for the cursor: {text}");
+        assert_eq!(drawn(all, &args, &[], None).lines().count(), 4, "heads and all of them");
+    }
+}

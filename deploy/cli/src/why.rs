@@ -1,0 +1,50 @@
+//! `why`: the decision about one workload in words, what it was made from, and those before it.
+
+use crate::cluster::{Name, Where};
+use crate::gather::Sources;
+use crate::text::printable;
+use autoscaler_core::history::words;
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// What is asked of `why`.
+#[derive(Args, Clone, Debug)]
+pub struct WhyArgs {
+    /// The workload, by the NAME of its ZeroScaler, or NAMESPACE/NAME.
+    pub name: String,
+    /// Print the documents as they are.
+    #[arg(short, long, value_parser = ["json"])]
+    pub output: Option<String>,
+}
+
+/// Explains one.
+///
+/// # Errors
+/// The dashboard cannot be asked, or knows no such workload.
+pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let sources = Sources::find(place).await;
+    let name = Name::read(&args.name, &sources.namespace(place))?;
+    let dashboard = sources.dashboard?;
+    let mut detail = dashboard.detail(&name.namespace, &name.name).await?;
+    if detail.decision["history"].is_null() {
+        detail.decision["history"] = json!(detail.history);
+    }
+    if args.output.is_some() {
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&detail)?)?);
+    }
+    writeln!(out, "{}", sentence(&name, &detail.summary.state, &detail.summary.why))?;
+    Ok(out.write_all(words::table(&with_name(detail.decision, &name)).as_bytes())?)
+}
+
+fn sentence(name: &Name, state: &str, why: &str) -> String {
+    printable(&format!("{name} is {state}: {why}"))
+}
+
+/// A document names its subject, whoever has made it.
+fn with_name(mut decision: Value, name: &Name) -> Value {
+    if decision["revision"].is_null() {
+        decision["revision"] = json!(name.to_string());
+    }
+    decision
+}

@@ -1,0 +1,305 @@
+//! The binary beside an API server and a dashboard that say what a test wants: what is printed, where, and how it ends.
+
+#![allow(missing_docs, reason = "tests")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+const LIST: &str = "GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers";
+const ONE: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hello";
+
+/// Status and body of an answer to `METHOD PATH`.
+type Says = Arc<dyn Fn(&str) -> (u16, Value) + Send + Sync>;
+
+/// A server of one connection for each request, for as long as the process lives.
+struct Server {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Server {
+    fn start(says: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let (address, says, asked) = (listener.local_addr().expect("bound"), Arc::new(says) as Says, Arc::default());
+        let server = Self { address, asked: Arc::clone(&asked) };
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                answer(stream, &says, &asked);
+            }
+        });
+        server
+    }
+
+    fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
+}
+
+fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) {
+    let mut reader = BufReader::new(stream);
+    let (mut line, mut length) = (String::new(), 0);
+    if reader.read_line(&mut line).unwrap_or(0) == 0 {
+        return;
+    }
+    loop {
+        let mut head = String::new();
+        if reader.read_line(&mut head).unwrap_or(0) == 0 || head.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = head.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    let mut body = vec![0; length];
+    let _ = reader.read_exact(&mut body);
+    let mut words = line.split_whitespace();
+    let method = words.next().unwrap_or_default();
+    let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
+    let asked_for = format!("{method} {path}");
+    asked.lock().expect("not poisoned").push((asked_for.clone(), String::from_utf8_lossy(&body).into_owned()));
+    let (status, said) = says(&asked_for);
+    let said = said.to_string();
+    let head = format!(
+        "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        said.len()
+    );
+    let _ = reader.get_mut().write_all(format!("{head}{said}").as_bytes());
+}
+
+/// What an API server says of an error.
+fn failure(code: u16, reason: &str, message: &str, details: Value) -> (u16, Value) {
+    (
+        code,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details}),
+    )
+}
+
+fn scaler(name: &str, spec: Value, status: Value) -> Value {
+    let mut all = json!({"target": {"kind": "Deployment", "name": name}});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        all[field] = value.clone();
+    }
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "spec": all, "status": status,
+        "metadata": {"name": name, "namespace": "shop", "generation": 1, "uid": name, "creationTimestamp": "2020-01-01T00:00:00Z"}})
+}
+
+fn listed(items: &[Value]) -> (u16, Value) {
+    (
+        200,
+        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {"resourceVersion": "1"}, "items": items}),
+    )
+}
+
+/// Runs it beside an API server.
+fn run(api: SocketAddr, words: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: c, user: u, namespace: \
+         shop}}}}], users: [{{name: u, user: {{}}}}], clusters: [{{name: c, cluster: {{server: 'http://{api}'}}}}]}}"
+    );
+    std::fs::write(&kubeconfig, text).expect("written");
+    command().env("KUBECONFIG", &kubeconfig).args(words).output().expect("started")
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-zeroscale"));
+    command.env_clear();
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Goal: what ZeroScalers say and what the dashboard knows are one table; without the dashboard the rest is shown, and
+/// standard error says what is missing; no colour goes into a pipe.
+#[test]
+fn a_table_holds_what_the_dashboard_adds() {
+    let asleep =
+        scaler("still", json!({}), json!({"state": "Asleep", "min": 0, "max": 3, "pods": {"ready": 0, "actual": 0}}));
+    let awake = scaler(
+        "hello",
+        json!({}),
+        json!({"state": "Awake", "min": 0, "pods": {"ready": 1, "actual": 1}, "desired": 1}),
+    );
+    let both = [awake, asleep];
+    let api = Server::start(move |asked| match asked {
+        LIST => listed(&both),
+        _ => failure(403, "Forbidden", "pods is forbidden", json!({"kind": "pods"})),
+    });
+    let dashboard = Server::start(|_| {
+        (
+            200,
+            json!({"now": "2026-01-01T00:00:00Z", "replicas": [{"name": "autoscaler-1", "answered": false, "error": "gone"}], "workloads": [
+            {"namespace": "shop", "name": "hello", "target": "Deployment/hello", "state": "Awake", "paused": false,
+             "pods": {"ready": 2, "actual": 2, "desired": null}, "min": null, "max": null, "requestsPerSecond": 12.5, "concurrency": 3,
+             "held": 4, "why": "the load asks for it", "owner": ""}]}),
+        )
+    });
+    let address = format!("http://{}", dashboard.address);
+    let output = run(api.address, &["status", "--address", &address]);
+    let (table, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{warnings}");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "STATE", "PODS", "MIN", "MAX", "REQ/S", "HELD", "AGE", "WHY"]);
+    assert_eq!(lines[1][..7], ["hello", "Awake", "2/2", "-", "-", "12", "4"], "{table}");
+    assert_eq!(lines[2][..7], ["still", "Asleep", "0/0", "0", "3", "-", "-"], "{table}");
+    assert!(warnings.contains("autoscaler-1 did not answer") && warnings.contains("gone"), "{warnings}");
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+
+    let output = run(api.address, &["status"]);
+    let (table, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && table.contains("hello") && table.lines().count() == 3, "{table}{warnings}");
+    assert!(warnings.contains("shown without load") && warnings.contains("pods is forbidden"), "{warnings}");
+
+    let json: Value =
+        serde_json::from_slice(&run(api.address, &["status", "-o", "json", "--address", &address]).stdout)
+            .expect("JSON");
+    assert_eq!((&json["workloads"][0]["held"], &json["workloads"][1]["state"]), (&json!(4.0), &json!("Asleep")));
+    let names = text(&run(api.address, &["status", "-o", "name", "--address", &address]).stdout);
+    assert_eq!(names, "zeroscaler.zeroscale.dev/hello\nzeroscaler.zeroscale.dev/still\n");
+}
+
+/// Goal: each thing that can be wrong on the way is named, on standard error, with a code that scripts see.
+#[test]
+fn what_is_wrong_is_named() {
+    let named = Server::start(|asked| match asked {
+        LIST => listed(&[]),
+        _ => failure(
+            404,
+            "NotFound",
+            "zeroscalers.zeroscale.dev \"nobody\" not found",
+            json!({"name": "nobody", "kind": "zeroscalers"}),
+        ),
+    });
+    let undefined =
+        Server::start(|_| failure(404, "NotFound", "the server could not find the requested resource", json!({})));
+    let forbidden = Server::start(|_| {
+        failure(403, "Forbidden", "zeroscalers is forbidden: User \"me\" cannot list", json!({"kind": "zeroscalers"}))
+    });
+    let stranger = Server::start(|_| failure(401, "Unauthorized", "Unauthorized", json!({})));
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let rows: [(SocketAddr, &[&str], &str); 11] = [
+        (named.address, &["status", "nobody"], "no ZeroScaler \"nobody\" in namespace \"shop\""),
+        (named.address, &["wake", "nobody"], "no ZeroScaler \"nobody\" in namespace \"shop\""),
+        (named.address, &["pause", "a/b/c"], "must be NAME or NAMESPACE/NAME"),
+        (named.address, &["status", "--context", "other"], "other"),
+        (undefined.address, &["status"], "knows no ZeroScalers"),
+        (undefined.address, &["sleep", "hello"], "knows no ZeroScalers"),
+        (forbidden.address, &["status"], "User \"me\" cannot list"),
+        (stranger.address, &["status"], "does not know us"),
+        (gone, &["status"], "cannot be asked"),
+        (gone, &["check"], "cannot be asked"),
+        (named.address, &["why", "hello", "--address", "nonsense"], "--address \"nonsense\""),
+    ];
+    for (api, words, expected) in rows {
+        let output = run(api, words);
+        let errors = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{words:?}: {errors}");
+        assert!(errors.contains("error: ") && errors.contains(expected), "{words:?}: {errors}");
+    }
+    let output = run(named.address, &["status"]);
+    assert!(output.status.success() && text(&output.stderr).contains("no ZeroScalers in namespace shop"));
+}
+
+#[test]
+fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let torn = write("torn", "apiVersion: v1\nclusters: [{name: c, cluster: {serv");
+    let half =
+        write("half", "{apiVersion: v1, kind: Config, current-context: a, contexts: [], clusters: [], users: []}");
+    for (path, expected) in
+        [(torn.as_str(), "torn"), (half.as_str(), "half"), ("/nowhere/kubeconfig", "/nowhere/kubeconfig")]
+    {
+        let output = command().args(["status", "--kubeconfig", path]).output().expect("started");
+        let errors = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && errors.contains(expected), "{errors}");
+    }
+    let output = command().arg("status").output().expect("started");
+    assert!(text(&output.stderr).contains("no cluster is named"), "{}", text(&output.stderr));
+    for words in [
+        &["stauts"][..],
+        &["wake"],
+        &["status", "-A", "hello"],
+        &["top", "--sort", "age"],
+        &["wake", "a", "--timeout", "soon"],
+        &[],
+    ] {
+        let output = command().args(words).output().expect("started");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
+/// Goal: a wake is one field of the ZeroScaler, and what the autoscaler says to it is the command's end.
+#[test]
+fn what_the_autoscaler_says_to_a_wake_ends_it() {
+    for (result, code, expected) in
+        [("Done", 0, "zeroscaler.zeroscale.dev/hello wakes"), ("Kept", 1, "stays as it is: too busy")]
+    {
+        let asked_for = Arc::new(Mutex::new(Value::Null));
+        let written = asked_for.clone();
+        let api = Server::start(move |asked| {
+            let request = written.lock().expect("not poisoned").clone();
+            let mut status = json!({"state": "Asleep"});
+            if !request.is_null() {
+                status["request"] =
+                    json!({"state": "Awake", "at": request["at"], "result": result, "message": "too busy"});
+            }
+            let spec = if request.is_null() { json!({}) } else { json!({"request": request}) };
+            match asked.split_once(' ') {
+                Some(("GET" | "PATCH", ONE)) => (200, scaler("hello", spec, status)),
+                _ => failure(403, "Forbidden", "no", json!({})),
+            }
+        });
+        // The patch is heard before it is answered, so the next look sees it.
+        let (address, done) = (api.address, Arc::new(Mutex::new(false)));
+        let watcher = {
+            let (asked, done) = (api.asked.clone(), done.clone());
+            std::thread::spawn(move || {
+                while !*done.lock().expect("not poisoned") {
+                    let patch =
+                        asked.lock().expect("not poisoned").iter().find(|(line, _)| line.starts_with("PATCH")).cloned();
+                    if let Some((_, body)) = patch {
+                        let body: Value = serde_json::from_str(&body).expect("JSON");
+                        *asked_for.lock().expect("not poisoned") = body["spec"]["request"].clone();
+                        return body;
+                    }
+                    std::thread::yield_now();
+                }
+                Value::Null
+            })
+        };
+        let output = run(address, &["wake", "hello"]);
+        *done.lock().expect("not poisoned") = true;
+        let patch = watcher.join().expect("a patch");
+        assert_eq!(patch["spec"]["request"]["state"], "Awake", "{patch}");
+        assert_eq!(patch.as_object().map(serde_json::Map::len), Some(1), "nothing else: {patch}");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(expected), "{said}");
+        assert!(api.asked().iter().all(|(line, _)| line.ends_with(ONE)), "no other right is used: {:?}", api.asked());
+    }
+}
+
+/// Goal: everything is released only where that is said.
+#[test]
+fn a_release_says_what_it_means() {
+    let api = Server::start(|_| listed(&[]));
+    let output = run(api.address, &["release"]);
+    assert!(
+        output.status.code() == Some(1) && text(&output.stderr).contains("say what to release"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(api.asked().is_empty(), "{:?}", api.asked());
+    assert!(run(api.address, &["release", "--namespace", "shop"]).status.success());
+}
