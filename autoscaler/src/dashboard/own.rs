@@ -146,7 +146,7 @@ impl Own {
             target: format!("{}/{}", target.kind, target.name),
             state: status.state,
             since: since.clone(),
-            paused: false,
+            paused: object.spec.paused,
             pods: PodsView { ready: counts.ready, actual: counts.actual, desired },
             min: status.min,
             max: status.max,
