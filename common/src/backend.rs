@@ -31,12 +31,12 @@ pub struct Backend {
     /// Most requests that one activator holds for the revision.
     pub max_held: u32,
     /// Set while the pods crash-loop: held requests fail at once with this reason.
-    pub failing: Option<String>,
+    pub failing: Option<Box<str>>,
     /// Whether held requests fail at once: the workload is paused, and has no pods.
     pub paused: bool,
     /// Set while the API server refuses to wake the revision: what it says, in one short line. Requests go on waiting, and
     /// those that run into their bound of time are told.
-    pub wake_refused: Option<String>,
+    pub wake_refused: Option<Box<str>>,
 }
 
 /// What a revision's pods speak.
@@ -71,15 +71,15 @@ pub enum Probe {
         port: Option<u16>,
     },
     /// An HTTP GET is answered with a status from 200 to 399.
-    Http(HttpGet),
+    Http(Box<HttpGet>),
     /// The same over TLS, whatever certificate is shown, as the kubelet's.
-    Https(HttpGet),
+    Https(Box<HttpGet>),
     /// `grpc.health.v1.Health/Check` answers SERVING.
     Grpc {
         /// Port to ask; absent: the backend's.
         port: Option<u16>,
         /// The service asked for; empty: the whole server.
-        service: String,
+        service: Box<str>,
     },
     /// Kubernetes' own readiness is believed, nothing is sent.
     Kubernetes,

@@ -138,7 +138,7 @@ pub struct Spec {
     /// When an address is believed.
     pub rules: Rules,
     /// The host that a mesh routes by, where it lets pods be reached by address: for probes and requests.
-    pub passthrough: Option<HeaderValue>,
+    pub passthrough: Option<Box<HeaderValue>>,
     /// `serving.knative.dev/configuration`, for metrics.
     pub configuration: Arc<str>,
     /// `serving.knative.dev/service`, for metrics.
@@ -146,7 +146,7 @@ pub struct Spec {
     /// Of the ZeroScaler; empty where there is none.
     pub uid: Arc<str>,
     /// Its Service's ports, if more is known of them than the addresses of its pods say.
-    pub ports: Vec<Port>,
+    pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.
     pub answers: Option<Arc<Answers>>,
 }

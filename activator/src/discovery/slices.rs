@@ -32,8 +32,10 @@ pub(crate) struct Entry {
     pub(crate) owner: Option<ObjectOwner>,
     pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, and whether they are called ready.
-    pub(crate) addresses: Box<[(IpAddr, bool)]>,
+    pub(crate) addresses: Addresses,
 }
+
+type Addresses = Arc<[(IpAddr, bool)]>;
 
 /// Whom an object belongs to, as it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub(crate) struct Index {
     objects: BTreeMap<ObjectKey, Box<[Entry]>>,
     /// The objects that are about a revision.
     about: BTreeSet<(RevisionKey, ObjectKey)>,
+    /// Of the activators, as they were told last: of all that sleep they are the same, and kept once.
+    activators: Addresses,
 }
 
 pub(crate) type Owner = (RevisionKey, Side);
@@ -146,7 +150,8 @@ impl Entry {
 impl Index {
     /// Takes over what one object says, nothing for its deletion. Answers with the sums that may have changed.
     pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
-        let entries: Box<[Entry]> = entries.into_iter().filter(|entry| !entry.addresses.is_empty()).collect();
+        let told = entries.into_iter().filter(|entry| !entry.addresses.is_empty());
+        let entries: Box<[Entry]> = told.map(|entry| self.shared(entry)).collect();
         let about = |entries: &[Entry]| entries.first().map(|entry| (entry.key.clone(), entry.side));
         let owner = about(&entries);
         let former = match &owner {
@@ -165,6 +170,16 @@ impl Index {
             changed.push(owner);
         }
         changed
+    }
+
+    /// The same, sharing its addresses with another's if it can.
+    fn shared(&mut self, mut entry: Entry) -> Entry {
+        match entry.side {
+            Side::Public if entry.addresses == self.activators => entry.addresses = self.activators.clone(),
+            Side::Public => self.activators = entry.addresses.clone(),
+            Side::Private => {}
+        }
+        entry
     }
 
     /// The objects that it keeps something of.

@@ -50,7 +50,7 @@ impl Handle {
             rules: spec.rules,
             probe: spec.backend.probe.clone(),
             protocol: spec.backend.protocol,
-            passthrough: spec.passthrough.clone(),
+            passthrough: spec.passthrough.as_deref().cloned(),
         };
         self.put(|inbox| inbox.judge = Some(judge));
     }

@@ -291,12 +291,12 @@ impl Live {
             contract: spec.contract,
             protocol: spec.backend.protocol,
             outbound: spec.outbound,
-            passthrough: spec.passthrough.clone(),
+            passthrough: spec.passthrough.as_deref().cloned(),
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             is_failing: spec.backend.failing.is_some() || spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
-            ports: spec.ports.as_slice().into(),
+            ports: spec.ports.clone(),
             bounds: Bounds {
                 total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
                 response_start: millis(spec.backend.response_start_timeout_ms),
@@ -355,7 +355,8 @@ mod tests {
             wake_after: None,
             pod_port: None,
         };
-        let ports = vec![port(50_051, PortProtocol::H2c), port(80, PortProtocol::Http1), port(81, PortProtocol::Auto)];
+        let ports: Box<[_]> =
+            vec![port(50_051, PortProtocol::H2c), port(80, PortProtocol::Http1), port(81, PortProtocol::Auto)].into();
         let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
         let live = |queue_proxy| {
             Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", "app", backend(queue_proxy)) })

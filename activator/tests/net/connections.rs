@@ -38,7 +38,7 @@ async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)
     let lines: Vec<_> = numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), State::Held)).collect();
     let mut backend = backend("app");
     change(&mut backend);
-    let spec = Spec { uid: "u-app".into(), ports: ports.to_vec(), ..Spec::standalone("ns", "app", backend) };
+    let spec = Spec { uid: "u-app".into(), ports: ports.to_vec().into(), ..Spec::standalone("ns", "app", backend) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &lines).await;
     (rig, numbers.map(|number| SocketAddr::new(ip, number)))

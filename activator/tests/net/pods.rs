@@ -171,7 +171,7 @@ async fn an_http_probe_decides_when_a_pod_is_used() {
     })
     .await;
     let rig = Rig::start().await;
-    let probe = Probe::Http(HttpGet::path("/ready"));
+    let probe = Probe::Http(HttpGet::path("/ready").into());
     rig.revision(|backend| backend.probe = probe).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: rig::key("app"), listing }).await;

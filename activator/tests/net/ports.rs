@@ -146,7 +146,7 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     let (web, database) = (id("web", 80), id("database", 5432));
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
+    let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", database, State::Held)]).await;
     let (first, second) = (listen().await, listen().await);
@@ -228,7 +228,7 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let (auto, tcp) = (id("http", 80), id("tcp", 90));
     let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
-    let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
+    let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", auto, State::Held), (FIRST + 1, "app", tcp, State::Held)]).await;
     let address = SocketAddr::new(ip, FIRST);

@@ -174,7 +174,7 @@ async fn a_probe_over_https_decides_when_a_pod_is_used() {
     });
     let pod = Pod::saying("served in plain").await;
     let rig = Rig::start().await;
-    let probe = Probe::Https(HttpGet { port: Some(port), ..HttpGet::path("/ready") });
+    let probe = Probe::Https(HttpGet { port: Some(port), ..HttpGet::path("/ready") }.into());
     rig.revision(|backend| backend.probe = probe).await;
     rig.pods(&[pod.address]).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {

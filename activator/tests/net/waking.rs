@@ -47,7 +47,7 @@ async fn a_probe_that_hangs_delays_nobody() {
     let rig = Rig::start().await;
     let known = async |name: &str, pods: &[std::net::SocketAddr]| {
         let mut spec = Spec::standalone("ns", name, rig::backend(name));
-        spec.backend.probe = Probe::Http(HttpGet::path("/ready"));
+        spec.backend.probe = Probe::Http(HttpGet::path("/ready").into());
         spec.rules.answer_timeout = rig::PATIENCE;
         rig.tell(Event::Revision(Arc::new(spec))).await;
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
@@ -82,7 +82,7 @@ async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
     let bounded = |refused: Option<&'static str>| {
         move |backend: &mut common::backend::Backend| {
             backend.timeout_ms = 500;
-            backend.wake_refused = refused.map(ToOwned::to_owned);
+            backend.wake_refused = refused.map(Into::into);
         }
     };
     rig.revision(bounded(None)).await;

@@ -92,7 +92,7 @@ fn main() -> anyhow::Result<()> {
         Run::Far { round_trip } => {
             for round_trip in round_trip.into_iter().map(Duration::from_millis) {
                 for protocol in [Protocol::Http1, Protocol::H2c] {
-                    let over_http = Probe::Http(HttpGet::path("/"));
+                    let over_http = Probe::Http(HttpGet::path("/").into());
                     for probe in [Probe::Tcp { port: None }, over_http] {
                         println!("{}", far::run(far::Plan { round_trip, protocol, probe })?);
                     }

@@ -67,7 +67,7 @@ fn a_pod_is_killed() {
 /// Goal: a pod wakes however far it is: over a second, where a probe's connect is never answered in its own time.
 #[test]
 fn a_far_pod_wakes() {
-    let over_http = Probe::Http(HttpGet::path("/"));
+    let over_http = Probe::Http(HttpGet::path("/").into());
     let rows = [
         (200, Protocol::Http1, Probe::Tcp { port: None }),
         (200, Protocol::H2c, over_http.clone()),

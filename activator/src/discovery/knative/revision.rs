@@ -53,7 +53,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
         uid: Arc::default(),
-        ports: Vec::new(),
+        ports: Box::default(),
         answers: None,
         backend: Backend {
             service: name.into(),
@@ -97,8 +97,10 @@ pub(super) fn rules(network: &NetworkConfig, trusts_probe: bool, probe_timeout: 
 }
 
 /// The host that a mesh routes by, if pods are addressed through it.
-pub(super) fn passthrough(key: &RevisionKey, network: &NetworkConfig) -> Option<HeaderValue> {
-    let host = || HeaderValue::try_from(format!("{}.{}", names::private_service(key.name()), key.namespace())).ok();
+pub(super) fn passthrough(key: &RevisionKey, network: &NetworkConfig) -> Option<Box<HeaderValue>> {
+    let host = || {
+        HeaderValue::try_from(format!("{}.{}", names::private_service(key.name()), key.namespace())).ok().map(Box::new)
+    };
     network.mesh_pod_addressability.then(host)?
 }
 

@@ -356,6 +356,6 @@ mod tests {
         assert!(adapter.set_network(Arc::new(addressable)).await.is_ok());
         assert_eq!(fallback(), Fallback::Never, "never beside addressable pods");
         let known = adapter.known.values().next().expect("app");
-        assert_eq!(known.spec.passthrough.as_ref().expect("a host"), "app-00001-private.ns");
+        assert_eq!(known.spec.passthrough.as_deref().expect("a host"), "app-00001-private.ns");
     }
 }

@@ -94,7 +94,7 @@ impl Spec {
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
             uid: Arc::default(),
-            ports: Vec::new(),
+            ports: Box::default(),
             answers: None,
             backend,
         }

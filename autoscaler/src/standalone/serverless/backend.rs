@@ -145,9 +145,9 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
         response_start_timeout_ms: settings.response_start_timeout.map_or(0, millis),
         idle_timeout_ms: settings.idle_timeout.map_or(0, millis),
         max_held: settings.max_held,
-        failing: inputs.failing,
+        failing: inputs.failing.map(Into::into),
         paused: inputs.paused,
-        wake_refused: inputs.wake_refused,
+        wake_refused: inputs.wake_refused.map(Into::into),
     }
 }
 
@@ -158,7 +158,7 @@ fn millis(duration: std::time::Duration) -> u64 {
 fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
     match &settings.probe {
         ProbeChoice::Tcp => return Probe::Tcp { port: None },
-        ProbeChoice::Http(path) => return Probe::Http(HttpGet::path(path)),
+        ProbeChoice::Http(path) => return Probe::Http(HttpGet::path(path).into()),
         ProbeChoice::Kubernetes => return Probe::Kubernetes,
         ProbeChoice::Auto => {}
     }
@@ -183,7 +183,7 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
         return number.map_or(Probe::Kubernetes, |number| Probe::Tcp { port: other(number) });
     }
     if let Some(grpc) = &declared.grpc {
-        let service = grpc.service.clone().unwrap_or_default();
+        let service = grpc.service.as_deref().unwrap_or_default().into();
         return u16::try_from(grpc.port).map_or(Probe::Kubernetes, |n| Probe::Grpc { port: other(n), service });
     }
     Probe::Kubernetes
@@ -201,7 +201,7 @@ fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) ->
     };
     let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
     let port = other(number_of(&get.port, container)?);
-    let get = HttpGet { path, port, headers };
+    let get = Box::new(HttpGet { path, port, headers });
     Some(if secure { Probe::Https(get) } else { Probe::Http(get) })
 }
 

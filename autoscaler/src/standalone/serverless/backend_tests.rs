@@ -67,7 +67,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         }
         target(json!([container]))
     };
-    let http = |path: &str, port: Option<u16>| Probe::Http(HttpGet { port, ..HttpGet::path(path) });
+    let http = |path: &str, port: Option<u16>| Probe::Http(HttpGet { port, ..HttpGet::path(path) }.into());
     let tcp = |port: Option<u16>| Probe::Tcp { port };
     let ready = |action: Value| json!({"readinessProbe": action});
     let rows = [
@@ -79,7 +79,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         (
             ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})),
             "",
-            Probe::Https(HttpGet { port: Some(9000), ..HttpGet::path("/ready") }),
+            Probe::Https(HttpGet { port: Some(9000), ..HttpGet::path("/ready") }.into()),
         ),
         (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::Kubernetes),
         (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
@@ -103,7 +103,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
     let port = port(&target, &settings(&[]), Protocol::Http1).expect("a port");
     let headers = vec![("Host".to_owned(), "x".to_owned())];
     let get = HttpGet { headers, ..HttpGet::path("/") };
-    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get));
+    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get.into()));
 }
 
 #[test]

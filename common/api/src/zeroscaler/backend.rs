@@ -114,9 +114,9 @@ impl BackendStatus {
             response_start_timeout_ms: self.response_start_ms,
             idle_timeout_ms: self.idle_ms,
             max_held: self.max_held,
-            failing: self.failing.clone(),
+            failing: self.failing.as_deref().map(Into::into),
             paused: self.paused,
-            wake_refused: self.wake_refused.clone(),
+            wake_refused: self.wake_refused.as_deref().map(Into::into),
         }
     }
 }
@@ -133,25 +133,22 @@ impl From<&Backend> for BackendStatus {
             response_start_ms: backend.response_start_timeout_ms,
             idle_ms: backend.idle_timeout_ms,
             max_held: backend.max_held,
-            failing: backend.failing.clone(),
+            failing: backend.failing.as_deref().map(Into::into),
             paused: backend.paused,
-            wake_refused: backend.wake_refused.clone(),
+            wake_refused: backend.wake_refused.as_deref().map(Into::into),
         }
     }
 }
 
 impl ProbeStatus {
     fn to_probe(&self) -> Probe {
-        let get = || HttpGet {
-            path: self.path.clone(),
-            port: self.port,
-            headers: self.headers.iter().map(|header| (header.name.clone(), header.value.clone())).collect(),
-        };
+        let headers = || self.headers.iter().map(|header| (header.name.clone(), header.value.clone())).collect();
+        let get = || Box::new(HttpGet { path: self.path.clone(), port: self.port, headers: headers() });
         match self.kind {
             ProbeKind::Tcp => Probe::Tcp { port: self.port },
             ProbeKind::Http => Probe::Http(get()),
             ProbeKind::Https => Probe::Https(get()),
-            ProbeKind::Grpc => Probe::Grpc { port: self.port, service: self.service.clone() },
+            ProbeKind::Grpc => Probe::Grpc { port: self.port, service: self.service.as_str().into() },
             ProbeKind::QueueProxy => Probe::QueueProxy,
             ProbeKind::Kubernetes => Probe::Kubernetes,
         }
@@ -177,7 +174,7 @@ impl From<&Probe> for ProbeStatus {
             Probe::Tcp { port } => of(ProbeKind::Tcp, *port),
             Probe::Http(get) => Self::http(ProbeKind::Http, get),
             Probe::Https(get) => Self::http(ProbeKind::Https, get),
-            Probe::Grpc { port, service } => Self { service: service.clone(), ..of(ProbeKind::Grpc, *port) },
+            Probe::Grpc { port, service } => Self { service: service.to_string(), ..of(ProbeKind::Grpc, *port) },
             Probe::Kubernetes => of(ProbeKind::Kubernetes, None),
         }
     }
@@ -189,7 +186,8 @@ mod tests {
 
     #[test]
     fn a_backend_survives_the_status() {
-        let get = HttpGet { port: Some(81), headers: vec![("Host".into(), "a".into())], ..HttpGet::path("/ready?x") };
+        let headers = vec![("Host".into(), "a".into())];
+        let get = Box::new(HttpGet { port: Some(81), headers, ..HttpGet::path("/ready?x") });
         for probe in [
             Probe::QueueProxy,
             Probe::Tcp { port: Some(80) },
@@ -221,12 +219,13 @@ mod tests {
     /// Goal: the text of each kind of probe, which an activator of another version may read.
     #[test]
     fn probes_are_told_by_their_type() {
-        let get = || HttpGet { path: "/x".into(), port: Some(81), headers: vec![("Host".into(), "a".into())] };
+        let headers = || vec![("Host".into(), "a".into())];
+        let get = || Box::new(HttpGet { path: "/x".into(), port: Some(81), headers: headers() });
         let headers = r#""headers":[{"name":"Host","value":"a"}]"#;
         for (probe, text) in [
             (Probe::QueueProxy, r#"{"type":"QueueProxy"}"#.to_owned()),
             (Probe::Tcp { port: Some(80) }, r#"{"type":"Tcp","port":80}"#.to_owned()),
-            (Probe::Http(HttpGet::path("/")), r#"{"type":"Http","path":"/"}"#.to_owned()),
+            (Probe::Http(HttpGet::path("/").into()), r#"{"type":"Http","path":"/"}"#.to_owned()),
             (Probe::Http(get()), format!(r#"{{"type":"Http","port":81,"path":"/x",{headers}}}"#)),
             (Probe::Https(get()), format!(r#"{{"type":"Https","port":81,"path":"/x",{headers}}}"#)),
             (Probe::Grpc { port: None, service: "s".into() }, r#"{"type":"Grpc","service":"s"}"#.to_owned()),
