@@ -1,7 +1,12 @@
 //! A client that can wait: raw HTTP/1.1 connections, one request at a time on each.
 
 use anyhow::{Context, ensure};
+use bytes::Bytes;
 use futures::future::try_join_all;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,6 +118,16 @@ pub(crate) async fn burst(address: SocketAddr, host: &str, n: usize) -> anyhow::
         connection.answer().await
     };
     try_join_all((0..n).map(|_| one())).await
+}
+
+/// What `GET` of `path` brings over HTTP/2.
+pub(crate) async fn get_http2(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let stream = TokioIo::new(TcpStream::connect(address).await?);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+    tokio::spawn(connection); // It ends with its sender.
+    let request = Request::get(format!("http://{address}{path}")).body(Empty::<Bytes>::new())?;
+    let body = sender.send_request(request).await?.into_body().collect().await?;
+    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 #[cfg(test)]

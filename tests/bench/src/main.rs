@@ -6,6 +6,9 @@
 //! machine does meanwhile falls on all of them; a row shows the least, the median and the greatest of the repetitions.
 //! Nothing here is a test: no figure fails a build.
 //!
+//! `report` keeps what it finds in the target directory and writes a page of all of it, so that rows can be measured in
+//! pieces ([`report`]); `stand` starts what profilers look at.
+//!
 //! The planes are the binaries of the same profile (`dist` is what images hold; `release` builds sooner and costs a
 //! tenth more), started as a cluster starts them. The activator's API server lives in this process and does nothing
 //! while load runs; the autoscaler's, and its pods, are processes of their own, since they work while it does
@@ -26,11 +29,13 @@ mod report;
 mod role;
 mod settings;
 mod stalls;
+mod stand;
 mod tools;
 
 use clap::{Parser, Subcommand};
-use report::Measurement;
+use report::{Measurement, Plane, Report};
 use settings::Settings;
+use std::path::PathBuf;
 
 #[derive(Parser)]
 #[command(about = "What the planes cost, beside peers that do the same work in the same run")]
@@ -45,6 +50,14 @@ enum Command {
     Activator(Selection),
     /// Rows of a single autoscaler.
     Autoscaler(Selection),
+    /// Measures rows of both planes, and writes the page of all that was found, in this run and earlier ones.
+    Report(ReportArguments),
+    /// Starts an activator and its peers, says where they are, and waits: for profilers.
+    Stand {
+        /// HTTP/2 on both sides, in place of HTTP/1.1.
+        #[arg(long)]
+        h2c: bool,
+    },
     /// Processes that measurements start.
     #[command(hide = true, subcommand)]
     Role(role::Role),
@@ -69,43 +82,89 @@ struct Selection {
     list: bool,
 }
 
+#[derive(clap::Args)]
+struct ReportArguments {
+    #[command(flatten)]
+    selection: Selection,
+    /// Only rows of which there are no figures of this commit yet.
+    #[arg(long)]
+    missing: bool,
+    /// Measures nothing: writes the page of what there is.
+    #[arg(long)]
+    render: bool,
+    /// Where the page and its plots go.
+    #[arg(long, value_name = "FOLDER", default_value = "deploy/docs")]
+    to: PathBuf,
+}
+
+const ACTIVATOR: Plane = ("activator", activator::MEASUREMENTS);
+const AUTOSCALER: Plane = ("autoscaler", autoscaler::MEASUREMENTS);
+
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Role(role) => role.run(),
-        Command::Activator(selection) => measure_planes(&["activator"], activator::MEASUREMENTS, &selection),
-        Command::Autoscaler(selection) => {
-            measure_planes(&["autoscaler", "activator"], autoscaler::MEASUREMENTS, &selection)
-        }
+        Command::Stand { h2c } => run(stand(h2c)),
+        Command::Activator(selection) => run(measure(&[ACTIVATOR], &selection, &mut None)),
+        Command::Autoscaler(selection) => run(measure(&[AUTOSCALER], &selection, &mut None)),
+        Command::Report(arguments) => run(write_report(&arguments)),
     }
 }
 
-fn measure_planes(planes: &[&str], all: &[Measurement], selection: &Selection) -> anyhow::Result<()> {
-    tokio::runtime::Runtime::new()?.block_on(measure(planes, all, selection))
+fn run(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(interruptible(running))
 }
 
-/// Runs what was selected; ends early, and ends every process, when it is asked to.
-async fn measure(planes: &[&str], all: &[Measurement], selection: &Selection) -> anyhow::Result<()> {
-    let wanted = |m: &&Measurement| {
+/// Starts what profilers look at.
+async fn stand(h2c: bool) -> anyhow::Result<()> {
+    process::build(&["activator"])?;
+    stand::run(&Settings::new(true, None, None), h2c).await
+}
+
+/// Measures what was selected of both planes, and writes the page of all that was ever found.
+async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
+    let planes = [ACTIVATOR, AUTOSCALER];
+    let mut report = Some(Report::open(arguments.missing)?);
+    if !arguments.render {
+        measure(&planes, &arguments.selection, &mut report).await?;
+    }
+    match report {
+        Some(report) if !arguments.selection.list => report.write(&arguments.to, &planes),
+        _ => Ok(()),
+    }
+}
+
+/// Runs what was selected, and has `report` keep what was found, measurement by measurement.
+async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Report>) -> anyhow::Result<()> {
+    let wanted = |plane: &str, measurement: &Measurement| {
         let is_named = |row: &report::Row| selection.rows.iter().any(|name| row.name.starts_with(name.as_str()));
-        selection.rows.is_empty() || m.rows.iter().any(is_named)
+        let is_known = report.as_ref().is_some_and(|report| report.passes_over(plane, measurement));
+        !is_known && (selection.rows.is_empty() || measurement.rows.iter().any(is_named))
     };
-    let chosen: Vec<&Measurement> = all.iter().filter(wanted).collect();
+    let all = planes.iter().flat_map(|(plane, all)| all.iter().map(move |measurement| (*plane, measurement)));
+    let chosen: Vec<_> = all.filter(|(plane, measurement)| wanted(plane, measurement)).collect();
     if selection.list {
-        chosen.iter().flat_map(|m| m.rows).for_each(|row| println!("{:24} {}", row.name, row.what));
+        chosen.iter().flat_map(|(_, m)| m.rows).for_each(|row| println!("{:24} {}", row.name, row.what));
         return Ok(());
     }
     anyhow::ensure!(!chosen.is_empty(), "no row is named so; --list names them");
     let settings = Settings::new(selection.quick, selection.repetitions, selection.revisions);
-    process::build(planes)?;
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let running = async {
-        report::print_title(&settings);
-        for measurement in chosen {
-            let figures = (measurement.run)(&settings).await?;
-            report::print(measurement, &figures);
+    // Rows of the autoscaler need both.
+    let both = chosen.iter().any(|(plane, _)| *plane == AUTOSCALER.0);
+    process::build(if both { &["activator", "autoscaler"] } else { &["activator"] })?;
+    report::print_title(&settings);
+    for (plane, measurement) in chosen {
+        let figures = (measurement.run)(&settings).await?;
+        report::print(measurement, &figures);
+        if let Some(report) = report {
+            report.keep(plane, measurement, &settings, figures)?;
         }
-        Ok(())
-    };
+    }
+    Ok(())
+}
+
+/// Every process that `running` has started ends with it, also when we are asked to end.
+async fn interruptible(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         done = running => done,
         _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),

@@ -71,6 +71,11 @@ impl Process {
         Ok(())
     }
 
+    /// Its id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time that it and its children have used.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         self.all().iter().map(|pid| cpu_of(*pid)).sum()

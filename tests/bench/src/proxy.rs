@@ -61,7 +61,7 @@ impl Target {
         let address = free()?;
         let proto = if protocol == Protocol::H2c { "proto h2" } else { "" };
         let text = format!(
-            "global\n nbthread {THREADS}\n maxconn 2000\n\
+            "global\n nbthread {THREADS}\n maxconn 6000\n\
              defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
              listen all\n bind {address} {proto}\n server backend {backend} {proto}\n"
         );

@@ -1,10 +1,12 @@
 //! 5 000 requests at once to a revision without a hard limit, onto an idle backend: from the first answer's first byte
 //! to the last's. Held ones, on connections that stand, released together; and ones to pods that are there, each on a
-//! connection that is opened with it.
+//! connection that is opened with it. The latter also straight to the backend, which says what client and kernel need for it
+//! alone, and through HAProxy.
 
 use crate::client;
 use crate::cluster::{self, Plane};
 use crate::process::Process;
+use crate::proxy::Target;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
@@ -40,7 +42,9 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::role(&["http1-backend"])?;
     let plane = Plane::start(settings).await?;
+    let peers = [Target::direct(address.parse()?), Target::haproxy(Protocol::Http1, address.parse()?).await?];
     let (mut spans, mut fresh) = (Vec::new(), Vec::new());
+    let mut beside: [Vec<f64>; 2] = Default::default();
     for n in 0..settings.repetitions {
         let name = format!("burst-{n}");
         plane.revision(&name, Protocol::Http1).await?;
@@ -53,10 +57,17 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         let (_, answered) = reading.await??;
         spans.extend(span(&answered));
         fresh.extend(span(&client::burst(plane.http1, &cluster::host(&name), REQUESTS).await?));
+        for (peer, spans) in peers.iter().zip(&mut beside) {
+            spans.extend(span(&client::burst(peer.address, &cluster::host(&name), REQUESTS).await?));
+        }
     }
     let mut figures = Figures::default();
     figures.row("release-5000", spans);
+    figures.beside("activator: s for 5 000 requests on new connections", fresh.clone());
     figures.row("fresh-5000", fresh);
+    for (peer, spans) in peers.iter().zip(beside) {
+        figures.beside(format!("{}: s for 5 000 requests on new connections", peer.name), spans);
+    }
     Ok(figures)
 }
 

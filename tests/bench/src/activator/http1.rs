@@ -21,8 +21,8 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             unit: "",
             good: Good::Small,
             judged: MEDIAN,
-            must: 1.55,
-            aim: 1.15,
+            must: 1.3,
+            aim: 1.0,
         },
         Row {
             name: "http1-cpu-bare",

@@ -23,8 +23,8 @@ pub(super) const H2C: Measurement = Measurement {
         unit: "",
         good: Good::Small,
         judged: MEDIAN,
-        must: 1.6,
-        aim: 1.2,
+        must: 1.5,
+        aim: 1.1,
     }],
     run: |settings| run(settings, "h2c-cpu", None).boxed_local(),
 };
@@ -36,8 +36,8 @@ pub(super) const GRPC: Measurement = Measurement {
         unit: "",
         good: Good::Small,
         judged: MEDIAN,
-        must: 1.6,
-        aim: 1.2,
+        must: 1.5,
+        aim: 1.1,
     }],
     run: |settings| {
         async {

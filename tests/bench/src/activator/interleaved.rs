@@ -50,12 +50,15 @@ pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
 
 /// The absolute figures; `unit` is what was counted.
 pub(super) fn beside(figures: &mut Figures, all: &[Series], unit: &str) {
-    for series in all {
-        if !series.cpu.is_empty() {
-            figures.beside(format!("{}: µs of CPU for a {unit}", series.name), series.cpu.clone());
-        }
+    beside_as(figures, all, &format!("µs of CPU for a {unit}"), &format!("{unit}s/s"));
+}
+
+/// The same, in these words.
+pub(super) fn beside_as(figures: &mut Figures, all: &[Series], cpu: &str, rate: &str) {
+    for series in all.iter().filter(|series| !series.cpu.is_empty()) {
+        figures.beside(format!("{}: {cpu}", series.name), series.cpu.clone());
     }
     for series in all {
-        figures.beside(format!("{}: {unit}s/s", series.name), series.rate.clone());
+        figures.beside(format!("{}: {rate}", series.name), series.rate.clone());
     }
 }

@@ -1,5 +1,6 @@
 //! The rows of a single activator.
 
+mod bodies;
 mod breaker;
 mod burst;
 mod held;
@@ -20,6 +21,8 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     http2::H2C,
     http2::GRPC,
     latency::MEASUREMENT,
+    bodies::HTTP1,
+    bodies::H2C,
     tcp::MEASUREMENT,
     held::FEW,
     held::MANY,

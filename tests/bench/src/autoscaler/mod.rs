@@ -7,6 +7,7 @@ mod decision;
 mod fleet_rows;
 mod idle;
 mod ingest;
+mod links;
 mod numbers;
 mod wake;
 
@@ -16,6 +17,7 @@ use crate::report::Measurement;
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     decision::MEASUREMENT,
     ingest::MEASUREMENT,
+    links::MEASUREMENT,
     fleet_rows::SCRAPED,
     fleet_rows::ASLEEP,
     fleet_rows::STANDALONE,

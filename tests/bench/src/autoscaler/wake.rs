@@ -76,7 +76,7 @@ pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &s
     Ok(delays)
 }
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(super) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A connection as an activator's.
 pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {

@@ -31,15 +31,22 @@ pub(crate) async fn run(
     Ok(Done { requests, took: Duration::from_secs(seconds) })
 }
 
-/// `requests: 12 total, 12 started, 12 done, 12 succeeded, 0 failed, 0 errored, 0 timeout`.
 fn parse(text: &str) -> anyhow::Result<f64> {
+    none_failed(text)?;
+    count(text, " succeeded")
+}
+
+/// An error if some requests failed.
+pub(super) fn none_failed(text: &str) -> anyhow::Result<()> {
+    ensure!(count(text, " failed")? == 0.0, "some requests failed");
+    Ok(())
+}
+
+/// `requests: 12 total, 12 started, 12 done, 12 succeeded, 0 failed, 0 errored, 0 timeout`.
+fn count(text: &str, what: &str) -> anyhow::Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("requests: ")).context("no summary")?;
-    let count = |what: &str| -> anyhow::Result<f64> {
-        let part = line.split(", ").find_map(|part| part.strip_suffix(what)).with_context(|| format!("no {what}"))?;
-        Ok(part.parse()?)
-    };
-    ensure!(count(" failed")? == 0.0, "some requests failed");
-    count(" succeeded")
+    let part = line.split(", ").find_map(|part| part.strip_suffix(what)).with_context(|| format!("no {what}"))?;
+    Ok(part.parse()?)
 }
 
 #[cfg(test)]

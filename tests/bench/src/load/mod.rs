@@ -1,5 +1,6 @@
 //! Load generators, the same for every target: programs of their own, and for TCP threads of this one.
 
+pub(crate) mod bodies;
 pub(crate) mod h2load;
 pub(crate) mod tcp;
 pub(crate) mod wrk;

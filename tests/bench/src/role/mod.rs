@@ -4,6 +4,7 @@
 mod announce;
 pub(crate) mod api;
 mod bare;
+mod body_backend;
 mod exec;
 pub(crate) mod http1_backend;
 mod http2_backend;
@@ -30,6 +31,12 @@ pub(crate) enum Role {
     Http1Backend,
     /// Answers HTTP/2 requests; gRPC calls with trailers.
     Http2Backend,
+    /// Answers with bodies of the size that is asked for, and takes those that come.
+    BodyBackend {
+        /// HTTP/2, in place of HTTP/1.1.
+        #[arg(long)]
+        h2c: bool,
+    },
     /// Passes on HTTP/1.1.
     BareHttp1 {
         /// To whom.
@@ -83,6 +90,7 @@ impl Role {
             Self::Exec { command } => exec::run(&command),
             Self::Http1Backend => one_thread()?.block_on(http1_backend::run()),
             Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
+            Self::BodyBackend { h2c } => all_cores()?.block_on(body_backend::run(h2c)),
             Self::BareHttp1 { backend } => all_cores()?.block_on(bare::http1(backend)),
             Self::BareHttp2 { backend } => all_cores()?.block_on(bare::http2(backend)),
             Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),

@@ -1,7 +1,16 @@
-//! Rows, their bounds, and how they are printed.
+//! Rows, their bounds, and how they are printed; what was found is kept ([`store`]), and makes a page ([`page`]).
+
+mod machine;
+mod page;
+mod plot;
+mod store;
 
 use crate::settings::{Settings, quantile};
 use futures::future::LocalBoxFuture;
+use machine::Code;
+pub(crate) use page::Plane;
+use std::path::Path;
+use store::{Found, Store};
 
 pub(crate) struct Row {
     /// By which it is selected.
@@ -55,6 +64,42 @@ impl Figures {
     /// An absolute figure, for orientation.
     pub(crate) fn beside(&mut self, what: impl Into<String>, samples: Vec<f64>) {
         self.beside.push((what.into(), samples));
+    }
+}
+
+/// What runs have found so far, of which a page is made.
+pub(crate) struct Report {
+    store: Store,
+    code: Code,
+    only_missing: bool,
+}
+
+impl Report {
+    /// With what is there. `only_missing`: what was found of just this code is not measured again.
+    pub(crate) fn open(only_missing: bool) -> anyhow::Result<Self> {
+        Ok(Self { store: Store::open()?, code: Code::here(), only_missing })
+    }
+
+    /// Whether a measurement is not wanted.
+    pub(crate) fn passes_over(&self, plane: &str, measurement: &Measurement) -> bool {
+        let found = || self.store.latest(plane, page::first(measurement));
+        self.only_missing && found().is_some_and(|found| found.code == self.code)
+    }
+
+    /// Keeps what was found.
+    pub(crate) fn keep(
+        &mut self,
+        plane: &str,
+        measurement: &Measurement,
+        settings: &Settings,
+        figures: Figures,
+    ) -> anyhow::Result<()> {
+        self.store.add(Found::new(plane, page::first(measurement), &self.code, settings, figures))
+    }
+
+    /// Writes the page and its plots into `folder`.
+    pub(crate) fn write(&self, folder: &Path, planes: &[Plane]) -> anyhow::Result<()> {
+        page::write(folder, planes, &self.store)
     }
 }
 

@@ -1,0 +1,106 @@
+//! Large bodies, down and up, one and many at once: bytes a second, and CPU time for a MiB, beside HAProxy's. Client, proxy
+//! and backend share all cores.
+
+use super::interleaved::{self, of, ratio};
+use crate::load::bodies::{self, Bodies, Way};
+use crate::process::Process;
+use crate::proxy::Target;
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
+use common::backend::Protocol;
+use futures::FutureExt;
+
+const SMALL: u64 = 1 << 20;
+const LARGE: u64 = 1 << 30;
+const MANY: usize = 64;
+
+const fn rate(name: &'static str, what: &'static str) -> Row {
+    // The inverse of what is demanded of the CPU time.
+    Row { name, what, unit: "", good: Good::Large, judged: MEDIAN, must: 0.91, aim: 1.0 }
+}
+
+const fn cpu(name: &'static str) -> Row {
+    Row { name, what: "CPU for a MiB ÷ HAProxy's", unit: "", good: Good::Small, judged: MEDIAN, must: 1.1, aim: 1.0 }
+}
+
+/// A load, and its two rows.
+type Case = (Way, u64, usize, [&'static str; 2]);
+
+const HTTP1_CASES: [Case; 8] = [
+    (Way::Down, SMALL, 1, ["body-http1-down-1m-1", "body-http1-down-1m-1-cpu"]),
+    (Way::Down, SMALL, MANY, ["body-http1-down-1m-64", "body-http1-down-1m-64-cpu"]),
+    (Way::Down, LARGE, 1, ["body-http1-down-1g-1", "body-http1-down-1g-1-cpu"]),
+    (Way::Down, LARGE, MANY, ["body-http1-down-1g-64", "body-http1-down-1g-64-cpu"]),
+    (Way::Up, SMALL, 1, ["body-http1-up-1m-1", "body-http1-up-1m-1-cpu"]),
+    (Way::Up, SMALL, MANY, ["body-http1-up-1m-64", "body-http1-up-1m-64-cpu"]),
+    (Way::Up, LARGE, 1, ["body-http1-up-1g-1", "body-http1-up-1g-1-cpu"]),
+    (Way::Up, LARGE, MANY, ["body-http1-up-1g-64", "body-http1-up-1g-64-cpu"]),
+];
+
+const H2C_CASES: [Case; 8] = [
+    (Way::Down, SMALL, 1, ["body-h2c-down-1m-1", "body-h2c-down-1m-1-cpu"]),
+    (Way::Down, SMALL, MANY, ["body-h2c-down-1m-64", "body-h2c-down-1m-64-cpu"]),
+    (Way::Down, LARGE, 1, ["body-h2c-down-1g-1", "body-h2c-down-1g-1-cpu"]),
+    (Way::Down, LARGE, MANY, ["body-h2c-down-1g-64", "body-h2c-down-1g-64-cpu"]),
+    (Way::Up, SMALL, 1, ["body-h2c-up-1m-1", "body-h2c-up-1m-1-cpu"]),
+    (Way::Up, SMALL, MANY, ["body-h2c-up-1m-64", "body-h2c-up-1m-64-cpu"]),
+    (Way::Up, LARGE, 1, ["body-h2c-up-1g-1", "body-h2c-up-1g-1-cpu"]),
+    (Way::Up, LARGE, MANY, ["body-h2c-up-1g-64", "body-h2c-up-1g-64-cpu"]),
+];
+
+/// Two rows of each case.
+const fn rows(cases: &[Case; 8]) -> [Row; 16] {
+    let mut rows = [const { cpu("") }; 16];
+    let mut n = 0;
+    while n < cases.len() {
+        let (way, size, number, [of_rate, of_cpu]) = &cases[n];
+        let what = match (way, *size, *number) {
+            (Way::Down, SMALL, 1) => "bytes/s of bodies of 1 MiB that come down ÷ HAProxy's",
+            (Way::Down, SMALL, _) => "the same, 64 at once",
+            (Way::Down, _, 1) => "bytes/s of a body of 1 GiB that comes down ÷ HAProxy's",
+            (Way::Down, _, _) => "the same, 64 at once",
+            (Way::Up, SMALL, 1) => "bytes/s of bodies of 1 MiB that go up ÷ HAProxy's",
+            (Way::Up, SMALL, _) => "the same, 64 at once",
+            (Way::Up, _, 1) => "bytes/s of a body of 1 GiB that goes up ÷ HAProxy's",
+            (Way::Up, _, _) => "the same, 64 at once",
+        };
+        rows[2 * n] = rate(of_rate, what);
+        rows[2 * n + 1] = cpu(of_cpu);
+        n += 1;
+    }
+    rows
+}
+
+const HTTP1_ROWS: [Row; 16] = rows(&HTTP1_CASES);
+const H2C_ROWS: [Row; 16] = rows(&H2C_CASES);
+
+pub(super) const HTTP1: Measurement =
+    Measurement { rows: &HTTP1_ROWS, run: |settings| run(settings, Protocol::Http1, &HTTP1_CASES).boxed_local() };
+
+pub(super) const H2C: Measurement =
+    Measurement { rows: &H2C_ROWS, run: |settings| run(settings, Protocol::H2c, &H2C_CASES).boxed_local() };
+
+async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow::Result<Figures> {
+    let role: &[&str] = if protocol == Protocol::H2c { &["body-backend", "--h2c"] } else { &["body-backend"] };
+    let (_backend, address) = Process::role(role)?;
+    let backend = address.parse()?;
+    let targets = [Target::haproxy(protocol, backend).await?, Target::activator(settings, protocol, backend).await?];
+    let (host, folder) = (Target::host(), tempfile::tempdir()?);
+    let mut figures = Figures::default();
+    for (way, size, number, [of_rate, of_cpu]) in cases {
+        let bodies = Bodies { protocol, way: *way, size: *size, number: *number };
+        // Of zeros, which take no room.
+        let file = folder.path().join(size.to_string());
+        std::fs::File::create(&file)?.set_len(*size)?;
+        let load =
+            async |target: &Target| bodies::run(bodies, target.address, &host, (backend, &file), settings.span).await;
+        let all = interleaved::run(settings, &targets, load).await?;
+        let (ours, haproxy) = (of(&all, "activator")?, of(&all, "haproxy")?);
+        figures.row(of_rate, ratio(&ours.rate, &haproxy.rate));
+        figures.row(of_cpu, ratio(&ours.cpu, &haproxy.cpu));
+        let case = format!("{} {}, {number} at once", if *size == SMALL { "1 MiB" } else { "1 GiB" }, way.name());
+        let (cpu, rate) = (format!("µs of CPU for a MiB ({case})"), format!("MiB/s ({case})"));
+        interleaved::beside_as(&mut figures, &all, &cpu, &rate);
+    }
+    Ok(figures)
+}

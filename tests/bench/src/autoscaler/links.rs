@@ -1,0 +1,76 @@
+//! 500 activators that come back at once after a restart: from the moment when the autoscaler listens to the last one's
+//! first answered ping, which says that its stats are read.
+
+use super::wake::{Socket, stat_socket};
+use crate::fleet::{Fleet, Rules};
+use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::settings::Settings;
+use anyhow::Context;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use futures::{FutureExt, SinkExt, StreamExt};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+const ACTIVATORS: usize = 500;
+
+/// Between two tries of one that found nobody.
+const AGAIN: Duration = Duration::from_millis(20);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[Row {
+        name: "links-500",
+        what: "500 activators come back at once after a restart: first connected to last one heard",
+        unit: "s",
+        good: Good::Small,
+        judged: MEDIAN,
+        must: 0.4,
+        aim: 0.2,
+    }],
+    run: |settings| run(settings).boxed_local(),
+};
+
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let fleet = Fleet::start(settings, Rules::Standalone).await?;
+    let mut autoscaler = fleet.autoscaler().await?;
+    let mut spans = Vec::new();
+    for _ in 0..settings.repetitions {
+        let address = autoscaler.stats;
+        drop(autoscaler);
+        // They try again from now on, while it starts.
+        let links = try_join_all((0..ACTIVATORS).map(|_| link(address)));
+        let (links, restarted) = tokio::join!(timeout(PATIENCE, links), fleet.autoscaler());
+        autoscaler = restarted?;
+        let links = links.context("some were never heard")??;
+        let first = links.iter().map(|link| link.connected).min().context("links")?;
+        let last = links.iter().map(|link| link.heard).max().context("links")?;
+        spans.push((last - first).as_secs_f64());
+    }
+    let mut figures = Figures::default();
+    figures.row("links-500", spans);
+    Ok(figures)
+}
+
+/// An activator's link, kept until all are there.
+struct Link {
+    connected: Instant,
+    heard: Instant,
+    _socket: Socket,
+}
+
+async fn link(address: SocketAddr) -> anyhow::Result<Link> {
+    let mut socket = loop {
+        match stat_socket(address).await {
+            Ok(socket) => break socket,
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    };
+    let connected = Instant::now();
+    socket.send(Message::Ping(Bytes::new())).await?;
+    while !matches!(socket.next().await.context("closed")??, Message::Pong(_)) {}
+    Ok(Link { connected, heard: Instant::now(), _socket: socket })
+}

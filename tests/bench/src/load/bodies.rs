@@ -1,0 +1,201 @@
+//! Bodies of one size, one after the other on each connection or stream, as many of their bytes as get through.
+//!
+//! Over HTTP/1.1 each connection has a thread, which waits in the kernel; what comes is thrown away there. Over HTTP/2
+//! it is h2load. Bytes that go up are counted by who gets them ([`crate::role::Role::BodyBackend`]): what has only left
+//! the client may lie in buffers on the way.
+
+use super::Done;
+use crate::cluster;
+use crate::tools;
+use anyhow::{Context, ensure};
+use common::backend::Protocol;
+use rustix::net::{RecvFlags, recv};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+/// Which way bodies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Down,
+    Up,
+}
+
+impl Way {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        }
+    }
+}
+
+/// A load of bodies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bodies {
+    pub(crate) protocol: Protocol,
+    pub(crate) way: Way,
+    /// Bytes of each.
+    pub(crate) size: u64,
+    /// At once.
+    pub(crate) number: usize,
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Bytes that are taken or given at once.
+const PIECE: usize = 256 * 1024;
+
+/// Streams of each HTTP/2 connection, where there are several.
+const STREAMS: usize = 8;
+
+/// MiB that get through in `span`. `backend` is who counts what comes, `file` has the bytes of a body that goes up.
+pub(crate) async fn run(
+    bodies: Bodies,
+    address: SocketAddr,
+    host: &str,
+    (backend, file): (SocketAddr, &Path),
+    span: Duration,
+) -> anyhow::Result<Done> {
+    let before = received(bodies, backend).await?;
+    let began = Instant::now();
+    let down = match bodies.protocol {
+        Protocol::Http1 => threads(bodies, address, host, span).await?,
+        Protocol::H2c => h2load(bodies, address, host, file, span).await?,
+    };
+    let took = began.elapsed();
+    let up = received(bodies, backend).await? - before;
+    let bytes = if bodies.way == Way::Up { up } else { down };
+    ensure!(bytes > 0.0, "nothing got through");
+    Ok(Done { requests: bytes / MIB, took })
+}
+
+/// Bytes that the backend has counted so far; none where nobody asks.
+async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
+    match (bodies.way, bodies.protocol) {
+        (Way::Down, _) => Ok(0.0),
+        (Way::Up, Protocol::Http1) => {
+            let answer = cluster::get(backend, "backend", "/received").await?;
+            Ok(answer.lines().last().context("no number")?.trim().parse()?)
+        }
+        (Way::Up, Protocol::H2c) => Ok(crate::client::get_http2(backend, "/received").await?.trim().parse()?),
+    }
+}
+
+async fn threads(bodies: Bodies, address: SocketAddr, host: &str, span: Duration) -> anyhow::Result<f64> {
+    let until = Instant::now() + span;
+    let one = |_| {
+        let host = host.to_owned();
+        std::thread::spawn(move || drive(bodies, address, &host, until))
+    };
+    let threads: Vec<_> = (0..bodies.number).map(one).collect();
+    let joined = tokio::task::spawn_blocking(move || {
+        let done = threads.into_iter().map(|thread| thread.join().ok().context("a thread panicked")?);
+        done.sum::<anyhow::Result<f64>>()
+    });
+    joined.await?
+}
+
+/// Bytes that came down one connection.
+fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> anyhow::Result<f64> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let (mut bytes, mut piece) = (0, vec![0; PIECE]);
+    while Instant::now() < until {
+        let head = match bodies.way {
+            Way::Down => format!("GET /{} HTTP/1.1\r\nhost: {host}\r\n\r\n", bodies.size),
+            Way::Up => format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n\r\n", bodies.size),
+        };
+        stream.write_all(head.as_bytes())?;
+        let mut left = bodies.size;
+        while bodies.way == Way::Up && left > 0 && Instant::now() < until {
+            let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+            stream.write_all(&piece[..length])?;
+            left -= length as u64;
+        }
+        if bodies.way == Way::Up && left > 0 {
+            break; // Its time is over.
+        }
+        left = head_of_answer(&mut stream)?;
+        while left > 0 && Instant::now() < until {
+            let most = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+            let came = match recv(&stream, &mut piece[..most], RecvFlags::TRUNC) {
+                Err(error) if std::io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
+                came => came?.1,
+            };
+            ensure!(came > 0, "closed within a body");
+            bytes += came as u64;
+            left -= came as u64;
+        }
+    }
+    Ok(bytes as f64)
+}
+
+/// Reads an answer's head and no byte more, and says how long its body is.
+fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
+    let (mut head, mut peeked) = (Vec::new(), [0; 1024]);
+    loop {
+        let seen = stream.peek(&mut peeked)?;
+        ensure!(seen > 0, "closed before an answer");
+        let before = head.len();
+        head.extend_from_slice(&peeked[..seen]);
+        let end = head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+        let taken = end.unwrap_or(head.len()) - before;
+        stream.read_exact(&mut peeked[..taken])?;
+        let Some(end) = end else { continue };
+        let head = String::from_utf8_lossy(&head[..end]).to_ascii_lowercase();
+        ensure!(head.starts_with("http/1.1 200"), "{head}");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).context("no length")?;
+        return Ok(length.trim().parse()?);
+    }
+}
+
+async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, span: Duration) -> anyhow::Result<f64> {
+    let streams = bodies.number.min(STREAMS);
+    let (clients, seconds) = (bodies.number / streams, span.as_secs().max(1));
+    let mut command = Command::new(tools::H2LOAD.path()?);
+    command
+        .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{seconds}")])
+        .args(["-H", &format!(":authority: {host}")]);
+    let path = match bodies.way {
+        Way::Down => bodies.size.to_string(),
+        Way::Up => {
+            command.arg("-d").arg(file);
+            String::new()
+        }
+    };
+    let output = command.arg(format!("http://{address}/{path}")).kill_on_drop(true).output().await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    traffic(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// `traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536) data`.
+fn traffic(text: &str) -> anyhow::Result<f64> {
+    super::h2load::none_failed(text)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("traffic: ")).context("no traffic")?;
+    let data = line.split(", ").find(|part| part.ends_with(" data")).context("no data")?;
+    let (_, bytes) = data.split_once('(').context("no number")?;
+    Ok(bytes.split(')').next().context("no number")?.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_data_are_read_and_failures_are_not_passed_over() {
+        let text = |failed| {
+            format!(
+                "requests: 2 total, 2 started, 2 done, 2 succeeded, {failed} failed, 0 errored, 0 timeout\n\
+                 traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536) data\n"
+            )
+        };
+        assert_eq!(traffic(&text(0)).expect("good"), 1_073_729_536.0);
+        assert!(traffic(&text(1)).is_err());
+        assert!(traffic("").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! The page of all rows: what was found last of each, as tables and plots.
+
+use super::store::{Found, Store};
+use super::{Measurement, Row, machine, plot, short, spread, verdict};
+use crate::settings::quantile;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The page, and what the names of its plots begin with.
+const PAGE: &str = "performance.md";
+const PLOT: &str = "performance-";
+
+const TITLE: &str = "# Performance
+
+Written by `cargo run --profile dist -p bench -- report`; nothing here is written by hand.
+
+Most rows are ratios to a peer that did the same work on the same machine in the same run, turn by turn, so that what the
+machine did meanwhile fell on all of them. Client, proxy and backend share all cores. Rows with a unit are figures that no
+machine changes much. *Must* is what is demanded, *aim* what is hoped for; judged is the median, or where repetitions are
+single events the 99th percentile (marked). Figures beside a row's are absolute, for orientation: least, median and greatest of
+the repetitions.
+";
+
+/// A plane's measurements.
+pub(crate) type Plane = (&'static str, &'static [Measurement]);
+
+/// Writes page and plots into `folder`, in place of those that are there.
+pub(super) fn write(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(PLOT) && name.ends_with(".svg") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    let mut page = TITLE.to_owned();
+    of_machine(&mut page)?;
+    for (plane, measurements) in planes {
+        writeln!(page, "\n## The {plane}\n")?;
+        let all: Vec<_> = measurements.iter().map(|m| (m, store.latest(plane, first(m)))).collect();
+        let rows = all.iter().flat_map(|(m, found)| m.rows.iter().map(move |row| (row, *found)));
+        let dots = rows.filter_map(|(row, found)| Some(plot::Dot::of(row, found?.row(row.name)?)));
+        let name = format!("{PLOT}{plane}.svg");
+        std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
+        writeln!(page, "![Each row of the {plane} beside what is demanded of it]({name})")?;
+        for (measurement, found) in all {
+            table(&mut page, measurement.rows, found)?;
+            let Some(found) = found else { continue };
+            let peers = Peers::of(&found.beside);
+            if peers.are_several() {
+                let name = format!("{PLOT}{plane}-{}.svg", first(measurement));
+                std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
+                writeln!(page, "\n![The same beside peers, in absolute figures]({name})")?;
+            }
+            beside(&mut page, &found.beside)?;
+            let (code, n, seconds) = (&found.code, found.repetitions, found.seconds);
+            writeln!(
+                page,
+                "\nOf commit {} ({}), profile `{}`, {n} repetitions of {seconds} s.",
+                code.commit, code.date, code.profile
+            )?;
+        }
+    }
+    Ok(std::fs::write(folder.join(PAGE), page)?)
+}
+
+/// By which a measurement is known.
+pub(super) fn first(measurement: &Measurement) -> &'static str {
+    measurement.rows.first().map_or("", |row| row.name)
+}
+
+fn of_machine(page: &mut String) -> std::fmt::Result {
+    writeln!(page, "\n| | |\n|---|---|")?;
+    for (name, value) in machine::facts() {
+        writeln!(page, "| {name} | {value} |")?;
+    }
+    Ok(())
+}
+
+fn table(page: &mut String, rows: &[Row], found: Option<&Found>) -> std::fmt::Result {
+    writeln!(page, "\n| row | | least | median | greatest | must | aim | |\n|---|---|--:|--:|--:|--:|--:|---|")?;
+    for row in rows {
+        let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
+        let (name, what, must, aim) = (row.name, row.what, short(row.must), short(row.aim));
+        let Some(samples) = found.and_then(|found| found.row(name)) else {
+            writeln!(page, "| `{name}` | {what}{unit} | | | | {must} | {aim} | not measured |")?;
+            continue;
+        };
+        let [least, median, greatest] = spread(samples).map(short);
+        let judged = if row.judged == super::MEDIAN { "" } else { " (p99)" };
+        let verdict = verdict(row, quantile(samples, row.judged));
+        writeln!(
+            page,
+            "| `{name}` | {what}{unit} | {least} | **{median}** | {greatest} | {must} | {aim} | {verdict}{judged} |"
+        )?;
+    }
+    Ok(())
+}
+
+fn beside(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result {
+    if beside.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "\n| beside | least | median | greatest |\n|---|--:|--:|--:|")?;
+    for (what, samples) in beside {
+        let [least, median, greatest] = spread(samples).map(short);
+        writeln!(page, "| {what} | {least} | {median} | {greatest} |")?;
+    }
+    Ok(())
+}
+
+/// Figures of the same kind of several who were measured: `who: what`.
+struct Peers<'a> {
+    groups: Vec<plot::Group<'a>>,
+}
+
+impl<'a> Peers<'a> {
+    fn of(beside: &'a [(String, Vec<f64>)]) -> Self {
+        let mut groups: Vec<plot::Group<'a>> = Vec::new();
+        for (label, samples) in beside {
+            let Some((who, what)) = label.split_once(": ") else { continue };
+            let bar = plot::Bar { who, spread: spread(samples) };
+            match groups.iter_mut().find(|group| group.what == what) {
+                Some(group) => group.bars.push(bar),
+                None => groups.push(plot::Group { what, bars: vec![bar] }),
+            }
+        }
+        groups.retain(|group| group.bars.len() > 1);
+        Self { groups }
+    }
+
+    fn are_several(&self) -> bool {
+        !self.groups.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_grouped_by_what_was_measured() {
+        let beside = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
+        let beside: Vec<_> = beside.map(|(label, value)| (label.to_owned(), vec![value])).into();
+        let peers = Peers::of(&beside);
+        let of = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
+        assert_eq!(peers.groups.iter().map(of).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
+    }
+}

@@ -1,0 +1,80 @@
+//! What measurements have found, as JSON lines in the target directory: one for each, appended as soon as it is done.
+//! The last one counts, so that rows can be measured in pieces, and again.
+
+use super::Figures;
+use super::machine::Code;
+use crate::settings::Settings;
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// What one measurement has found.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Found {
+    /// Whose rows.
+    pub(super) plane: String,
+    /// The name of the first of them.
+    pub(super) first: String,
+    /// Of what.
+    pub(super) code: Code,
+    pub(super) repetitions: usize,
+    pub(super) seconds: u64,
+    /// Samples of each row, by its name.
+    pub(super) rows: Vec<(String, Vec<f64>)>,
+    /// Absolute figures.
+    pub(super) beside: Vec<(String, Vec<f64>)>,
+}
+
+impl Found {
+    /// Of a measurement whose first row is `first`.
+    pub(super) fn new(plane: &str, first: &str, code: &Code, settings: &Settings, figures: Figures) -> Self {
+        Self {
+            plane: plane.to_owned(),
+            first: first.to_owned(),
+            code: code.clone(),
+            repetitions: settings.repetitions,
+            seconds: settings.span.as_secs(),
+            rows: figures.samples.into_iter().map(|(name, samples)| (name.to_owned(), samples)).collect(),
+            beside: figures.beside,
+        }
+    }
+
+    /// The samples of a row.
+    pub(super) fn row(&self, name: &str) -> Option<&[f64]> {
+        self.rows.iter().find_map(|(of, samples)| (of == name).then_some(samples.as_slice()))
+    }
+}
+
+/// The file of all of them.
+pub(super) struct Store {
+    path: PathBuf,
+    all: Vec<Found>,
+}
+
+impl Store {
+    /// With what is there. Lines that an older form of this program wrote are passed over.
+    pub(super) fn open() -> anyhow::Result<Self> {
+        let own = std::env::current_exe()?;
+        let target = own.parent().and_then(std::path::Path::parent).context("a target directory")?;
+        let path = target.join("bench.jsonl");
+        let text = if path.is_file() { std::fs::read_to_string(&path)? } else { String::new() };
+        let all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Ok(Self { path, all })
+    }
+
+    /// Adds one.
+    pub(super) fn add(&mut self, found: Found) -> anyhow::Result<()> {
+        let mut line = serde_json::to_vec(&found)?;
+        line.push(b'\n');
+        OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&line)?;
+        self.all.push(found);
+        Ok(())
+    }
+
+    /// The latest of a measurement, by its first row.
+    pub(super) fn latest(&self, plane: &str, first: &str) -> Option<&Found> {
+        self.all.iter().rfind(|found| found.plane == plane && found.first == first)
+    }
+}

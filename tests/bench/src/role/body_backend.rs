@@ -1,0 +1,89 @@
+//! The backend of the rows of bodies: `GET /N` is answered with N bytes, a body that comes is thrown away, and
+//! `GET /received` says how many bytes of bodies have come so far.
+
+use super::announce::listen;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+/// Bytes that are handed on at once.
+const PIECE: u64 = 64 * 1024;
+
+static ZEROS: [u8; PIECE as usize] = [0; PIECE as usize];
+
+/// Windows that stop nobody.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 256 << 20;
+
+/// Serves for ever: HTTP/2, or HTTP/1.1.
+pub(super) async fn run(h2c: bool) -> anyhow::Result<()> {
+    let listener = listen()?;
+    let received = Arc::new(AtomicU64::new(0));
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let received = received.clone();
+        let service = service_fn(move |request| answer(request, received.clone()));
+        let stream = TokioIo::new(stream);
+        tokio::spawn(async move {
+            // An error says that the client has gone.
+            if h2c {
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+                let _ = builder.serve_connection(stream, service).await;
+            } else {
+                let _ = http1::Builder::new().serve_connection(stream, service).await;
+            }
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    received: Arc<AtomicU64>,
+) -> Result<Response<Either<Full<Bytes>, Zeros>>, hyper::Error> {
+    let length = request.uri().path().trim_start_matches('/').parse::<u64>().ok();
+    if let (&Method::GET, Some(left)) = (request.method(), length) {
+        return Ok(Response::new(Either::Right(Zeros { left })));
+    }
+    let mut body = request.into_body();
+    while let Some(frame) = body.frame().await {
+        let bytes = frame?.data_ref().map_or(0, Bytes::len);
+        received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    Ok(Response::new(Either::Left(Full::from(received.load(Ordering::Relaxed).to_string()))))
+}
+
+/// So many bytes.
+struct Zeros {
+    left: u64,
+}
+
+impl Body for Zeros {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.left.min(PIECE);
+        self.left -= length;
+        let data = Bytes::from_static(&ZEROS[..length as usize]); // At most a piece.
+        Poll::Ready((length > 0).then_some(Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
