@@ -29,6 +29,7 @@
 //! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2's PING, to ask whether a client
 //! is there: its kernel is asked already, and nothing is written that HTTP does not ask for.
 
+mod acceptor;
 mod bounded_writes;
 mod carries;
 mod chain;
@@ -67,6 +68,7 @@ pub use tcp::{Connector, Place};
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{Peer, PortIdentity, Trust};
 use crate::worker::WorkerRuntimes;
+use acceptor::Acceptor;
 use activator_core::hold::HeldBytes;
 use common_runtime::tls::rustls::ServerConfig;
 use drain::{Drain, Listener, Phase};
@@ -181,6 +183,10 @@ impl<R: Clone> Server<R> {
         }
         self.connections.accepts();
         self.tasks.spawn(async move {
+            let listener = match Acceptor::new(listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, "a data port is not served"),
+            };
             loop {
                 let accepted = tokio::select! {
                     biased; // A closed port takes no one more.
@@ -189,12 +195,12 @@ impl<R: Clone> Server<R> {
                 };
                 match accepted {
                     Ok((stream, address)) if server.connections.open() >= server.room => {
-                        server.serve_probes(stream, address, tls.clone(), None, chain.clone());
+                        match TcpStream::from_std(stream) {
+                            Ok(stream) => server.serve_probes(stream, address, tls.clone(), None, chain.clone()),
+                            Err(error) => connection::note(address, Err(error.into())),
+                        }
                     }
-                    Ok((stream, address)) => match stream.into_std() {
-                        Ok(stream) => server.spawn(stream, address, tls.clone(), None, chain.clone()),
-                        Err(error) => tracing::debug!(%address, %error, "connection ended"),
-                    },
+                    Ok((stream, address)) => server.spawn(stream, address, tls.clone(), None, chain.clone()),
                     Err(error) => {
                         tracing::warn!(%error, "accept failed");
                         tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -99,8 +99,9 @@ where
 impl Shared {
     /// The answer, if a request gets one of ours. What is forwarded has noted whether it counts.
     fn answer(&self, call: &mut Call) -> Option<Response<events::Own>> {
+        // Nearly every workload has none, and need not be counted as held by one more.
+        let answers = call.revision.answers()?;
         let revision = call.revision.clone();
-        let answers = revision.answers()?;
         let (request, is_cold) = (&call.request, revision.is_cold());
         let request = Request { method: request.method(), path: request.uri().path(), headers: request.headers() };
         let now = Instant::now();

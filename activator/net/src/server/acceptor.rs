@@ -1,0 +1,90 @@
+//! Accepts for workers.
+//!
+//! A runtime's own listener has its reactor wait for the input of each connection that it accepts. Where a worker serves
+//! the connection, that is undone at once, and done again by the worker's reactor: two calls to the kernel and a
+//! registration for nothing. Here the connection is left alone until somebody serves it.
+
+use common_runtime::descriptor::registered;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::os::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpListener;
+
+/// A listener.
+pub(super) struct Acceptor {
+    listener: AsyncFd<OwnedFd>,
+}
+
+impl Acceptor {
+    /// Takes it over.
+    ///
+    /// # Errors
+    /// The runtime's reactor does not take it.
+    pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
+        Ok(Self { listener: registered(listener.into_std()?.into(), Interest::READABLE)? })
+    }
+
+    /// The next connection, which does not block, and whose it is. However many come, others have their turns meanwhile.
+    ///
+    /// # Errors
+    /// As of `accept`: the process or the system has no room for more, for instance.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
+        loop {
+            let accepted = self.listener.async_io(Interest::READABLE, |listener| {
+                Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+            });
+            match accepted.await {
+                Ok((stream, Some(address))) => {
+                    if let Ok(address) = SocketAddr::try_from(address) {
+                        return Ok((stream.into(), address));
+                    }
+                }
+                Ok((_, None)) => {} // Of no family that has addresses.
+                // It had failed before it was accepted.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Goal: whoever waits has a turn long before a burst of connections has been accepted.
+    /// Method: on one thread, a thousand connections are in the queue before the first is accepted; a task that is ready
+    /// all the time counts its turns meanwhile.
+    #[tokio::test]
+    async fn a_burst_leaves_turns_to_others() {
+        const BURST: usize = 1000;
+        let listener = common_runtime::listen::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let clients: Vec<_> = (0..BURST).map(|_| StdStream::connect(address).expect("queued")).collect();
+        let acceptor = Acceptor::new(listener).expect("registered");
+        let turns = Arc::new(AtomicUsize::new(0));
+        let counting = turns.clone();
+        let other = tokio::spawn(async move {
+            loop {
+                counting.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        for client in &clients {
+            let (stream, address) = acceptor.accept().await.expect("queued");
+            assert_eq!(address, client.local_addr().expect("connected"));
+            assert_eq!(stream.peer_addr().expect("connected"), address);
+        }
+        other.abort();
+        assert!(turns.load(Ordering::Relaxed) >= 4, "{turns:?} turns while {BURST} were accepted");
+    }
+}
