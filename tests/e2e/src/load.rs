@@ -178,8 +178,9 @@ impl Load {
         outcome
     }
 
-    /// GETs at `rate` a second, evenly spaced and whether or not answers come, until `stop`.
-    pub async fn open(&self, rate: f64, path: &str, stop: CancellationToken) -> Outcome {
+    /// GETs at `rate` a second, evenly spaced and whether or not answers come, until `stop`; as long as `most` are under
+    /// way, none: who asks for more than a machine can do would wait ever longer.
+    pub async fn open(&self, rate: f64, most: usize, path: &str, stop: CancellationToken) -> Outcome {
         let outcome = Arc::new(Mutex::new(Outcome::default()));
         let mut requests = JoinSet::new();
         let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
@@ -188,12 +189,15 @@ impl Load {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
+            while requests.try_join_next().is_some() {}
+            if requests.len() >= most {
+                continue;
+            }
             let (load, path, outcome) = (self.clone(), path.to_owned(), outcome.clone());
             requests.spawn(async move {
                 let answer = load.get(&path).await;
                 outcome.lock().await.add(answer);
             });
-            while requests.try_join_next().is_some() {}
         }
         requests.join_all().await;
         Arc::into_inner(outcome).map(Mutex::into_inner).unwrap_or_default()
