@@ -1,6 +1,9 @@
 //! Which revision a request is for: the one whose port it came to, or else what the front end reads in it
 //! ([`FrontEnd::asked_for`]), looked up in the registry. The headers that choose a revision are taken out later
 //! ([`activator_net::Prepared`]).
+//!
+//! An activator that has just started knows no revision. Whoever still sends to it, since it was there a moment ago at
+//! the same address, waits until the first lists have come; some, and not for long ([`STARTING_WAIT`]).
 
 use crate::discovery::front_end::{AskedFor, FrontEnd};
 use crate::layers::call::Call;
@@ -18,7 +21,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tower::Service;
+
+/// Longest wait for the first lists. Clients and proxies in front have more patience; an API server that is away takes
+/// longer.
+const STARTING_WAIT: Duration = Duration::from_secs(5);
+
+/// Most requests that wait for them, some MiB at the usual size of a head. Others are refused at once.
+const STARTING_MAX: usize = 1000;
 
 /// Finds a request's revision.
 #[derive(Clone)]
@@ -33,6 +46,8 @@ struct Shared {
     front_end: Arc<dyn FrontEnd>,
     unknown: Unknown,
     tracing: Option<Tracing>,
+    /// Places for requests that came before the revisions were known.
+    starting: Semaphore,
 }
 
 impl<S> Lookup<S> {
@@ -45,17 +60,18 @@ impl<S> Lookup<S> {
         unknown: Unknown,
         tracing: Option<Tracing>,
     ) -> Self {
-        Self { inner, shared: Arc::new(Shared { registry, readiness, front_end, unknown, tracing }) }
+        let starting = Semaphore::new(STARTING_MAX);
+        Self { inner, shared: Arc::new(Shared { registry, readiness, front_end, unknown, tracing, starting }) }
     }
 }
 
 impl<S, R> Service<Inbound> for Lookup<S>
 where
-    S: Service<Call, Response = R, Error = Refusal>,
+    S: Service<Call, Response = R, Error = Refusal, Future: Send> + Clone + Send + 'static,
 {
     type Response = R;
     type Error = Refusal;
-    type Future = LookedUp<S::Future>;
+    type Future = LookedUp<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.inner.poll_ready(cx)
@@ -63,26 +79,48 @@ where
 
     fn call(&mut self, inbound: Inbound) -> Self::Future {
         match self.shared.find(&inbound) {
-            Ok(revision) => {
-                let trace = self.shared.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
-                let Inbound { request, peer, received, again } = inbound;
-                let call = Call { request, peer, received, again, revision, trace, counts: true, standby: None };
-                LookedUp::Found { exchange: self.inner.call(call) }
+            Ok(revision) => LookedUp::Found { exchange: self.inner.call(self.shared.call(inbound, revision)) },
+            Err(Refusal::NotSynced) if self.shared.starting.available_permits() > 0 => {
+                let (mut inner, shared) = (self.inner.clone(), self.shared.clone());
+                let exchange = Box::pin(async move {
+                    match shared.known(&inbound).await {
+                        Ok(revision) => inner.call(shared.call(inbound, revision)).await,
+                        Err(refusal) => Err(shared.refused(&inbound, refusal)),
+                    }
+                });
+                LookedUp::Starting { exchange }
             }
-            Err(refusal) => {
-                if let Some(tracing) = &self.shared.tracing {
-                    Trace::begin(tracing, &inbound, None).end(Some(refusal.status()));
-                }
-                let (request, tls) = (&inbound.request, inbound.peer.tls);
-                let kind = ExchangeKind::new(request.method(), request.version(), tls);
-                self.shared.unknown.finished(&kind, (&refusal).into(), inbound.received.elapsed());
-                LookedUp::Refused { refusal: Some(refusal) }
-            }
+            Err(refusal) => LookedUp::Refused { refusal: Some(self.shared.refused(&inbound, refusal)) },
         }
     }
 }
 
 impl Shared {
+    /// The revision, once revisions are known.
+    async fn known(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
+        if let Ok(_place) = self.starting.try_acquire() {
+            let _ = timeout(STARTING_WAIT, self.readiness.synced()).await; // Who was not found then is refused.
+        }
+        self.find(inbound)
+    }
+
+    fn call(&self, inbound: Inbound, revision: Arc<Revision>) -> Call {
+        let trace = self.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
+        let Inbound { request, peer, received, again } = inbound;
+        Call { request, peer, received, again, revision, trace, counts: true, standby: None }
+    }
+
+    /// Takes note of a refusal.
+    fn refused(&self, inbound: &Inbound, refusal: Refusal) -> Refusal {
+        if let Some(tracing) = &self.tracing {
+            Trace::begin(tracing, inbound, None).end(Some(refusal.status()));
+        }
+        let (request, tls) = (&inbound.request, inbound.peer.tls);
+        let kind = ExchangeKind::new(request.method(), request.version(), tls);
+        self.unknown.finished(&kind, (&refusal).into(), inbound.received.elapsed());
+        refusal
+    }
+
     fn find(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         let (request, peer) = (&inbound.request, &inbound.peer);
         if let Some(port) = peer.port::<WorkloadPort>() {
@@ -102,10 +140,14 @@ impl Shared {
 pin_project! {
     /// The exchange below, or a refusal.
     #[project = LookedUpProjection]
-    pub(crate) enum LookedUp<F> {
+    pub(crate) enum LookedUp<F, R> {
         /// Ours.
         Refused {
             refusal: Option<Refusal>,
+        },
+        /// Ours for a while, then perhaps below.
+        Starting {
+            exchange: Pin<Box<dyn Future<Output = Result<R, Refusal>> + Send>>,
         },
         /// Below.
         Found {
@@ -115,7 +157,7 @@ pin_project! {
     }
 }
 
-impl<F, R> Future for LookedUp<F>
+impl<F, R> Future for LookedUp<F, R>
 where
     F: Future<Output = Result<R, Refusal>>,
 {
@@ -127,6 +169,7 @@ where
                 Some(refusal) => Poll::Ready(Err(refusal)),
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
+            LookedUpProjection::Starting { exchange } => exchange.as_mut().poll(cx),
             LookedUpProjection::Found { exchange } => exchange.poll(cx),
         }
     }

@@ -7,6 +7,7 @@
 use http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How long a start waits for the stat link.
@@ -16,7 +17,7 @@ const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Readiness {
     started: Instant,
-    synced: AtomicBool,
+    synced: watch::Sender<bool>,
     linked: AtomicBool,
     draining: AtomicBool,
 }
@@ -25,7 +26,7 @@ impl Readiness {
     pub(crate) fn new(started: Instant) -> Self {
         Self {
             started,
-            synced: AtomicBool::new(false),
+            synced: watch::Sender::new(false),
             linked: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         }
@@ -33,7 +34,7 @@ impl Readiness {
 
     /// The first full lists of all watches have been taken in.
     pub(crate) fn set_synced(&self) {
-        self.synced.store(true, Ordering::Release);
+        self.synced.send_replace(true);
     }
 
     /// The stat link was up.
@@ -53,7 +54,13 @@ impl Readiness {
 
     /// Whether the revisions are known.
     pub(crate) fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
+        *self.synced.borrow()
+    }
+
+    /// Waits until they are. Cancel safe.
+    pub(crate) async fn synced(&self) {
+        // An error would mean that the sender is gone, yet `self` holds it.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
     /// The status, and the reason for a bad one.

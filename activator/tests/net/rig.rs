@@ -73,6 +73,18 @@ impl Rig {
         configs: activator::Configs,
         resolver: Arc<dyn Resolve>,
     ) -> Self {
+        let mut rig = Self::start_knowing_nothing(change, configs, resolver).await;
+        rig.tell(Event::Synced).await;
+        rig.linked().await;
+        rig
+    }
+
+    /// One that has not been told that it knows all there is.
+    pub(crate) async fn start_knowing_nothing(
+        change: impl FnOnce(&mut Options),
+        configs: activator::Configs,
+        resolver: Arc<dyn Resolve>,
+    ) -> Self {
         let stat_listener = listen().await;
         let stat_address = stat_listener.local_addr().expect("bound");
         let (heard, stats) = mpsc::unbounded_channel();
@@ -93,10 +105,7 @@ impl Rig {
         change(&mut options);
         let (events, receiver) = mpsc::channel(64);
         let activator = activator::start(options, receiver, resolver, configs).await.expect("free ports");
-        let mut rig = Self { address: activator.http1, activator, events, stats, cold_starts };
-        rig.tell(Event::Synced).await;
-        rig.linked().await;
-        rig
+        Self { address: activator.http1, activator, events, stats, cold_starts }
     }
 
     /// Waits for the first attestation: the stat link is up.
