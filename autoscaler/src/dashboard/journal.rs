@@ -1,8 +1,8 @@
 //! The records of all workloads that this process decides on, and how they are kept up to date.
 //!
-//! Load, wakes and what activators saw come in as they happen ([`Onlooker`]), into one record under a short lock. Every
-//! [`STEP`] one look at each decision loop adds the scale ([`Journal::step`]). A workload that somebody else decides on
-//! from now on is forgotten here: the new owner begins anew.
+//! Load, wakes and what activators saw come in as they happen ([`Onlooker`]), into one record under a short lock. In each
+//! step of a timeline one look at each decision loop adds the scale ([`Journal::step`]). A workload that somebody else
+//! decides on from now on is forgotten here: the new owner begins anew.
 
 use super::record::Record;
 use super::record::timeline::{Rates, Timeline};

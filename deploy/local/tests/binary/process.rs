@@ -21,10 +21,11 @@ pub(crate) struct Local {
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-/// What the first line of output says.
+/// What the first lines of output say.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) ingress: Option<SocketAddr>,
+    pub(crate) dashboard: Option<SocketAddr>,
     pub(crate) api: SocketAddr,
     pub(crate) kubeconfig: PathBuf,
 }
@@ -56,7 +57,7 @@ impl Local {
         line.expect("readable output").expect("a line before the end; see the error output")
     }
 
-    /// The `ready` line, which must be the first one and exact.
+    /// The `ready` line, which must be the first one and exact, and that of the dashboard, which follows it in `local up`.
     pub(crate) async fn ready(&mut self) -> Ready {
         let line = self.line().await;
         let fields: Vec<(&str, &str)> =
@@ -64,9 +65,13 @@ impl Local {
         let http = |text: &str| text.strip_prefix("http://").and_then(|t| t.parse().ok()).expect(&line);
         match *fields.as_slice() {
             [("ingress", ingress), ("api", api), ("kubeconfig", file)] => {
-                Ready { ingress: Some(http(ingress)), api: http(api), kubeconfig: file.into() }
+                let line = self.line().await;
+                let dashboard = Some(http(line.strip_prefix("  dashboard ").expect(&line)));
+                Ready { ingress: Some(http(ingress)), dashboard, api: http(api), kubeconfig: file.into() }
             }
-            [("api", api), ("kubeconfig", file)] => Ready { ingress: None, api: http(api), kubeconfig: file.into() },
+            [("api", api), ("kubeconfig", file)] => {
+                Ready { ingress: None, dashboard: None, api: http(api), kubeconfig: file.into() }
+            }
             _ => panic!("{line}"),
         }
     }

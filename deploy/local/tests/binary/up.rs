@@ -90,6 +90,9 @@ async fn it_says_where_everything_is_and_answers_there() {
     assert_eq!(mode & 0o7777, 0o600, "it holds a token");
     assert_ne!(ready.api.port(), 0);
     let ingress = ready.ingress.expect("an ingress");
+    let dashboard = ready.dashboard.expect("a dashboard");
+    let page = get(dashboard, &dashboard.to_string()).await.expect("an answer");
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("<!doctype html>"), "{page}");
     let hint = local.line().await;
     let url = format!("hello.default.localhost:{}", ingress.port());
     assert_eq!(hint, format!("  try:  http://{url}/"));

@@ -35,7 +35,8 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.
     let (key, id) = (RevisionKey::new(NAMESPACE, NAME), PortId { name: String::new(), port: 80 });
     let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None };
-    let spec = Spec { uid: UID.into(), ports: vec![port], ..Spec::standalone(NAMESPACE, NAME, Backend::plain(NAME)) };
+    let spec =
+        Spec { uid: UID.into(), ports: Box::new([port]), ..Spec::standalone(NAMESPACE, NAME, Backend::plain(NAME)) };
     let listing = Listing { ready: [pod.into()].into(), ..Listing::default() };
     let entry = Entry { state: State::Held, key: key.clone(), uid: UID.into(), port: id };
     let numbers = Event::Numbers { block: Block::of(address.port()), entries: [(address.port(), entry)].into() };

@@ -67,7 +67,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     reads(&desk, &up, "shop", &["Waking", "asked for, none is ready yet"]).await?;
     let in_vain = {
         let (load, stop) = (up.load("checkout"), stop.clone());
-        tokio::spawn(async move { load.open(1.0, "/", stop).await })
+        tokio::spawn(async move { load.open(1.0, 10, "/", stop).await })
     };
     reads(&desk, &up, "shop", &["Awake", "requests in flight at 2 a pod"]).await?;
     desk.until(&format!(
