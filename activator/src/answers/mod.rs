@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | the page's own stream of events | the stream | the stream, which says so and ends |
 //! | one of `static` | its answer; nobody wakes | forwarded, uncounted unless told to; its answer with `Always` |
-//! | a browser's, to see a page | the page, and the workload wakes | forwarded |
+//! | a browser's, to see a page | the page, and the workload wakes | forwarded; the page if pods fail before one answers |
 //! | one of `placeholder` | its answer, and the workload wakes | forwarded |
 //! | any other | held; after a time, another Service ([`fallback`]) | forwarded |
 //!
@@ -37,7 +37,7 @@ pub(crate) const EVENTS: &str = "/.zeroscale/wake";
 /// What one workload answers without a pod.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    page: Option<(Matching, Page)>,
+    page: Option<(Matching, Arc<Page>)>,
     placeholder: Option<(Matching, Fixed)>,
     fixed: Vec<Static>,
     fallback: Option<Arc<Fallback>>,
@@ -95,7 +95,7 @@ impl Answers {
         Self {
             page: page
                 .as_ref()
-                .map(|said| (Matching::new(&said.matching, Asked::Get), Page::new(page_html.as_deref()))),
+                .map(|said| (Matching::new(&said.matching, Asked::Get), Arc::new(Page::new(page_html.as_deref())))),
             placeholder,
             fixed: fixed.collect(),
             fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),
@@ -105,6 +105,12 @@ impl Answers {
     /// Who answers a request that is forwarded while no pod is ready, if it has to wait for too long.
     pub(crate) fn fallback(&self, request: Request<'_>) -> Option<&Arc<Fallback>> {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))
+    }
+
+    /// The page that a browser sees where it cannot see the workload.
+    pub(crate) fn page(&self, request: Request<'_>) -> Option<&Arc<Page>> {
+        let (matching, page) = self.page.as_ref()?;
+        (matching::is_for_a_window(request) && matching.matches(request)).then_some(page)
     }
 
     /// What a request gets. `is_cold`: no pod can be sent to.
@@ -123,10 +129,7 @@ impl Answers {
         if !is_cold {
             return Answer::Forward;
         }
-        if let Some((matching, page)) = &self.page
-            && matching::is_for_a_window(request)
-            && matching.matches(request)
-        {
+        if let Some(page) = self.page(request) {
             return Answer::Page(page);
         }
         match &self.placeholder {

@@ -135,6 +135,25 @@ async fn streams_are_bounded_and_end() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
+/// Goal: a browser whose request was on its way to a pod when that went sees the page too, where pods fail.
+#[tokio::test]
+async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
+    let rig = Rig::start().await;
+    workload(&rig, "page: {}", |_| {}).await;
+    let pod = Pod::start(|_| std::future::pending()).await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let fail = async {
+        until(|| pod.requests() == 1).await;
+        pod.kill().await;
+        rig.until(|load| load.queued == 1).await;
+        workload(&rig, "page: {}", |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
+    };
+    let (page, ()) = tokio::join!(rig.send(browser("/")), fail);
+    assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page"), "{page:?}");
+    read_until(&mut events(&rig).await, "event: failed\n").await;
+}
+
 /// Goal: what is static wakes nobody and is no load, asleep or awake, unless its owner wants that.
 #[tokio::test]
 async fn what_is_static_wakes_nobody() {

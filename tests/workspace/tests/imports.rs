@@ -64,7 +64,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("local", "main lib > up > api controllers ingress node > merge range usage"),
     (
         "bench",
-        "main > activator autoscaler > fleet idle load proxy stalls > cluster report role tools > client process settings",
+        "main > activator autoscaler stand > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
     ("e2e", "lib > soak test_env up > bare load parts relay space streams talk > browser process workload"),
     (

@@ -19,7 +19,7 @@ mod body;
 mod events;
 
 use crate::answers::page::{Page, Wake};
-use crate::answers::{Answer, Request};
+use crate::answers::{Answer, Answers, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
 use crate::layers::fallback::Standby;
@@ -43,7 +43,7 @@ use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -84,8 +84,12 @@ where
     }
 
     fn call(&mut self, mut call: Call) -> Self::Future {
-        match self.shared.answer(&mut call) {
-            None => Exchange::Forwarded { exchange: self.inner.call(call) },
+        let answers = call.revision.answers();
+        match answers.as_deref().and_then(|answers| self.shared.answer(answers, &mut call)) {
+            None => {
+                let instead = answers.and_then(|answers| self.shared.instead(&answers, &call));
+                Exchange::Forwarded { exchange: self.inner.call(call), instead }
+            }
             Some(response) => {
                 if let Some(trace) = &call.trace {
                     trace.end(Some(response.status()));
@@ -96,14 +100,24 @@ where
     }
 }
 
+/// What a browser sees that was sent to a pod, where pods fail before one has answered.
+struct Instead {
+    shared: Arc<Shared>,
+    page: Arc<Page>,
+    revision: Arc<Revision>,
+}
+
 impl Shared {
+    /// The page instead of a refusal, for a request that is forwarded.
+    fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Box<Instead>> {
+        let page = answers.page(asked(call))?.clone();
+        Some(Box::new(Instead { shared: self.clone(), page, revision: call.revision.clone() }))
+    }
+
     /// The answer, if a request gets one of ours. What is forwarded has noted whether it counts.
-    fn answer(&self, call: &mut Call) -> Option<Response<events::Own>> {
-        // Nearly every workload has none, and need not be counted as held by one more.
-        let answers = call.revision.answers()?;
+    fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<events::Own>> {
         let revision = call.revision.clone();
-        let (request, is_cold) = (&call.request, revision.is_cold());
-        let request = Request { method: request.method(), path: request.uri().path(), headers: request.headers() };
+        let (request, is_cold) = (asked(call), revision.is_cold());
         let now = Instant::now();
         match answers.to(request, is_cold) {
             Answer::Forward => {
@@ -175,6 +189,11 @@ impl Shared {
     }
 }
 
+fn asked(call: &Call) -> Request<'_> {
+    let request = &call.request;
+    Request { method: request.method(), path: request.uri().path(), headers: request.headers() }
+}
+
 /// To the second.
 fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_secs()).map_or_else(|_| String::new(), |at| at.to_string())
@@ -192,6 +211,7 @@ pin_project! {
         Forwarded {
             #[pin]
             exchange: F,
+            instead: Option<Box<Instead>>,
         },
     }
 }
@@ -208,9 +228,13 @@ where
                 Some(response) => Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own }))),
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
-            ExchangeProjection::Forwarded { exchange } => {
-                exchange.poll(cx).map_ok(|response| response.map(|body| AnswerBody::Pod { body }))
-            }
+            ExchangeProjection::Forwarded { exchange, instead } => match (ready!(exchange.poll(cx)), instead.take()) {
+                (Err(Refusal::Failing { .. }), Some(instead)) => {
+                    let page = instead.shared.page(&instead.page, &instead.revision, Instant::now());
+                    Poll::Ready(Ok(page.map(|own| AnswerBody::Own { own })))
+                }
+                (result, _) => Poll::Ready(result.map(|response| response.map(|body| AnswerBody::Pod { body }))),
+            },
         }
     }
 }

@@ -125,7 +125,7 @@ async fn defaults_status_and_columns_are_served() {
         .flatten()
         .filter_map(|column| column["name"].as_str())
         .collect();
-    assert_eq!(names[..9], ["Name", "Target", "Hosts", "Min", "Max", "Pods", "State", "Ready", "Age"]);
+    assert_eq!(names[..10], ["Name", "Target", "Hosts", "Min", "Max", "Pods", "State", "Paused", "Ready", "Age"]);
     let cells = table["rows"][0]["cells"].clone();
     assert_eq!(
         cells.as_array().map(|cells| cells[..8].to_vec()),

@@ -29,6 +29,9 @@ const COMMANDS: &[(&str, &str)] = &[
     ("helm template", "chart.rs"),
     ("kubectl kustomize", "chart.rs"),
     ("kubectl apply --server-side --force-conflicts -k deploy/kubernetes/knative", "manifests.rs"),
+    ("cargo build --profile dist -p cli", "`.ci/release`, in the profile that is released"),
+    ("kubectl-zeroscale completions", "tests of `cli`"),
+    ("kubectl-zeroscale man", "tests of `cli`"),
     ("/autoscaler why", "tests of `autoscaler`: there is no container to exec into"),
 ];
 
