@@ -116,6 +116,12 @@
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- end -}}
+{{- else if has $kind (list "PodMonitor" "PrometheusRule") -}}
+{{- $_ := set $object.metadata "labels" (mergeOverwrite $object.metadata.labels $root.Values.monitoring.labels) -}}
+{{- if eq $kind "PodMonitor" -}}
+{{- $selector := $object.spec.namespaceSelector -}}
+{{- $_ := set $selector "matchNames" (append $selector.matchNames $root.Release.Namespace | uniq) -}}
+{{- end -}}
 {{- else if eq $kind "ConfigMap" -}}
 {{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
 {{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}
@@ -131,4 +137,11 @@
 {{- define "zeroscale.files" -}}
 {{- $items := (include "zeroscale.read" . | fromYaml).items -}}
 {{- include "zeroscale.write" (dict "root" .root "items" $items "namespace" .namespace) -}}
+{{- end -}}
+
+{{/* Whether the objects of .kind, one of the Prometheus Operator's, are wanted: .value, or what the cluster has. */}}
+{{- define "zeroscale.isWanted" -}}
+{{- if or (eq (toString .value) "true") (and (eq (toString .value) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
+true
+{{- end -}}
 {{- end -}}

@@ -1,15 +1,7 @@
-//! The Helm chart, by helm itself: what it renders is what the kustomizations say, and it installs, upgrades and uninstalls.
-//! The same by `kubectl apply -k` and `delete -k`.
+//! The Helm chart, by helm itself: what it renders is what the kustomizations say, and what `kubectl kustomize` makes of them.
 
 use crate::install::manifests::{documents, folder, objects};
 use anyhow::{Context, ensure};
-use common_api::ZeroScaler;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::PostParams;
-use kube::{Api, Client};
-use local::api::ApiServer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,13 +17,13 @@ pub(crate) async fn tool(name: &str) -> anyhow::Result<PathBuf> {
     Ok(String::from_utf8(found.stdout)?.trim().into())
 }
 
-async fn run(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) async fn run(command: &mut Command) -> anyhow::Result<String> {
     let Output { status, stdout, stderr } = command.output().await?;
     ensure!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     Ok(String::from_utf8(stdout)?)
 }
 
-fn chart() -> PathBuf {
+pub(crate) fn chart() -> PathBuf {
     folder().join("chart")
 }
 
@@ -119,6 +111,7 @@ fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
 async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     let system = "zeroscale-system";
     let rights = json!({"customMetrics": true, "argoRollouts": true, "openshift": true});
+    let monitoring = json!({"podMonitors": true, "rules": true, "board": true});
     let rows = [
         (system, json!({}), vec!["standalone"]),
         (system, json!({"crds": {"install": false}, "userRoles": false}), vec!["base"]),
@@ -127,12 +120,17 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
             json!({"hpa": {"install": true}, "rights": rights}),
             vec!["standalone", "native", "custom-metrics", "argo-rollouts", "openshift"],
         ),
+        (system, json!({"monitoring": monitoring}), vec!["standalone", "monitoring"]),
         ("knative-serving", json!({"mode": "knative", "hpa": {"install": true}}), vec!["knative"]),
         ("knative-serving", json!({"mode": "knative", "knative": {"autoscaler": false}}), vec!["knative/activator"]),
     ];
     for (namespace, values, folders) in rows {
         same(&values.to_string(), render(namespace, &values).await?, of(&folders)?)?;
     }
+    let values = json!({"mode": "knative", "hpa": {"install": true}, "monitoring": monitoring});
+    let mut expected = of(&["knative"])?;
+    expected.extend(within("knative-serving", of(&["monitoring"])?));
+    same("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
     // In a namespace of its own, where a variable has its name in place of a reference to it.
     let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
     let mut expected = within("shop", of(&["namespaced"])?);
@@ -171,6 +169,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         "autoscaler": {"replicas": 3, "podAnnotations": {"x": "y"}},
         "config": {"autoscaler": {"stable-window": "30s", "enable-scale-to-zero": false}, "ports": {"range": "30000-30999"}},
         "stats": {"tlsSecret": "stat-tls"}, "userRoles": false,
+        "monitoring": {"podMonitors": true, "rules": true, "board": true, "labels": {"release": "prometheus"}},
     });
     let all = named(render("planes", &values).await?);
     let get = |name: &str, pointer: &str| {
@@ -204,6 +203,14 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         ("ConfigMap planes/config-autoscaler", "/data/enable-scale-to-zero".into(), json!("false")),
         ("NetworkPolicy planes/activator", "/spec/ingress/0/ports/2/port".into(), json!(30000)),
         ("NetworkPolicy planes/activator", "/spec/ingress/0/ports/2/endPort".into(), json!(30999)),
+        (
+            "PodMonitor planes/zeroscale-activator",
+            "/spec/namespaceSelector/matchNames".into(),
+            json!(["zeroscale-system", "knative-serving", "planes"]),
+        ),
+        ("PodMonitor planes/zeroscale-autoscaler", "/metadata/labels/release".into(), json!("prometheus")),
+        ("PrometheusRule planes/zeroscale", "/metadata/labels/release".into(), json!("prometheus")),
+        ("ConfigMap planes/zeroscale-board", "/metadata/labels/release".into(), json!("prometheus")),
         ("RoleBinding stage/zeroscale-autoscaler", "/subjects/0/namespace".into(), json!("planes")),
         ("Role planes/zeroscale-activator", "/rules/0/verbs/0".into(), json!("list")),
     ];
@@ -237,6 +244,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"mode": "native"}), "/mode"),
         (json!({"namespaces": ["Shop"]}), "/namespaces/0"),
         (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
+        (json!({"monitoring": {"rules": "yes"}}), "/monitoring/rules"),
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
     ] {
         let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
@@ -245,110 +253,12 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An API server, a client, and a program with its kubeconfig.
-struct Place {
-    _server: ApiServer,
-    client: Client,
-    folder: TempDir,
-}
-
-impl Place {
-    async fn start(range: &str) -> anyhow::Result<Self> {
-        let (server, client) = e2e::bare::start(range).await?;
-        let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
-        Ok(Self { _server: server, client, folder })
-    }
-
-    async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
-        let home = self.folder.path();
-        let mut command = Command::new(tool(program).await?);
-        command.args(args).env("KUBECONFIG", home.join("kubeconfig")).env("HOME", home).current_dir(folder());
-        run(&mut command).await
-    }
-
-    fn api<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    async fn write_scaler(&self) -> anyhow::Result<()> {
-        let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "kept"},
-            "spec": {"target": {"kind": "Deployment", "name": "kept"}}});
-        self.api::<ZeroScaler>("default").create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
-        Ok(())
-    }
-
-    /// Checks that everything is gone but the definition and the users' objects.
-    async fn is_uninstalled(&self) -> anyhow::Result<()> {
-        let system = "zeroscale-system";
-        ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
-        ensure!(self.api::<ServiceAccount>(system).get_opt("autoscaler").await?.is_none(), "an account");
-        let roles: Api<ClusterRole> = Api::all(self.client.clone());
-        ensure!(roles.get_opt("zeroscale-autoscaler").await?.is_none(), "a role");
-        self.api::<ZeroScaler>("default").get("kept").await.context("the user's object")?;
-        Ok(())
-    }
-}
-
-/// Goal: the chart installs, an upgrade changes what its values change, and the end of the release leaves the definition
-/// with everybody's objects.
-#[tokio::test]
-async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
-    let place = Place::start("127.203.128.0/17").await?;
-    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system];
-    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
-    let autoscaler = async || place.api::<Deployment>(system).get("autoscaler").await;
-    let first = autoscaler().await?;
-    ensure!(first.spec.and_then(|spec| spec.replicas) == Some(2));
-    place.write_scaler().await?;
-    let set = ["--set", "autoscaler.replicas=3,images.tag=0.2.0,config.autoscaler.stable-window=30s"];
-    place.run("helm", &[&["upgrade"][..], &release, &set].concat()).await?;
-    let second = autoscaler().await?.spec.context("a spec")?;
-    let image = second.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
-    assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
-    let map = place.api::<ConfigMap>(system).get("config-autoscaler").await?.data.unwrap_or_default();
-    assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
-    place.is_uninstalled().await
-}
-
-/// Goal: the same by the page's own commands: `apply -k` of a kustomization that names its images, a later version of it
-/// over that, and `delete -k`.
-#[tokio::test]
-async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
-    let place = Place::start("127.204.128.0/17").await?;
-    // Resources lie beside the file or below, so the folder is copied.
-    let own = place.folder.path().join("own");
-    run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
-    let kustomization = |tag: &str| {
-        let images = json!([{"name": "zeroscale/autoscaler", "newName": "r.example.com/autoscaler", "newTag": tag}]);
-        std::fs::write(own.join("kustomization.yaml"), json!({"resources": ["base"], "images": images}).to_string())
-    };
-    let own = own.display().to_string();
-    place.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
-    for tag in ["1", "2"] {
-        kustomization(tag)?;
-        place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
-        let spec = place.api::<Deployment>("zeroscale-system").get("autoscaler").await?.spec.context("a spec")?;
-        let image = spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
-        assert_eq!(image, Some(format!("r.example.com/autoscaler:{tag}")));
-    }
-    place.write_scaler().await?;
-    place.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;
-    place.is_uninstalled().await
-}
-
 /// Goal: what kustomize itself makes of our kustomizations is what the reader of these tests makes of them.
 #[tokio::test]
 async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
     let folder_of = tempfile::tempdir()?;
     for kustomization in
-        ["standalone", "namespaced", "native", "knative", "custom-metrics", "argo-rollouts", "openshift"]
+        ["standalone", "namespaced", "native", "knative", "custom-metrics", "argo-rollouts", "openshift", "monitoring"]
     {
         let mut kubectl = Command::new(tool("kubectl").await?);
         let made = run(kubectl.arg("kustomize").arg(folder().join(kustomization))).await?;

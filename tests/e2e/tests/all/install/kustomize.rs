@@ -1,10 +1,11 @@
-//! What a kustomization makes, as far as ours go: `resources`, and `patches` that are JSON patches with a target, or that
-//! delete. Anything else is refused.
+//! What a kustomization makes, as far as ours go: `resources`, ConfigMaps of files, and `patches` that are JSON patches with a
+//! target, or that delete. Anything else is refused.
 
 use crate::install::manifests::documents;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 #[derive(Deserialize)]
@@ -16,7 +17,26 @@ struct Kustomization {
     _kind: String,
     resources: Vec<String>,
     #[serde(default)]
+    config_map_generator: Vec<Generator>,
+    #[serde(default)]
     patches: Vec<Patch>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Generator {
+    name: String,
+    namespace: String,
+    /// Each `KEY=FILE`.
+    files: Vec<String>,
+    options: GeneratorOptions,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct GeneratorOptions {
+    disable_name_suffix_hash: bool,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -43,10 +63,25 @@ pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
         let path = folder.join(resource);
         all.extend(if path.is_dir() { objects(&path)? } else { documents(&path)? });
     }
+    for generator in kustomization.config_map_generator {
+        all.push(generated(folder, &generator).with_context(|| path.display().to_string())?);
+    }
     for patch in kustomization.patches {
         apply(&mut all, &patch).with_context(|| format!("{}: {}", path.display(), patch.patch))?;
     }
     Ok(all)
+}
+
+fn generated(folder: &Path, generator: &Generator) -> anyhow::Result<Value> {
+    ensure!(generator.options.disable_name_suffix_hash, "names with a suffix are not understood here");
+    let mut data = BTreeMap::new();
+    for file in &generator.files {
+        let (key, file) = file.split_once('=').context("KEY=FILE")?;
+        data.insert(key, std::fs::read_to_string(folder.join(file)).with_context(|| file.to_owned())?);
+    }
+    let Generator { name, namespace, options, .. } = generator;
+    let metadata = json!({"name": name, "namespace": namespace, "labels": options.labels});
+    Ok(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}))
 }
 
 fn apply(all: &mut Vec<Value>, patch: &Patch) -> anyhow::Result<()> {

@@ -25,14 +25,14 @@ const COMMANDS: &[(&str, &str)] = &[
     ("kubectl wait --for=condition=Ready zs/hello", "below"),
     ("kubectl get zs", "below"),
     ("kubectl --kubeconfig", "below"),
-    ("helm install", "chart.rs"),
+    ("helm install", "releases.rs"),
     ("helm template", "chart.rs"),
     ("kubectl kustomize", "chart.rs"),
     ("kubectl apply --server-side --force-conflicts -k deploy/kubernetes/knative", "manifests.rs"),
     ("cargo build --profile dist -p cli", "`.ci/release`, in the profile that is released"),
     ("kubectl-zeroscale completions", "tests of `cli`"),
     ("kubectl-zeroscale man", "tests of `cli`"),
-    ("/autoscaler why", "tests of `autoscaler`: there is no container to exec into"),
+    ("kubectl zeroscale why", "tests of `cli`"),
 ];
 
 fn manual() -> PathBuf {

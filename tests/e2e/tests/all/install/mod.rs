@@ -12,6 +12,7 @@ mod manual;
 mod names;
 mod namespaced;
 mod nginx;
+mod releases;
 mod rights;
 mod site;
 mod tokens;

@@ -1,0 +1,164 @@
+//! Releases: installed, upgraded and uninstalled by helm, and by `kubectl apply -k` and `delete -k`, on an API server.
+
+use crate::install::chart::{chart, run, tool};
+use crate::install::manifests::folder;
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use local::api::ApiServer;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// An API server, a client, and a program with its kubeconfig.
+struct Place {
+    _server: ApiServer,
+    client: Client,
+    folder: TempDir,
+}
+
+impl Place {
+    async fn start(range: &str) -> anyhow::Result<Self> {
+        let (server, client) = e2e::bare::start(range).await?;
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
+        Ok(Self { _server: server, client, folder })
+    }
+
+    async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
+        let home = self.folder.path();
+        let mut command = Command::new(tool(program).await?);
+        command.args(args).env("KUBECONFIG", home.join("kubeconfig")).env("HOME", home).current_dir(folder());
+        run(&mut command).await
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn write_scaler(&self) -> anyhow::Result<()> {
+        let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "kept"},
+            "spec": {"target": {"kind": "Deployment", "name": "kept"}}});
+        self.api::<ZeroScaler>("default").create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
+        Ok(())
+    }
+
+    /// Checks that everything is gone but the definition and the users' objects.
+    async fn is_uninstalled(&self) -> anyhow::Result<()> {
+        let system = "zeroscale-system";
+        ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
+        ensure!(self.api::<ServiceAccount>(system).get_opt("autoscaler").await?.is_none(), "an account");
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        ensure!(roles.get_opt("zeroscale-autoscaler").await?.is_none(), "a role");
+        self.api::<ZeroScaler>("default").get("kept").await.context("the user's object")?;
+        Ok(())
+    }
+}
+
+/// Goal: the chart installs, an upgrade changes what its values change, and the end of the release leaves the definition
+/// with everybody's objects.
+#[tokio::test]
+async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
+    let place = Place::start("127.203.128.0/17").await?;
+    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
+    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
+    let autoscaler = async || place.api::<Deployment>(system).get("autoscaler").await;
+    let first = autoscaler().await?;
+    ensure!(first.spec.and_then(|spec| spec.replicas) == Some(2));
+    place.write_scaler().await?;
+    let set = ["--set", "autoscaler.replicas=3,images.tag=0.2.0,config.autoscaler.stable-window=30s"];
+    place.run("helm", &[&["upgrade"][..], &release, &set].concat()).await?;
+    let second = autoscaler().await?.spec.context("a spec")?;
+    let image = second.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
+    assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
+    let map = place.api::<ConfigMap>(system).get("config-autoscaler").await?.data.unwrap_or_default();
+    assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
+    place.is_uninstalled().await
+}
+
+/// Goal: with `auto` a cluster without the Prometheus Operator takes the release, an upgrade brings its objects once their
+/// kinds are there, and the end of the release takes them away; with `true` it is refused, and nothing is left.
+#[tokio::test]
+async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::Result<()> {
+    let place = Place::start("127.207.128.0/17").await?;
+    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
+    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    let monitors = async || place.run("kubectl", &["--namespace", system, "get", "podmonitors", "-o", "name"]).await;
+    let rules = async || place.run("kubectl", &["--namespace", system, "get", "prometheusrules", "-o", "name"]).await;
+
+    let always = ["--create-namespace", "--set", "monitoring.podMonitors=true,monitoring.rules=true"];
+    place.run("helm", &[&["install"][..], &release, &always].concat()).await.err().context("taken")?;
+    ensure!(place.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a part of it is left");
+
+    let set =
+        ["--create-namespace", "--set", "monitoring.podMonitors=auto,monitoring.rules=auto,monitoring.board=true"];
+    place.run("helm", &[&["install"][..], &release, &set].concat()).await?;
+    ensure!(monitors().await.is_err(), "the kind is there");
+    let board = place.api::<ConfigMap>(system).get("zeroscale-board").await?;
+    ensure!(board.data.is_some_and(|data| data.contains_key("zeroscale.json")));
+
+    for (kind, plural) in [("PodMonitor", "podmonitors"), ("PrometheusRule", "prometheusrules")] {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+            "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced", "versions": [version],
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")}},
+        });
+        e2e::bare::create(&place.client, None, crd).await?;
+        let established = format!("crd/{plural}.monitoring.coreos.com");
+        place.run("kubectl", &["wait", "--for=condition=Established", "--timeout=60s", &established]).await?;
+    }
+    place.run("helm", &[&["upgrade"][..], &release, &["--reuse-values"]].concat()).await?;
+    assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (3, 1));
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
+    assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (0, 0));
+    Ok(())
+}
+
+/// Goal: the same by the page's own commands: `apply -k` of a kustomization that names its images, a later version of it
+/// over that, a release of the chart that takes it over and ends, and `delete -k`.
+#[tokio::test]
+async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
+    let place = Place::start("127.204.128.0/17").await?;
+    // Resources lie beside the file or below, so the folder is copied.
+    let own = place.folder.path().join("own");
+    run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
+    let kustomization = |tag: &str| {
+        let images = json!([{"name": "zeroscale/autoscaler", "newName": "r.example.com/autoscaler", "newTag": tag}]);
+        std::fs::write(own.join("kustomization.yaml"), json!({"resources": ["base"], "images": images}).to_string())
+    };
+    let own = own.display().to_string();
+    let image = async || -> anyhow::Result<Option<String>> {
+        let spec = place.api::<Deployment>("zeroscale-system").get("autoscaler").await?.spec.context("a spec")?;
+        Ok(spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|container| container.image))
+    };
+    place.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
+    for tag in ["1", "2"] {
+        kustomization(tag)?;
+        place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
+        assert_eq!(image().await?, Some(format!("r.example.com/autoscaler:{tag}")));
+    }
+    place.write_scaler().await?;
+    // A release takes over what was applied, fields that kubectl owns among them.
+    let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts"];
+    let chart = chart().display().to_string();
+    place.run("helm", &[&["install", "zeroscale", chart.as_str()][..], &take].concat()).await?;
+    assert_eq!(image().await?.as_deref(), Some("zeroscale/autoscaler:0.1.0"));
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", "zeroscale-system", "--wait=hookOnly"]).await?;
+    place.is_uninstalled().await?;
+    place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
+    place.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;
+    place.is_uninstalled().await
+}
