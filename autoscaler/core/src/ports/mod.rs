@@ -42,6 +42,10 @@
 //! no write that rests on one is under way. What the list shows then is final, and whoever follows slices has followed. (An activator that dies stays in slices
 //! until its Service says so, as a pod of any Service does.)
 //!
+//! # Who of them
+//!
+//! Every activator listens on every number; a workload's slices name so many of them as its load needs ([`carriers`]).
+//!
 //! # In nobody's way
 //!
 //! A wake needs no number: the workload has it from its birth to its end. Births are planned all together, and written
@@ -52,11 +56,14 @@
 //!
 //! Sockets, objects and names of slices: those are the shell's.
 
+pub mod carriers;
 pub mod plan;
 pub mod proofs;
 pub mod retire;
 pub mod slices;
 
+#[cfg(test)]
+mod carriers_tests;
 #[cfg(test)]
 mod tests;
 

@@ -26,9 +26,8 @@
 //! [`group`]. There is one such for each address family, and most of the time just that.
 
 use super::{Proofs, Verdict};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
 use std::time::Instant;
 
 /// An activator, as its Service's slices have it.
@@ -112,37 +111,6 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
     endpoints
 }
 
-/// The activators that carry a workload: of those that are ready so many, chosen by hash of `target`, and all that are
-/// not. None: all. A change of one changes the choice of few workloads.
-pub fn chosen(activators: &[Activator], number: Option<NonZeroUsize>, target: &str) -> Vec<Activator> {
-    let ready = || activators.iter().filter(|activator| activator.serving == Serving::Ready);
-    let Some(number) = number.map(NonZeroUsize::get).filter(|number| *number < ready().count()) else {
-        return activators.to_vec();
-    };
-    let addresses: Vec<String> = ready().map(|activator| activator.address.to_string()).collect();
-    let chosen: BTreeSet<&str> = common::ownership::subset(&addresses, number, target).into_iter().collect();
-    let carries = |activator: &&Activator| {
-        activator.serving != Serving::Ready || chosen.contains(activator.address.to_string().as_str())
-    };
-    activators.iter().filter(carries).copied().collect()
-}
-
-/// The same for one port, by the activators that were chosen, and by all while none of those is proven: who is called
-/// anew must not find nobody.
-pub fn endpoints_among(
-    port: &Port<'_>,
-    chosen: &[Activator],
-    all: &[Activator],
-    proofs: &Proofs,
-    now: Instant,
-) -> Endpoints {
-    let found = endpoints(port, chosen, proofs, now);
-    if chosen.len() == all.len() || found.listed.iter().any(|listed| listed.ready) {
-        return found;
-    }
-    endpoints(port, all, proofs, now)
-}
-
 /// How soon a change is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
@@ -155,11 +123,15 @@ pub enum Urgency {
 }
 
 /// How soon slices that lead to `before` are to lead to `after`. Each address family is looked at by itself: a client has
-/// one.
-pub fn urgency(before: &[Listed], after: &[Listed]) -> Urgency {
+/// one. `serves`: whether the activator at an address is ready. One that is, and that another one replaces, misleads nobody
+/// meanwhile.
+pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(IpAddr) -> bool) -> Urgency {
     let ready = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6).count();
     let comes = |at: &&Listed| !before.contains(at);
-    if ready(false) + ready(true) == 0 || !before.iter().all(|listed| after.contains(listed)) {
+    let moves = |address: IpAddr| after.iter().any(|at| at.address == address);
+    let may_wait = |at: &Listed| after.contains(at) || (at.ready && serves(at.address) && !moves(at.address));
+    let is_left = |is_v6: bool| ready(is_v6) == 0 || after.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
+    if ready(false) + ready(true) == 0 || !before.iter().all(may_wait) || !(is_left(false) && is_left(true)) {
         return Urgency::High;
     }
     let beside = after.iter().filter(comes).map(|at| ready(at.address.is_ipv6())).min();

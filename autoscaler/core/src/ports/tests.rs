@@ -393,12 +393,19 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
     let (a, b, c, six) = (at("10.0.0.1", true), at("10.0.0.2", true), at("10.0.0.3", true), at("fd00::1", true));
     let six_more = at("fd00::2", true);
-    let rows: [(&[Listed], &[Listed], Urgency); 13] = [
+    let gone = at("10.0.0.9", true);
+    let rows: [(&[Listed], &[Listed], Urgency); 18] = [
         (&[], &[a], Urgency::High),
         (&[a], &[], Urgency::High),
-        (&[a], &[b], Urgency::High),
-        (&[a, b], &[b], Urgency::High),
-        (&[a, b], &[b, c], Urgency::High),
+        (&[gone], &[b], Urgency::High),
+        (&[gone, b], &[b], Urgency::High),
+        (&[gone, b], &[b, c], Urgency::High),
+        // It is ready, and another takes its place.
+        (&[a], &[b], Urgency::Soon),
+        (&[a, b], &[b, c], Urgency::Low),
+        (&[a, b, c], &[b, c], Urgency::Low),
+        (&[a, b, six], &[a, b], Urgency::High),
+        (&[a, b], &[Listed { number: 101, ..a }, b], Urgency::High),
         (&[at("10.0.0.1", false)], &[at("10.0.0.1", false), b], Urgency::High),
         (&[a], &[Listed { number: 101, ..a }, b], Urgency::High),
         (&[a], &[a, b], Urgency::Soon),
@@ -409,34 +416,9 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
         (&[a], &[a], Urgency::Low),
     ];
     for (before, after, expected) in rows {
-        assert_eq!(slices::urgency(before, after), expected, "{before:?} {after:?}");
+        let serves = |address| address != gone.address;
+        assert_eq!(slices::urgency(before, after, serves), expected, "{before:?} {after:?}");
     }
-}
-
-/// Goal: so many activators carry a workload as are asked for; while none of those is proven, any that is.
-#[test]
-fn a_workload_is_carried_by_a_few_and_never_by_nobody() {
-    let all: Vec<Activator> =
-        (1..=5).map(|n| Activator { address: IpAddr::from([10, 0, 0, n]), serving: Serving::Ready }).collect();
-    let number = |number| std::num::NonZeroUsize::new(number);
-    assert_eq!(slices::chosen(&all, None, "a"), all);
-    assert_eq!(slices::chosen(&all, number(5), "a"), all);
-    let two = slices::chosen(&all, number(2), "a");
-    assert_eq!((two.len(), slices::chosen(&all, number(2), "a")), (2, two.clone()));
-    let mut leaving = all.clone();
-    leaving[0].serving = Serving::Terminating;
-    assert!(slices::chosen(&leaving, number(2), "a").contains(&leaving[0]), "who leaves is not chosen, and stays");
-    let (now, mut proofs) = (epoch(), Proofs::default());
-    let other = all.iter().find(|one| !two.contains(one)).expect("five").address;
-    proofs.record(other, 100, ours("1", "a", State::Held), now);
-    let port = slices::Port { uid: "a", number: Some(100), former: &[], listed: &[] };
-    let among = |proofs: &Proofs| {
-        let found = slices::endpoints_among(&port, &two, &all, proofs, now).listed;
-        found.into_iter().map(|listed| listed.address).collect::<Vec<_>>()
-    };
-    assert_eq!(among(&proofs), [other]);
-    proofs.record(two[0].address, 100, ours("1", "a", State::Held), now);
-    assert_eq!(among(&proofs), [two[0].address]);
 }
 
 /// Goal: one slice for each family, unless addresses have other numbers.

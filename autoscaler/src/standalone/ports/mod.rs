@@ -31,8 +31,9 @@ mod state;
 pub(crate) use pass::Controller;
 pub(crate) use state::Given;
 
-use autoscaler_core::ports::slices::{Endpoints, Port, chosen, endpoints_among};
-use autoscaler_core::ports::{Verdict, Wanted, Workload};
+use autoscaler_core::ports::carriers::endpoints_among;
+use autoscaler_core::ports::slices::{Endpoints, Port};
+use autoscaler_core::ports::{Serving, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -182,10 +183,10 @@ impl Numbers {
     }
 
     /// Where the slices of an object may lead now, for each of its ports. Who has to be asked for more is asked, and the
-    /// object looked at again when the answer is there. `most`: so many activators carry it.
-    pub(crate) fn endpoints(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
+    /// object looked at again when the answer is there. `need`: so many activators can bear its load.
+    pub(crate) fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
         let mut state = self.shared.state.lock();
-        let found = state.endpoints(key, ports, most);
+        let found = state.endpoints(key, ports, need);
         for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
             state.asks.of(*asked).path = Some(key.clone());
         }
@@ -197,8 +198,14 @@ impl Numbers {
     }
 
     /// The same without a question: for who has waited before a write.
-    pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
-        self.shared.state.lock().endpoints(key, ports, most)
+    pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
+        self.shared.state.lock().endpoints(key, ports, need)
+    }
+
+    /// Whether the activator at an address is ready.
+    pub(crate) fn serves(&self, address: IpAddr) -> bool {
+        let activators = self.shared.state.lock().activators();
+        activators.iter().any(|one| one.address == address && one.serving == Serving::Ready)
     }
 
     /// Whether all of these addresses and numbers are proven to lead an object's clients to activators.
@@ -233,10 +240,9 @@ impl Numbers {
 }
 
 impl State {
-    fn endpoints(&self, key: &Key, ports: &[Port<'_>], most: Option<NonZeroUsize>) -> Vec<Endpoints> {
-        let (all, now) = (self.activators(), Instant::now().into_std());
-        let chosen = chosen(&all, most, key.name());
-        ports.iter().map(|port| endpoints_among(port, &chosen, &all, &self.proofs, now)).collect()
+    fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
+        let (activators, now) = (self.activators(), Instant::now().into_std());
+        endpoints_among(ports, &activators, need, key.name(), &self.proofs, now)
     }
 }
 

@@ -82,7 +82,9 @@ impl Pass<'_> {
             writes.retain(|write| !matches!(write, Write::Delete(_)));
         }
         let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
-        let urgency = numbered::urgency_of(carried, before, &numbered::listed(&outcome.slices, self.uid()));
+        let after = numbered::listed(&outcome.slices, self.uid());
+        let serves = |address| controller.cluster.numbers.serves(address);
+        let urgency = numbered::urgency_of(carried, before, &after, serves);
         if writes.is_empty() {
             controller.waiting.remove(key);
         } else if urgency == Urgency::Low {
@@ -162,10 +164,10 @@ impl Pass<'_> {
                 Port { uid, number: outcome.number, former: &outcome.former, listed }
             })
             .collect();
-        let most = usize::try_from(self.object.spec.num_activators).ok().and_then(NonZeroUsize::new);
+        let need = usize::try_from(self.object.spec.num_activators).ok().and_then(NonZeroUsize::new);
         let found = match asks {
-            true => numbers.endpoints(key, &asked, most),
-            false => numbers.endpoints_still(key, &asked, most),
+            true => numbers.endpoints(key, &asked, need),
+            false => numbers.endpoints_still(key, &asked, need),
         };
         let ports: Vec<_> = of.ports.iter().cloned().zip(found.into_iter().map(|found| found.listed)).collect();
         let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());

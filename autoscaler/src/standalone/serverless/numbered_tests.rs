@@ -224,10 +224,10 @@ fn the_most_urgent_port_counts() {
     let told = |web: &[Listed], db: &[Listed]| {
         BTreeMap::from([("web".to_owned(), web.to_vec()), ("db".to_owned(), db.to_vec())])
     };
-    let urgency = |before: &_, after: &_| urgency_of(["web", "db"], before, after);
+    let urgency = |before: &_, after: &_| urgency_of(["web", "db"], before, after, |_| true);
     let both = told(&[a, b], &[a, b]);
     assert_eq!(urgency(&both, &told(&[a, b, c], &[a, b, c])), Urgency::Low);
     assert_eq!(urgency(&told(&[a, b], &[a]), &both), Urgency::Soon);
     assert_eq!(urgency(&told(&[a, b], &[]), &both), Urgency::High);
-    assert_eq!(urgency_of(["web"], &told(&[a, b], &[]), &both), Urgency::Low);
+    assert_eq!(urgency_of(["web"], &told(&[a, b], &[]), &both, |_| true), Urgency::Low);
 }

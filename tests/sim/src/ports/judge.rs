@@ -3,6 +3,7 @@
 use super::model::{Id, Object, Slices, ledger_of, proxy_at};
 use super::world::{WORKLOADS, World};
 use autoscaler_core::ports::Listed;
+use autoscaler_core::ports::carriers::count;
 use common::ports::ledger::State;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,12 +108,14 @@ impl World {
                 _ => BTreeMap::new(),
             };
             let names: BTreeSet<&str> = scaler.ports.iter().map(|port| port.name.as_str()).collect();
+            let all = self.proxies.len();
+            let needed = |have: usize| self.need(workload).map_or(all, |need| count(need, have).min(all));
             let is_right = |name: &&str| {
                 let Some(number) = held.get(name) else { return false };
                 let listed = slices.get(*name).map(Vec::as_slice).unwrap_or_default();
                 range.contains(*number)
                     && scaler.status.get(*name) == Some(number)
-                    && listed.len() == self.proxies.len()
+                    && listed.len() == needed(listed.len())
                     && listed.iter().all(|listed| listed.number == *number && listed.ready)
             };
             if scaler.deleting || held.len() != names.len() || !names.iter().all(is_right) {

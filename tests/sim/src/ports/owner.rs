@@ -5,9 +5,10 @@ use super::Without;
 use super::model::{Event, Id, Object, Objects, Scaler, Slices, ToOwner};
 use super::model::{address, apply, key, ledger_of, proxy_at, workload_of};
 use super::world::{BUCKETS, WORKLOADS, World};
-use autoscaler_core::ports::slices::{Port, endpoints};
+use autoscaler_core::ports::carriers::endpoints_among;
+use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Activator, Answer, Change, Listed, Plan, Proofs, Retiring, Serving, View, Wanted, Workload, plan,
+    Activator, Answer, Change, Listed, Outcome, Plan, Proofs, Retiring, Serving, View, Wanted, Workload, plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
@@ -16,12 +17,17 @@ use common::ports::listeners::SETTLE;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Longest wait for the answer to a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From one probe on a number to the next.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
+
+/// A workload needs as many activators for so many seconds: all, one, two.
+const NEED_LASTS: u64 = 60;
+const NEEDS: usize = 3;
 
 #[derive(Default)]
 pub(super) struct Owner {
@@ -149,12 +155,17 @@ impl World {
             let listed: Vec<Listed> = own.flat_map(|slices| slices.ports.values().flatten().copied()).collect();
             let mut next = Slices { uid: scaler.uid.clone(), ports: BTreeMap::new() };
             let mut status = BTreeMap::new();
-            for (id, outcome) in scaler.ports.iter().zip(&outcomes) {
-                let port = Port { uid: &scaler.uid, number: outcome.number, former: &outcome.former, listed: &listed };
-                if self.without == Some(Without::Proof) {
-                    self.believe(&mut owner, &activators, &port);
-                }
-                let found = endpoints(&port, &activators, &owner.proofs, now);
+            let port = |outcome| {
+                let Outcome { number, former, .. }: &Outcome = outcome;
+                Port { uid: &scaler.uid, number: *number, former, listed: &listed }
+            };
+            let ports: Vec<Port<'_>> = outcomes.iter().map(port).collect();
+            if self.without == Some(Without::Proof) {
+                ports.iter().for_each(|port| self.believe(&mut owner, &activators, port));
+            }
+            let (need, name) = (self.need(*workload), key(*workload));
+            let found = endpoints_among(&ports, &activators, need, name.name(), &owner.proofs, now);
+            for ((id, outcome), found) in scaler.ports.iter().zip(&outcomes).zip(found) {
                 ask.extend(found.ask);
                 next.ports.insert(id.name.clone(), found.listed);
                 status.extend(outcome.number.map(|number| (id.name.clone(), number)));
@@ -197,6 +208,11 @@ impl World {
                 self.write_lines(index, block, base, changes);
             }
         }
+    }
+
+    /// How many activators a workload needs: it comes and goes.
+    pub(super) fn need(&self, workload: usize) -> Option<NonZeroUsize> {
+        NonZeroUsize::new((self.now.as_secs() / NEED_LASTS + workload as u64) as usize % NEEDS)
     }
 
     fn planned(

@@ -1,0 +1,209 @@
+//! Tables of how many and which; and histories of activators that come, go and are proven late, for what must hold of all.
+
+use super::carriers::{count, endpoints_among};
+use super::slices::{Endpoints, Port};
+use super::*;
+use common::ports::answer::Listening;
+use common::ports::ledger::State;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+const NUMBER: u16 = 100;
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
+fn epoch() -> Instant {
+    Instant::now()
+}
+
+fn four(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+fn six(n: u16) -> IpAddr {
+    IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n])
+}
+
+fn ready(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<Activator> {
+    addresses.into_iter().map(|address| Activator { address, serving: Serving::Ready }).collect()
+}
+
+fn at(address: IpAddr) -> Listed {
+    Listed { address, number: NUMBER, ready: true }
+}
+
+fn proven(addresses: impl IntoIterator<Item = IpAddr>, now: Instant) -> Proofs {
+    let mut proofs = Proofs::default();
+    for address in addresses {
+        let listening = Listening { instance: "1".to_owned(), uid: "a".to_owned(), state: State::Held };
+        proofs.record(address, NUMBER, Answer::Ours(listening), now);
+    }
+    proofs
+}
+
+/// What follows for a workload of one port.
+fn look(
+    listed: &[Listed],
+    activators: &[Activator],
+    need: Option<usize>,
+    name: &str,
+    (proofs, now): (&Proofs, Instant),
+) -> Endpoints {
+    let port = Port { uid: "a", number: Some(NUMBER), former: &[], listed };
+    let need = need.and_then(NonZeroUsize::new);
+    endpoints_among(&[port], activators, need, name, proofs, now).remove(0)
+}
+
+fn addresses(listed: &[Listed]) -> BTreeSet<IpAddr> {
+    listed.iter().map(|listed| listed.address).collect()
+}
+
+#[test]
+fn more_are_given_at_once_and_taken_away_when_half_is_enough() {
+    for (need, have, expected) in
+        [(1, 0, 2), (3, 0, 3), (3, 2, 3), (3, 3, 3), (3, 4, 4), (3, 5, 5), (3, 6, 3), (1, 3, 3), (1, 4, 2), (5, 20, 5)]
+    {
+        let need = NonZeroUsize::new(need).expect("some");
+        assert_eq!(count(need, have), expected, "{need} needed, {have} there");
+    }
+}
+
+/// Goal: a workload has what it needs, of each family; all where there are no more, or nobody has said how many.
+#[test]
+fn a_workload_has_as_many_of_each_family_as_it_needs() {
+    let now = epoch();
+    let everybody = ready((1..=20).map(four).chain((1..=20).map(six)));
+    let proofs = proven(everybody.iter().map(|one| one.address), now);
+    for name in (0..50).map(|n| format!("w{n}")) {
+        for (need, expected) in [(Some(1), 2), (Some(3), 3), (Some(20), 20), (Some(25), 20), (None, 20)] {
+            let found = look(&[], &everybody, need, &name, (&proofs, now)).listed;
+            let of = |is_v6: bool| found.iter().filter(|listed| listed.address.is_ipv6() == is_v6).count();
+            assert_eq!((of(false), of(true)), (expected, expected), "{name} needs {need:?}");
+        }
+    }
+}
+
+/// Goal: whoever is named and silent keeps nobody from being served; others stand in, no more than are needed, and go in
+/// one step when the named ones are there.
+#[test]
+fn others_stand_in_until_those_that_are_named_are_proven() {
+    let (now, five) = (epoch(), ready((1..=5).map(four)));
+    let all: BTreeSet<IpAddr> = (1..=5).map(four).collect();
+    let named = addresses(&look(&[], &five, Some(2), "a", (&proven(all.clone(), now), now)).listed);
+    let others: Vec<IpAddr> = all.difference(&named).copied().collect();
+    let [first, second] = <[IpAddr; 2]>::try_from(named.iter().copied().collect::<Vec<_>>()).expect("two");
+    let of = |listed: &[IpAddr], proven_ones: &[IpAddr]| {
+        let listed: Vec<_> = listed.iter().copied().map(at).collect();
+        addresses(&look(&listed, &five, Some(2), "a", (&proven(proven_ones.iter().copied(), now), now)).listed)
+    };
+    let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
+    assert_eq!(of(&[], &others), set(&others[..2]), "none of those that are named: others, no more than are needed");
+    assert_eq!(of(&[], &[others[0], first]), set(&[first]), "one that is named: nobody else is added");
+    assert_eq!(of(&[others[0], first], &[]), set(&[others[0], first]), "who is there stays");
+    assert_eq!(of(&[others[0], first], &[second]), named, "until the other one is proven");
+    assert_eq!(of(&[others[0], others[1]], &[second]), set(&[others[0], second]), "one for one");
+}
+
+/// Goal: ports of a workload go together, also where one of them has more.
+#[test]
+fn ports_of_one_workload_are_carried_by_the_same_activators() {
+    let (now, five) = (epoch(), ready((1..=5).map(four)));
+    let proofs = proven((1..=5).map(four), now);
+    let need = NonZeroUsize::new(2);
+    let three: Vec<Listed> = look(&[], &five, Some(3), "a", (&proofs, now)).listed;
+    let port = |listed| Port { uid: "a", number: Some(NUMBER), former: &[], listed };
+    let found = endpoints_among(&[port(&three), port(&[])], &five, need, "a", &proofs, now);
+    assert_eq!((&found[0].listed, &found[1].listed), (&three, &three));
+}
+
+/// Goal: one activator of twenty that goes, and comes back, touches the workloads that it carries and no other.
+#[test]
+fn one_that_goes_touches_those_that_it_carries() {
+    let (now, twenty) = (epoch(), ready((1..=20).map(four)));
+    let proofs = proven((1..=20).map(four), now);
+    let nineteen = &twenty[1..];
+    let mut touched = 0;
+    for name in (0..2000).map(|n| format!("w{n}")) {
+        let before = addresses(&look(&[], &twenty, Some(3), &name, (&proofs, now)).listed);
+        let after = addresses(&look(&[], nineteen, Some(3), &name, (&proofs, now)).listed);
+        let gone = twenty[0].address;
+        assert_eq!(before.contains(&gone), before != after, "{name}: {before:?}, {after:?}");
+        assert!(before.iter().all(|address| *address == gone || after.contains(address)), "{name}");
+        touched += usize::from(before != after);
+    }
+    assert!((240..=360).contains(&touched), "three in twenty of 2000: {touched}");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It is ready, on its way out, or not there.
+    Is(u8, Option<Serving>),
+    /// It is heard of, or not any more.
+    Heard(u8),
+    Deaf(u8),
+    Need(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let serving = prop_oneof![
+        4 => Just(Some(Serving::Ready)),
+        1 => Just(Some(Serving::Terminating)),
+        1 => Just(Some(Serving::No)),
+        1 => Just(None),
+    ];
+    let step = prop_oneof![
+        3 => (1_u8..=6, serving).prop_map(|(n, serving)| Step::Is(n, serving)),
+        3 => (1_u8..=6).prop_map(Step::Heard),
+        1 => (1_u8..=6).prop_map(Step::Deaf),
+        1 => (1_usize..=6).prop_map(Step::Need),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    /// Goal: on the way from one set to another nobody is added without a proof, and no workload has fewer that are ready
+    /// than it had and needs; at rest it has exactly what it needs.
+    #[test]
+    fn a_workload_never_has_fewer_than_it_had_and_needs(steps in steps()) {
+        let now = epoch();
+        let (mut serving, mut heard, mut need) = ([None; 7], BTreeSet::new(), 2);
+        let mut listed: Vec<Listed> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Is(n, is) => {
+                    serving[usize::from(n)] = is;
+                    if is != Some(Serving::Ready) {
+                        heard.remove(&four(n));
+                    }
+                }
+                Step::Heard(n) if serving[usize::from(n)] == Some(Serving::Ready) => _ = heard.insert(four(n)),
+                Step::Heard(_) => {}
+                Step::Deaf(n) => _ = heard.remove(&four(n)),
+                Step::Need(n) => need = n,
+            }
+            let of = |n: u8| Some(Activator { address: four(n), serving: serving[usize::from(n)]? });
+            let activators: Vec<Activator> = (1..=6).filter_map(of).collect();
+            let runs: BTreeSet<IpAddr> =
+                activators.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
+            let proofs = proven(heard.iter().copied(), now);
+            let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).listed;
+            let led = |listed: &[Listed]| {
+                listed.iter().filter(|at| at.ready && runs.contains(&at.address)).count()
+            };
+            let added = |at: &&Listed| at.ready && !listed.contains(at);
+            prop_assert!(found.iter().filter(added).all(|at| heard.contains(&at.address)), "{found:?}");
+            let least = led(&listed).min(need.max(2)).min(runs.len());
+            prop_assert!(led(&found) >= least, "{listed:?} to {found:?} of {runs:?}, {need} needed");
+            listed = found;
+            let everybody = proven(runs.iter().copied(), now);
+            let mut rest = listed.clone();
+            for _ in 0..2 {
+                rest = look(&rest, &activators, Some(need), "a", (&everybody, now)).listed;
+            }
+            let enough = count(NonZeroUsize::new(need).expect("some"), led(&listed)).min(runs.len());
+            prop_assert_eq!(led(&rest), enough, "at rest");
+        }
+    }
+}
