@@ -26,6 +26,7 @@
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!
 //! Port numbers have a simulation of their own, [`ports`], and so have the slots that activators lend each other, [`slots`].
+//! What a hundred thousand workloads cost between processes is counted by [`many`].
 //!
 //! # The shell, by its contract
 //!
@@ -55,6 +56,7 @@ mod faults;
 mod invariants;
 mod lease;
 mod links;
+pub mod many;
 mod metrics;
 mod model;
 mod pass;

@@ -1,10 +1,14 @@
 //! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a rule out,
 //! `--simulation ports` runs the one of port numbers, `--simulation slots` the one of slots that activators lend.
+//!
+//! `sim many` counts what goes between processes, for 100 000 workloads or as many as are said.
 
+use sim::many::{self, Size};
 use sim::{Broken, Without, ports, slots};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports|slots]\n\
+                     usage: sim many [--workloads N] [--busy N] [--activators N] [--autoscalers N]\n\
                      rules: lease, guard, proof, attestation, doubt, contest\n\
                      of ports: arbiter, ledger, proof, return, settle, list\n\
                      of slots: confirmation, uses, again, second, stop, return, session";
@@ -24,16 +28,49 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match parse(std::env::args().skip(1)) {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == "many").is_some() {
+        return match size(arguments) {
+            Ok(size) => {
+                print!("{}", many::table(&size));
+                ExitCode::SUCCESS
+            }
+            Err(error) => refuse(&error),
+        };
+    }
+    match parse(arguments) {
         Ok(Arguments { seed: Some(seed), simulation, .. }) => report(one(seed, simulation, true).map(|summary| {
             println!("held: {summary}");
         })),
         Ok(arguments) => report(many(&arguments)),
-        Err(error) => {
-            eprintln!("{error}\n{USAGE}");
-            ExitCode::from(2)
+        Err(error) => refuse(&error),
+    }
+}
+
+fn refuse(error: &str) -> ExitCode {
+    eprintln!("{error}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The size that is counted.
+fn size(mut arguments: impl Iterator<Item = String>) -> Result<Size, String> {
+    let mut size = Size::LARGE;
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
+        let number = value.parse::<usize>().map_err(|error| format!("{name} {value:?}: {error}"))?;
+        match name.as_str() {
+            "--workloads" => size.workloads = number,
+            "--busy" => size.busy = number,
+            "--activators" => size.activators = number.max(1),
+            "--autoscalers" => size.autoscalers = number.max(1),
+            _ => return Err(format!("{name} is not an option")),
         }
     }
+    size.ended = size.busy.min(size.workloads.saturating_sub(size.busy));
+    if size.busy > size.workloads {
+        return Err(format!("--busy {}: there are {} workloads", size.busy, size.workloads));
+    }
+    Ok(size)
 }
 
 fn report(outcome: Result<(), Broken>) -> ExitCode {

@@ -69,7 +69,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("e2e", "lib > soak test_env up > bare load parts relay space streams talk > browser process workload"),
     (
         "sim",
-        "main > lib ports slots > activator autoscaler cluster events faults invariants lease links metrics model \
+        "main > lib many ports slots > activator autoscaler cluster events faults invariants lease links metrics model \
          pass plan probe process reconcile simulation stats summary write_queue writers",
     ),
     ("monitoring", "main > board made > promql rules > lib"),

@@ -142,7 +142,8 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
     for (number, entry) in view.ledger {
         lines.entry(&entry.uid).or_default().push((*number, entry));
     }
-    let mut planner = Planner { view, given: BTreeSet::new(), at: view.start, plan: Plan::default() };
+    let mut planner =
+        Planner { view, given: BTreeSet::new(), at: view.start, is_exhausted: false, plan: Plan::default() };
     let mut kept = BTreeSet::new();
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
@@ -190,6 +191,8 @@ struct Planner<'a, 'v> {
     /// Numbers that this plan gives.
     given: BTreeSet<u16>,
     at: u16,
+    /// A search went all the way round for nothing: so would each after it, and there may be thousands.
+    is_exhausted: bool,
     plan: Plan,
 }
 
@@ -270,7 +273,11 @@ impl Planner<'_, '_> {
         let first = if range.contains(self.at) { self.at } else { range.first };
         let mut round = (first..=range.last).chain(range.first..first);
         let former = wanted.listed.filter(is_free).or(wanted.shown.filter(is_nobodys));
-        let next = former.or_else(|| round.find(is_nobodys))?;
+        let next = former.or_else(|| if self.is_exhausted { None } else { round.find(is_nobodys) });
+        let Some(next) = next else {
+            self.is_exhausted = true;
+            return None;
+        };
         if former.is_none() {
             self.at = next.checked_add(1).unwrap_or(range.first);
         }

@@ -1,0 +1,74 @@
+//! Leases: how often they are written, where nothing goes wrong.
+
+use common::election::{Election, Op, Record, Timing};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::time::{Duration, Instant};
+
+/// By then everybody has a share.
+const SETTLED: Duration = Duration::from_secs(60);
+/// Counted for so long.
+const COUNTED: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(50);
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+/// Writes each second of so many autoscalers with as many leases; and how many leases the one has that has most. The API
+/// server answers at once.
+pub fn lease_writes(autoscalers: usize) -> (f64, usize) {
+    let (epoch, mut rng, mut version) = (origin(), StdRng::seed_from_u64(1), 0_u64);
+    let name = |index: usize| format!("autoscaler-{index}_10.1.0.{index}");
+    let elect = |index| Election::new(name(index), autoscalers, Timing::STANDALONE, true, epoch);
+    let mut elections: Vec<Election> = (0..autoscalers).map(elect).collect();
+    let mut leases: Vec<Option<Record>> = vec![None; autoscalers];
+    for election in &mut elections {
+        (0..autoscalers).for_each(|lease| election.observe(lease, None, epoch, &mut rng));
+    }
+    let (mut passed, mut writes) = (Duration::ZERO, 0_u32);
+    while passed < SETTLED + COUNTED {
+        let now = epoch + passed;
+        for index in 0..autoscalers {
+            for (lease, op) in elections[index].due(now) {
+                version += 1;
+                let known = leases[lease].clone();
+                let written = |holder: &str| Record {
+                    holder: holder.to_owned(),
+                    duration: Timing::STANDALONE.lease_duration,
+                    renewal: version.to_string(),
+                    claim: None,
+                    version: version.to_string(),
+                };
+                let next = match (&op, known) {
+                    (Op::Create, None) => Some(written(&name(index))),
+                    (Op::Write { version, holder, .. }, Some(old)) if *version == old.version => Some(written(holder)),
+                    (Op::Claim, Some(old)) => {
+                        Some(Record { claim: Some(name(index)), version: version.to_string(), ..old })
+                    }
+                    _ => None,
+                };
+                writes += u32::from(next.is_some() && passed >= SETTLED);
+                let election = &mut elections[index];
+                match (next.clone(), op) {
+                    (None, Op::Read) => election.read(lease, leases[lease].clone(), now, &mut rng),
+                    (None, _) => election.conflict(lease),
+                    (Some(record), Op::Claim) => {
+                        election.done(lease);
+                        election.observe(lease, Some(record), now, &mut rng);
+                    }
+                    (Some(record), _) => election.written(lease, record, now, now, &mut rng),
+                }
+                if let Some(record) = next {
+                    leases[lease] = Some(record.clone());
+                    let others = elections.iter_mut().enumerate().filter(|(other, _)| *other != index);
+                    others.for_each(|(_, other)| other.observe(lease, Some(record.clone()), now, &mut rng));
+                }
+            }
+        }
+        passed += STEP;
+    }
+    let held = |election: &Election| (0..autoscalers).filter(|lease| election.held_until(*lease).is_some()).count();
+    (f64::from(writes) / COUNTED.as_secs_f64(), elections.iter().map(held).max().unwrap_or(0))
+}

@@ -1,0 +1,52 @@
+//! Numbers for all, and what happens when there are not enough.
+
+use super::key;
+use autoscaler_core::ports::{Plan, Problem, Retiring, View, Wanted, Workload, plan};
+use common::config::PortRange;
+use common::ports::ledger::{Ledger, PortId};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// What a plan for all workloads gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Workloads that have a number now.
+    pub given: usize,
+    /// Those that have none, since there is none.
+    pub without: usize,
+    /// Maps that are written.
+    pub maps: usize,
+    /// How long planning took.
+    pub took: Duration,
+}
+
+/// Plans for so many workloads of one port each, that were all made at once.
+#[allow(clippy::disallowed_methods, reason = "what planning takes is measured")]
+pub fn numbers(workloads: usize, range: PortRange) -> Given {
+    let wanted = || Wanted { port: PortId { name: "http".to_owned(), port: 80 }, listed: None, shown: None };
+    let of = |workload| {
+        let key = key(workload);
+        Workload { uid: key.as_str().into(), key, ports: vec![wanted()] }
+    };
+    let all: Vec<Workload> = (0..workloads).map(of).collect();
+    let view = View {
+        range,
+        start: range.first,
+        ledger: &Ledger::new(),
+        unreadable: &BTreeSet::new(),
+        listed: &BTreeSet::new(),
+        in_use: &BTreeSet::new(),
+        workloads: &all.iter().collect::<Vec<_>>(),
+        is_mine: &|_| true,
+    };
+    let begin = Instant::now();
+    let Plan { changes, ports, .. } = plan(&view, &mut Retiring::default(), begin);
+    let took = begin.elapsed();
+    let is_exhausted = |problem: &Option<Problem>| matches!(problem, Some(Problem::Exhausted { .. }));
+    Given {
+        given: changes.values().map(Vec::len).sum(),
+        without: ports.values().flatten().filter(|outcome| is_exhausted(&outcome.problem)).count(),
+        maps: changes.len(),
+        took,
+    }
+}

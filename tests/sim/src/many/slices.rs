@@ -1,0 +1,124 @@
+//! One activator ends, and comes back: how many slices that writes.
+
+use super::{Size, address, key, need};
+use autoscaler_core::ports::carriers::endpoints_among;
+use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, urgency};
+use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
+use common::RevisionKey;
+use common::ports::State;
+use common::ports::answer::Listening;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Any number will do: each workload is looked at by itself.
+const NUMBER: u16 = 20_000;
+
+/// By then no answer of before is a proof any more.
+const LATER: Duration = PROOF_HOLDS.saturating_mul(2);
+
+/// What followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Slices that named the activator.
+    pub touched: usize,
+    /// Writes that could not wait: somebody was led to an activator that has gone.
+    pub urgent: usize,
+    /// All writes until everything was right.
+    pub writes: usize,
+    /// Most that a workload lacked of its activators at a moment, of those that did not end themselves.
+    pub lacked: usize,
+}
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+/// So many activators that are ready.
+pub(super) fn everybody(count: usize) -> Vec<Activator> {
+    (0..count).map(|index| Activator { address: address(index), serving: Serving::Ready }).collect()
+}
+
+/// Who carries a workload once everything is right.
+pub(super) fn carriers(key: &RevisionKey, activators: &[Activator]) -> Vec<IpAddr> {
+    let (mut workload, now) = (Workload::new(key), origin());
+    workload.settle(activators, now);
+    workload.listed.iter().map(|listed| listed.address).collect()
+}
+
+struct Workload<'a> {
+    key: &'a RevisionKey,
+    listed: Vec<Listed>,
+    proofs: Proofs,
+}
+
+/// The writes of one workload.
+#[derive(Default)]
+struct Writes {
+    urgent: usize,
+    all: usize,
+}
+
+impl<'a> Workload<'a> {
+    fn new(key: &'a RevisionKey) -> Self {
+        Self { key, listed: Vec::new(), proofs: Proofs::default() }
+    }
+
+    fn look(&self, activators: &[Activator], now: Instant) -> Endpoints {
+        let port = Port { uid: self.key.as_str(), number: Some(NUMBER), former: &[], listed: &self.listed };
+        let mut found = endpoints_among(&[port], activators, need(), self.key.name(), &self.proofs, now);
+        found.pop().unwrap_or_default()
+    }
+
+    /// Until there is nothing to write and nobody to ask: what cannot wait is written before the answers are there.
+    fn settle(&mut self, activators: &[Activator], now: Instant) -> Writes {
+        self.proofs.follow(activators, |_| true, now);
+        let serves = |address| activators.iter().any(|one| one.address == address && one.serving == Serving::Ready);
+        let mut writes = Writes::default();
+        for _ in 0..4 {
+            let found = self.look(activators, now);
+            if found.listed == self.listed && found.ask.is_empty() {
+                break;
+            }
+            let is_high = urgency(&self.listed, &found.listed, serves) == Urgency::High;
+            if found.listed != self.listed && (is_high || found.ask.is_empty()) {
+                writes.all += 1;
+                writes.urgent += usize::from(is_high);
+                self.listed = found.listed;
+            }
+            for (address, number) in found.ask {
+                let (instance, uid) = (address.to_string(), self.key.as_str().to_owned());
+                let listening = Listening { instance, uid, state: State::Held };
+                self.proofs.record(address, number, Answer::Ours(listening), now);
+            }
+        }
+        writes
+    }
+}
+
+/// What the end of one activator writes, and what its return does.
+pub fn changes(size: &Size) -> [Changes; 2] {
+    let (all, born) = (everybody(size.activators), origin());
+    let (gone, others) = (address(0), &all[1..]);
+    let (mut end, mut back) = (Changes::default(), Changes::default());
+    for workload in 0..size.workloads {
+        let key = key(workload);
+        let mut workload = Workload::new(&key);
+        workload.settle(&all, born);
+        let before = workload.listed.clone();
+        for (changes, activators, now) in [(&mut end, others, born + LATER), (&mut back, &all, born + LATER * 2)] {
+            let had: Vec<IpAddr> = workload.listed.iter().map(|listed| listed.address).collect();
+            let first = workload.look(activators, now).listed;
+            let kept = had.iter().filter(|address| first.iter().any(|at| at.address == **address)).count();
+            let missed = had.len() - kept - usize::from(had.contains(&gone) && activators.len() < all.len());
+            changes.lacked = changes.lacked.max(missed);
+            let writes = workload.settle(activators, now);
+            changes.writes += writes.all;
+            changes.urgent += writes.urgent;
+        }
+        let is_touched = usize::from(before.iter().any(|listed| listed.address == gone));
+        end.touched += is_touched;
+        back.touched += is_touched;
+    }
+    [end, back]
+}

@@ -1,0 +1,230 @@
+//! One second of stats: from the activators to the autoscalers that they are connected to, and on to the owners.
+
+use super::slices::{carriers, everybody};
+use super::{Size, address, key, pod};
+use activator_core::accounting::{InFlight, RevisionStats};
+use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
+use common::RevisionKey;
+use common::ownership::{self, Owner, bucket_names};
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use common::time::Timestamp;
+use common::wire;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Entries in one frame between two autoscalers.
+pub const BATCH_MAX: usize = 4096;
+/// The namespace of attestations.
+const SYSTEM: &str = "zeroscale-system";
+const SECOND: i64 = 1_000_000_000;
+/// Long enough for whatever has ended to have said so.
+const SECONDS: i64 = 3;
+
+/// What went one way in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages.
+    pub frames: u64,
+    /// Stats in them.
+    pub stats: u64,
+    /// What else is in them: that somebody lives.
+    pub attestations: u64,
+    /// Bytes of all frames.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    fn count(&mut self, frame: &WireStatMessages, bytes: usize) {
+        let stats = frame.messages.iter().filter(|message| message.stat.is_some()).count() as u64;
+        self.frames += 1;
+        self.stats += stats;
+        self.attestations += frame.messages.len() as u64 - stats;
+        self.bytes += bytes as u64;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.stats += other.stats;
+        self.attestations += other.attestations;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What went where in the last second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    /// From each activator.
+    pub up: Vec<Traffic>,
+    /// From one autoscaler to another.
+    pub across: BTreeMap<(usize, usize), Traffic>,
+    /// How many stats of busy workloads there were to tell.
+    pub told: u64,
+    /// How many autoscalers have recorded each: stats of one activator and workload, by how often they were recorded.
+    pub recorded: BTreeMap<u32, u64>,
+    /// Stats that were recorded by somebody who does not own their bucket.
+    pub strayed: u64,
+}
+
+impl Streams {
+    /// All activators' together.
+    pub fn up_all(&self) -> Traffic {
+        sum(&self.up)
+    }
+
+    /// All between autoscalers.
+    pub fn across_all(&self) -> Traffic {
+        sum(self.across.values())
+    }
+}
+
+fn sum<'a>(all: impl IntoIterator<Item = &'a Traffic>) -> Traffic {
+    let mut sum = Traffic::default();
+    all.into_iter().for_each(|traffic| sum.add(traffic));
+    sum
+}
+
+/// Something that reports, and the request that keeps it busy.
+struct Reporter {
+    key: RevisionKey,
+    stats: Arc<RevisionStats>,
+    _busy: Option<InFlight>,
+}
+
+/// The last of [`SECONDS`] seconds.
+pub fn streams(size: &Size) -> Streams {
+    let clock = Arc::new(AtomicI64::new(0));
+    let activators = everybody(size.activators);
+    let mut reporters: Vec<Vec<Reporter>> = (0..size.activators).map(|_| Vec::new()).collect();
+    for workload in 0..size.busy + size.ended {
+        let key = key(workload);
+        let carriers = carriers(&key, &activators);
+        let carrying = reporters.iter_mut().enumerate().filter(|(index, _)| carriers.contains(&address(*index)));
+        for (_, of) in carrying {
+            let read = clock.clone();
+            let stats = RevisionStats::new(Arc::new(move || Timestamp::from_nanos(read.load(Ordering::Relaxed))));
+            let entered = stats.enter();
+            let busy = (workload < size.busy).then_some(entered.in_flight);
+            of.push(Reporter { key: key.clone(), stats, _busy: busy });
+        }
+    }
+    let mut cluster = Cluster::new(size.autoscalers);
+    for second in 1..=SECONDS {
+        clock.store(second * SECOND, Ordering::Relaxed);
+        cluster.seen = Seen::default();
+        for (activator, reporters) in reporters.iter().enumerate() {
+            let frame = report(activator, reporters);
+            cluster.seen.told += frame.messages.iter().filter(|message| message.stat.is_some()).count() as u64;
+            cluster.told(activator, frame);
+        }
+    }
+    let Seen { up, across, told, recorded, strayed } = cluster.seen;
+    let mut by_count = BTreeMap::new();
+    recorded.values().for_each(|count| *by_count.entry(*count).or_default() += 1);
+    let up = (0..size.activators).map(|activator| up.get(&activator).copied().unwrap_or_default()).collect();
+    Streams { up, across, told, recorded: by_count, strayed }
+}
+
+/// One activator's frame of this second.
+fn report(activator: usize, reporters: &[Reporter]) -> WireStatMessages {
+    let pod = pod(activator);
+    let mut messages = vec![wire::attestation(SYSTEM, &pod)];
+    for Reporter { key, stats, .. } in reporters {
+        let Some(report) = stats.report() else { continue };
+        report.signal.into_iter().for_each(|signal| signal.confirm());
+        let stat = Stat {
+            pod_name: pod.clone(),
+            average_concurrent_requests: report.average_concurrency,
+            request_count: report.request_count,
+            ..Stat::default()
+        };
+        messages.push(WireStatMessage {
+            namespace: key.namespace().to_owned(),
+            name: key.name().to_owned(),
+            stat: Some(stat),
+            ..WireStatMessage::default()
+        });
+    }
+    WireStatMessages { messages }
+}
+
+#[derive(Default)]
+struct Seen {
+    up: HashMap<usize, Traffic>,
+    across: BTreeMap<(usize, usize), Traffic>,
+    told: u64,
+    recorded: HashMap<(String, String, String), u32>,
+    strayed: u64,
+}
+
+struct Cluster {
+    autoscalers: usize,
+    buckets: Vec<String>,
+    /// Whose a workload is.
+    owners: HashMap<RevisionKey, usize>,
+    seen: Seen,
+}
+
+impl Cluster {
+    fn new(autoscalers: usize) -> Self {
+        let buckets = bucket_names(u32::try_from(autoscalers).unwrap_or(1));
+        Self { autoscalers, buckets, owners: HashMap::new(), seen: Seen::default() }
+    }
+
+    fn owner(&mut self, key: &RevisionKey) -> usize {
+        if let Some(owner) = self.owners.get(key) {
+            return *owner;
+        }
+        let bucket = ownership::owner(&self.buckets, key.as_str()).unwrap_or_default();
+        let owner = self.buckets.iter().position(|name| name == bucket).unwrap_or_default();
+        self.owners.insert(key.clone(), owner);
+        owner
+    }
+
+    /// A Service has connected each activator to one autoscaler.
+    fn told(&mut self, activator: usize, frame: WireStatMessages) {
+        let bytes = wire::encode(&frame);
+        self.seen.up.entry(activator).or_default().count(&frame, bytes.len());
+        self.receive(activator % self.autoscalers, &bytes, activator, None);
+    }
+
+    fn receive(&mut self, at: usize, bytes: &[u8], activator: usize, came: Option<&Forwarded<usize>>) {
+        let Ok(frame) = wire::decode(bytes) else { return };
+        let mut onward: BTreeMap<(usize, Hop), Vec<WireStatMessage>> = BTreeMap::new();
+        for message in frame.messages {
+            let Some(mut stat) = message.stat.clone() else {
+                if came.is_none() {
+                    let names = [message.name.clone(), address(activator).to_string()];
+                    for other in (0..self.autoscalers).filter(|other| *other != at) {
+                        let told = names.iter().map(|name| wire::attestation(SYSTEM, name));
+                        onward.entry((other, Hop::First)).or_default().extend(told);
+                    }
+                }
+                continue;
+            };
+            stat.timestamp = if stat.timestamp == 0 { 1_700_000_000 } else { stat.timestamp };
+            let owner = self.owner(&RevisionKey::new(&message.namespace, &message.name));
+            let seen_from_here = if owner == at { Owner::Us } else { Owner::Other(owner) };
+            match route(seen_from_here, came) {
+                Route::Record => {
+                    self.seen.strayed += u64::from(owner != at);
+                    let who = (stat.pod_name, message.namespace, message.name);
+                    *self.seen.recorded.entry(who).or_default() += 1;
+                }
+                Route::Send(other, hop) => {
+                    let message = WireStatMessage { stat: Some(stat), ..message };
+                    onward.entry((other, hop)).or_default().push(message);
+                }
+                Route::Hold | Route::Drop => {}
+            }
+        }
+        for ((other, hop), messages) in onward {
+            for batch in messages.chunks(BATCH_MAX) {
+                let frame = WireStatMessages { messages: batch.to_vec() };
+                let bytes = wire::encode(&frame);
+                self.seen.across.entry((at, other)).or_default().count(&frame, bytes.len());
+                self.receive(other, &bytes, activator, Some(&Forwarded { hop, by: Some(at) }));
+            }
+        }
+    }
+}
