@@ -123,13 +123,13 @@ pub enum Urgency {
 }
 
 /// How soon slices that lead to `before` are to lead to `after`. Each address family is looked at by itself: a client has
-/// one. `serves`: whether the activator at an address is ready. One that is, and that another one replaces, misleads nobody
-/// meanwhile.
-pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(IpAddr) -> bool) -> Urgency {
+/// one. `serves`: whether an activator still serves there ([`serves`]). One that does, and that another one replaces, misleads
+/// nobody meanwhile.
+pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> bool) -> Urgency {
     let ready = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6).count();
     let comes = |at: &&Listed| !before.contains(at);
     let moves = |address: IpAddr| after.iter().any(|at| at.address == address);
-    let may_wait = |at: &Listed| after.contains(at) || (at.ready && serves(at.address) && !moves(at.address));
+    let may_wait = |at: &Listed| after.contains(at) || (at.ready && serves(at) && !moves(at.address));
     let is_left = |is_v6: bool| ready(is_v6) == 0 || after.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
     if ready(false) + ready(true) == 0 || !before.iter().all(may_wait) || !(is_left(false) && is_left(true)) {
         return Urgency::High;
@@ -140,6 +140,12 @@ pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(IpAddr) -> b
         Some(1) => Urgency::Soon,
         Some(_) | None => Urgency::Low,
     }
+}
+
+/// Whether clients who are led there meet the workload: its activator is ready, and nothing speaks against it.
+pub fn serves(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
+    let is_ready = |one: &Activator| one.address == at.address && one.serving == Serving::Ready;
+    activators.iter().any(is_ready) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
 }
 
 /// Numbers by the names of ports.

@@ -416,8 +416,34 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
         (&[a], &[a], Urgency::Low),
     ];
     for (before, after, expected) in rows {
-        let serves = |address| address != gone.address;
+        let serves = |at: &Listed| at.address != gone.address;
         assert_eq!(slices::urgency(before, after, serves), expected, "{before:?} {after:?}");
+    }
+}
+
+/// Goal: who leaves the slices may do so later only while clients who come there meet the workload.
+#[test]
+fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
+    let now = epoch();
+    for (serving, answer, expected) in [
+        (Serving::Ready, Some(ours("1", "a", State::Held)), true),
+        (Serving::Ready, Some(ours("1", "a", State::Closing)), true),
+        (Serving::Ready, None, true),
+        (Serving::Ready, Some(ours("1", "b", State::Held)), false),
+        (Serving::Ready, Some(Answer::Refused), false),
+        (Serving::Ready, Some(Answer::Foreign), false),
+        (Serving::Terminating, Some(ours("1", "a", State::Held)), false),
+        (Serving::No, Some(ours("1", "a", State::Held)), false),
+    ] {
+        let mut proofs = Proofs::default();
+        answer.iter().for_each(|answer| proofs.record(A, 100, answer.clone(), now));
+        let at = Listed { address: A, number: 100, ready: true };
+        assert_eq!(
+            slices::serves(&at, "a", &activators(&[(A, serving)]), &proofs, now),
+            expected,
+            "{serving:?} {answer:?}"
+        );
+        assert!(!slices::serves(&at, "a", &[], &proofs, now), "it is gone");
     }
 }
 

@@ -32,8 +32,8 @@ pub(crate) use pass::Controller;
 pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Port};
-use autoscaler_core::ports::{Serving, Verdict, Wanted, Workload};
+use autoscaler_core::ports::slices::{Endpoints, Listed, Port, serves};
+use autoscaler_core::ports::{Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -202,10 +202,10 @@ impl Numbers {
         self.shared.state.lock().endpoints(key, ports, need)
     }
 
-    /// Whether the activator at an address is ready.
-    pub(crate) fn serves(&self, address: IpAddr) -> bool {
-        let activators = self.shared.state.lock().activators();
-        activators.iter().any(|one| one.address == address && one.serving == Serving::Ready)
+    /// Whether clients of an object who are led there meet it.
+    pub(crate) fn serves(&self, uid: &str, at: &Listed) -> bool {
+        let state = self.shared.state.lock();
+        serves(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
     /// Whether all of these addresses and numbers are proven to lead an object's clients to activators.

@@ -83,7 +83,7 @@ impl Pass<'_> {
         }
         let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let after = numbered::listed(&outcome.slices, self.uid());
-        let serves = |address| controller.cluster.numbers.serves(address);
+        let serves = |at: &Listed| controller.cluster.numbers.serves(self.uid(), at);
         let urgency = numbered::urgency_of(carried, before, &after, serves);
         if writes.is_empty() {
             controller.waiting.remove(key);

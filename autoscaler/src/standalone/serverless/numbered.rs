@@ -158,12 +158,12 @@ pub(crate) fn listed<'a>(
 }
 
 /// How soon slices that lead to `before` are to lead to `after`, by the names of the ports that are carried. `serves`:
-/// whether the activator at an address is ready.
+/// whether clients who are led there meet the workload.
 pub(crate) fn urgency_of(
     carried: impl IntoIterator<Item = impl AsRef<str>>,
     before: &BTreeMap<String, Vec<Listed>>,
     after: &BTreeMap<String, Vec<Listed>>,
-    serves: impl Fn(IpAddr) -> bool,
+    serves: impl Fn(&Listed) -> bool,
 ) -> Urgency {
     let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
     let each = carried.into_iter().map(|name| urgency(&of(before, name.as_ref()), &of(after, name.as_ref()), &serves));

@@ -2,7 +2,7 @@
 
 use super::{Size, address, key, need};
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, urgency};
+use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, serves, urgency};
 use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
 use common::ports::State;
@@ -73,14 +73,14 @@ impl<'a> Workload<'a> {
     /// Until there is nothing to write and nobody to ask: what cannot wait is written before the answers are there.
     fn settle(&mut self, activators: &[Activator], now: Instant) -> Writes {
         self.proofs.follow(activators, |_| true, now);
-        let serves = |address| activators.iter().any(|one| one.address == address && one.serving == Serving::Ready);
         let mut writes = Writes::default();
         for _ in 0..4 {
             let found = self.look(activators, now);
             if found.listed == self.listed && found.ask.is_empty() {
                 break;
             }
-            let is_high = urgency(&self.listed, &found.listed, serves) == Urgency::High;
+            let is_served = |at: &Listed| serves(at, self.key.as_str(), activators, &self.proofs, now);
+            let is_high = urgency(&self.listed, &found.listed, is_served) == Urgency::High;
             if found.listed != self.listed && (is_high || found.ask.is_empty()) {
                 writes.all += 1;
                 writes.urgent += usize::from(is_high);
