@@ -128,6 +128,7 @@ impl Kept {
         match self {
             Self::Expired => format!("the request was older than {} minutes", AGE_MAX.as_secs() / 60),
             Self::Paused => "the workload is paused: spec.paused".to_owned(),
+            Self::Min(1) => "1 pod has to stay: scale.min, a schedule, or config-autoscaler".to_owned(),
             Self::Min(pods) => format!("{pods} pods have to stay: scale.min, a schedule, or config-autoscaler"),
             Self::Serving => "requests are being served, or were within the panic window".to_owned(),
             Self::Metrics(pods) => format!("metrics, or behavior, ask for {pods} pods"),

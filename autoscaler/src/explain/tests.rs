@@ -54,7 +54,11 @@ async fn why_is_answered_over_the_admin_port() {
     let table = why(admin, None, "ns/hello").await.expect("explained");
     let lines: Vec<_> = table.lines().collect();
     assert_eq!(lines[0], "ns/hello: wants 0 (replicas 0), 70.00 concurrency a pod, activators in the path");
-    assert!(lines[2].starts_with("2026-08-01 00:00:0") && lines[2].ends_with("unknown: pods"), "{}", lines[2]);
+    assert!(
+        lines[2].starts_with("2026-08-01 00:00:0") && lines[2].ends_with("unknown: pods cannot be counted"),
+        "{}",
+        lines[2]
+    );
 
     let error = why(admin, None, "ns/nobody").await.expect_err("unknown").to_string();
     assert_eq!(error, "ns/nobody: no ZeroScaler of that name is decided on");

@@ -52,7 +52,7 @@ pub enum Command {
     Sleep(RequestArgs),
     /// Keep workloads as they are: replicas, and whom their Services lead to (`spec.paused`).
     Pause(PauseArgs),
-    /// End that.
+    /// Have paused workloads decided about again.
     Resume(PauseArgs),
     /// Look for what keeps workloads from sleeping and waking, and say what to do.
     Check(CheckArgs),

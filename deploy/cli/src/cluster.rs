@@ -79,7 +79,7 @@ impl Where {
                 }
             },
         };
-        let read = read.with_context(|| what.clone())?;
+        let read = read.map_err(|error| anyhow!("{what}: {error}"))?;
         let dashboard = dashboard(&read, self.context.as_deref());
         let selected = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(read, &selected).await.with_context(|| what)?;
@@ -172,8 +172,13 @@ pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
             anyhow!("{doing}: the API server does not know us ({}): log in again", status.message)
         }
         kube::Error::Api(status) => anyhow!("{doing}: {}", status.message),
-        error => anyhow::Error::new(error).context(format!("{doing}: the API server cannot be asked")),
+        error => anyhow!("{doing}: the API server cannot be asked: {}", cause(&error)),
     }
+}
+
+/// What is at the bottom of an error: what lies between says how we ask, which is of no use to whoever reads it.
+pub fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
 /// Whether not an object is missing, but its whole kind.

@@ -22,7 +22,8 @@ pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
 /// # Errors
 /// There is no such command, or it cannot be written.
 pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut all = definition().name(NAME);
+    // `help COMMAND` says what the pages do.
+    let mut all = definition().name(NAME).disable_help_subcommand(true);
     all.build();
     if let Some(folder) = out_dir {
         let cannot = || format!("--out-dir {}: cannot be written to", folder.display());
@@ -60,6 +61,8 @@ mod tests {
     fn every_command_has_a_page() {
         let folder = tempfile::tempdir().expect("a folder");
         man(None, Some(folder.path()), &mut std::io::sink()).expect("written");
+        let pages = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(pages, definition().get_subcommands().count() + 1, "one for each, and one of the whole");
         for command in definition().get_subcommands() {
             let name = command.get_name();
             let mut page = Vec::new();

@@ -63,7 +63,10 @@ impl Sources {
                 warn(format!("shown without ages: {error:#}"));
                 Ok(Listing { workloads: sorted(live.workloads), ..live })
             }
-            (Err(error), Err(_)) => Err(error),
+            (Err(error), Err(other)) => {
+                warn(format!("nor can the dashboard be asked: {other:#}"));
+                Err(error)
+            }
         }
     }
 

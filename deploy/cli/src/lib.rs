@@ -29,6 +29,7 @@ pub mod check;
 pub mod cluster;
 pub mod dashboard;
 pub mod documents;
+pub mod forward;
 pub mod gather;
 pub mod giving_back;
 pub mod import;

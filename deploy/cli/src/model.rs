@@ -196,7 +196,10 @@ impl Summary {
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             ..Self::default()
         };
-        said.why = said.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state);
+        said.why = match object.metadata.deletion_timestamp {
+            Some(_) => "deleted: its replicas and its Service are being given back".to_owned(),
+            None => said.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state),
+        };
         said
     }
 

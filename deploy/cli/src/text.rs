@@ -141,6 +141,11 @@ pub fn since(then: Timestamp, now: Timestamp) -> String {
     age(now.as_second() - then.as_second())
 }
 
+/// So many of a thing: `1 replica`, `3 replicas`.
+pub fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of few digits; none: it is not known.
 pub fn number(value: Option<f64>) -> String {
     match value {

@@ -33,12 +33,8 @@ pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow:
     if args.output.is_some() {
         return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&detail)?)?);
     }
-    writeln!(out, "{}", sentence(&name, &detail.summary.state, &detail.summary.why))?;
+    writeln!(out, "{}", printable(&format!("{name}: {}", detail.summary.why)))?;
     Ok(out.write_all(words::table(&with_name(detail.decision, &name)).as_bytes())?)
-}
-
-fn sentence(name: &Name, state: &str, why: &str) -> String {
-    printable(&format!("{name} is {state}: {why}"))
 }
 
 /// A document names its subject, whoever has made it.

@@ -59,7 +59,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("hpa", "main lib > run > delegate fixture native > evaluate explain options > object > pods > sources"),
     (
         "cli",
-        "main > lib > documents > arguments > check giving_back import orders top ui why > status > gather > dashboard > cluster model text",
+        "main > lib > documents > arguments > check giving_back import orders top ui why > status > gather > dashboard > forward > cluster model text",
     ),
     ("local", "main lib > up > api controllers ingress node > merge range usage"),
     (

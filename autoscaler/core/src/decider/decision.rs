@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use common::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What one tick has seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Load {
 }
 
 /// Why nothing can be decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 pub enum Unknown {
     /// The pods could not be counted.
@@ -104,7 +104,7 @@ pub struct Inputs {
 }
 
 /// The rule that had the last word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Rule {
     /// The stable window's load.

@@ -4,6 +4,8 @@
 //! come from a process of another version, so nothing of it is taken for granted.
 
 use super::Cause;
+use crate::decider::{Rule, Unknown};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -36,9 +38,8 @@ pub fn table(document: &Value) -> String {
         let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
         let cell = |key: &str| entry.get(key).map_or_else(|| "-".to_owned(), text);
         let (desired, why) = match entry.get("because") {
-            Some(because) => ("-".to_owned(), action(entry, because)),
-            None if entry.get("metric").is_some() => (cell("desired"), blended(entry)),
-            None => (cell("desired"), decision(entry)),
+            Some(_) => ("-".to_owned(), action(entry)),
+            None => (cell("desired"), reason(entry)),
         };
         let _ = writeln!(
             out,
@@ -62,13 +63,28 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// Why, of one entry of a history, such as `load over the stable window`.
+pub fn reason(entry: &Value) -> String {
+    match entry.get("because") {
+        Some(because) => said(because, |cause: Cause| cause.explain().to_owned()),
+        None if entry.get("metric").is_some() => blended(entry),
+        None => decision(entry),
+    }
+}
+
+/// A word explained. An autoscaler of another version may have a word of its own, which stays as it is.
+fn said<T: DeserializeOwned>(word: &Value, explain: impl Fn(T) -> String) -> String {
+    serde_json::from_value(word.clone()).map_or_else(|_| text(word), explain)
+}
+
 /// What the decider says.
 fn decision(entry: &Value) -> String {
-    match (&entry["unknown"], entry["panicking"] == true) {
-        (Value::String(unknown), _) => format!("unknown: {unknown}"),
-        (_, true) => format!("{} (panicking)", text(&entry["rule"])),
-        (_, false) => text(&entry["rule"]),
+    let unknown = &entry["unknown"];
+    if unknown.is_string() {
+        return format!("unknown: {}", said(unknown, |unknown: Unknown| unknown.to_string()));
     }
+    let rule = said(&entry["rule"], |rule: Rule| rule.explain().to_owned());
+    if entry["panicking"] == true { format!("{rule} (panicking)") } else { rule }
 }
 
 /// What became of load and metrics, such as `cpu resource asks for 5, ScaleUpLimit`.
@@ -89,10 +105,8 @@ fn blended(entry: &Value) -> String {
 }
 
 /// What the reconciler says, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
-fn action(entry: &Value, because: &Value) -> String {
-    // An autoscaler of another version may have a word of its own for it.
-    let cause = serde_json::from_value::<Cause>(because.clone());
-    let why = cause.map_or_else(|_| text(because), |cause| cause.explain().to_owned());
+fn action(entry: &Value) -> String {
+    let why = reason(entry);
     let (replicas, wanted) = (&entry["replicas"], &entry["wanted"]);
     if replicas.is_null() {
         return why;

@@ -86,7 +86,7 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
             "see whether they run, then synchronize their clocks (NTP)",
         )
     } else {
-        Finding::good(ABOUT, format!("those of {} {what} agree with the API server's", known.len()))
+        Finding::good(ABOUT, format!("those of {what} agree with the API server's ({})", known.len()))
     })
 }
 
@@ -107,7 +107,7 @@ mod tests {
             .expect("a Lease")
         };
         let rows = [
-            (vec![lease(0, "a"), lease(-20, "a")], Some((Standing::Good, "2 nodes"))),
+            (vec![lease(0, "a"), lease(-20, "a")], Some((Standing::Good, "nodes agree with the API server's (2)"))),
             (vec![lease(0, "a"), lease(30, "a")], Some((Standing::Wrong, "n (+30 s)"))),
             (vec![lease(-600, "a")], Some((Standing::Wrong, "n (-600 s)"))),
             (vec![lease(-600, "")], None), // Given back.

@@ -1,7 +1,8 @@
 //! The definition of ZeroScalers, the planes' Deployments, and whether their dashboard answers.
 
 use super::{Finding, Place, some};
-use crate::dashboard::is_ready;
+use crate::forward::is_ready;
+use crate::text::count;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -195,7 +196,11 @@ async fn dashboard(place: &Place<'_>) -> Finding {
             if silent.is_empty() {
                 return Finding::good(
                     DASHBOARD,
-                    format!("{} replicas tell of {} workloads", listing.replicas.len(), listing.workloads.len()),
+                    format!(
+                        "{} of the autoscaler told of {}",
+                        count(listing.replicas.len(), "replica"),
+                        count(listing.workloads.len(), "workload"),
+                    ),
                 );
             }
             Finding::wrong(

@@ -4,7 +4,7 @@
 use super::{Finding, Place, some};
 use crate::cluster::explained;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::conditions::READY;
+use common_api::zeroscaler::conditions::{ACTIVE, READY};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
@@ -29,6 +29,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
         },
     };
     let mut findings = vec![not_ready(&scalers)];
+    findings.extend(amiss(&scalers));
     let groups = client.list_api_groups().await;
     match groups {
         Ok(groups) => {
@@ -75,6 +76,23 @@ fn not_ready(scalers: &[ZeroScaler]) -> Finding {
     }
     let says = format!("{} of {} are not Ready: {}", wrong.len(), scalers.len(), some(&wrong));
     Finding::wrong(WORKLOADS, says, "kubectl zeroscale status NAME says what is wrong with one")
+}
+
+/// Those that are served, but not all as asked: texts, fallbacks, ports, hosts, metrics.
+fn amiss(scalers: &[ZeroScaler]) -> Option<Finding> {
+    let wrong = |scaler: &ZeroScaler| {
+        let conditions = scaler.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        if conditions.iter().any(|condition| condition.type_ == READY && condition.status == "False") {
+            return None; // That is said of it already.
+        }
+        let wrong =
+            conditions.into_iter().find(|condition| condition.type_ != ACTIVE && condition.status == "False")?;
+        Some(format!("{} ({}: {})", name(scaler), wrong.type_, wrong.reason))
+    };
+    let wrong: Vec<String> = scalers.iter().filter_map(wrong).collect();
+    let says = || format!("{} of {} are not served as asked: {}", wrong.len(), scalers.len(), some(&wrong));
+    let remedy = "kubectl zeroscale status NAME says what is wrong with one";
+    (!wrong.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
 }
 
 /// Groups of metrics that workloads ask for and nobody serves.
@@ -171,6 +189,19 @@ mod tests {
         assert_eq!(not_ready(std::slice::from_ref(&good)).says, "none of 1 is refused, 1 paused");
         let finding = not_ready(&[good, scaler("b", json!({}), status("False"))]);
         assert_eq!(finding.says, "1 of 2 are not Ready: shop/b (TargetNotFound)");
+    }
+
+    #[test]
+    fn what_is_served_but_not_as_asked_is_named() {
+        let condition = |type_: &str, is: &str| json!({"type": type_, "status": is, "reason": "FallbackCircle", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let with = |conditions: &[Value]| scaler("a", json!({}), json!({"conditions": conditions}));
+        let good =
+            with(&[condition("Active", "False"), condition("Ready", "True"), condition("AnswersResolved", "True")]);
+        let refused = with(&[condition("Ready", "False"), condition("Adopted", "False")]);
+        assert_eq!((amiss(std::slice::from_ref(&good)), amiss(&[refused])), (None, None));
+        let found = amiss(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
+        let says = found.expect("amiss").says;
+        assert_eq!(says, "1 of 2 are not served as asked: shop/a (AnswersResolved: FallbackCircle)");
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     line("State", &state(workload).text);
     let pods = workload.pods;
     let wanted = pods.desired.map(|desired| format!(", {desired} wanted")).unwrap_or_default();
-    let bounds = format!("{} to {}", number(workload.min.map(|min| min as f64)), most(workload));
-    line("Pods", &format!("{} ready of {}{wanted}; {bounds}", pods.ready, pods.actual));
+    let bounds = format!("min {}, max {}", number(workload.min.map(|min| min as f64)), most(workload));
+    line("Pods", &format!("{} of {} ready{wanted}; {bounds}", pods.ready, pods.actual));
     if workload.requests_per_second.is_some() || workload.concurrency.is_some() {
         let (rate, flying, held) =
             (number(workload.requests_per_second), number(workload.concurrency), number(workload.held));
@@ -88,7 +88,9 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
     let status = object.status.clone().unwrap_or_default();
     if let Some(request) = &status.request {
         let why = if request.message.is_empty() { String::new() } else { format!(": {}", request.message) };
-        let text = format!("{} was asked for at {}; {:?}{why}", request.state, request.at, request.result);
+        let at: Option<Timestamp> = request.at.parse().ok();
+        let at = at.map_or_else(|| format!("at {}", request.at), |at| format!("{} ago", since(at, now)));
+        let text = format!("{} was asked for {at}: {:?}{why}", request.state, request.result);
         let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable(&text));
     }
     let rows: Vec<Vec<Cell>> = status
@@ -145,11 +147,16 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
                 said.duration.to_string().into(),
                 count(said.min).into(),
                 count(said.max).into(),
+                said.prewarm.to_string().into(),
             ]
         })
         .collect();
     if !rows.is_empty() {
-        let _ = write!(out, "\n{}", table(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX"], &rows, colours, None));
+        let _ = write!(
+            out,
+            "\n{}",
+            table(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"], &rows, colours, None)
+        );
     }
     out
 }
@@ -247,13 +254,13 @@ mod tests {
             "Workload     shop/hello\n",
             "Target       Deployment/hello, called by Service hello\n",
             "State        Asleep, paused\n",
-            "Pods         0 ready of 0; 0 to 5\n",
+            "Pods         0 of 0 ready; min 0, max 5\n",
             "Why          spec.paused: stays\n",
             "Next change  2030-01-01T00:00:00Z: 2 to as many as asked for pods\n",
-            "Awake was asked for at 2023-11-14T22:00:00Z; Kept: the workload is paused\n",
+            "Awake was asked for 13m ago: Kept: the workload is paused\n",
             "Active      False    Paused   13m     spec.paused: stays\n",
             "web    80        20000        auto\n",
-            "0 8 * * 1-5   Europe/Berlin   10h   2     -\n",
+            "0 8 * * 1-5   Europe/Berlin   10h   2     -     0s\n",
             "Hosts:  of a.example.com",
         ] {
             assert!(text.contains(part), "{part:?}:\n{text}");

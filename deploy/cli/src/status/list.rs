@@ -108,13 +108,18 @@ fn last_wake(wake: Option<&Wake>, now: Timestamp) -> String {
     }
 }
 
-/// Pods that did not run, in hours, and what they would have cost.
+/// Pods that did not run, in a unit that can be read, and what they would have cost.
 pub fn saved(workload: &Summary) -> String {
     let Some(saved) = &workload.saved else { return "-".to_owned() };
-    let hours = format!("{:.1} pod hours", saved.pod_seconds / 3600.0);
+    let time = match saved.pod_seconds {
+        seconds if seconds < 3600.0 => format!("{} pod-minutes", number(Some(seconds / 60.0))),
+        seconds if seconds < 72.0 * 3600.0 => format!("{} pod-hours", number(Some(seconds / 3600.0))),
+        seconds => format!("{} pod-days", number(Some(seconds / 86_400.0))),
+    };
     match &saved.money {
-        Some(money) => format!("{hours}, {:.2} {}", money.amount, money.currency),
-        None => hours,
+        Some(money) if money.amount < 10.0 => format!("{time}, {:.3} {}", money.amount, money.currency),
+        Some(money) => format!("{time}, {:.0} {}", money.amount, money.currency),
+        None => time,
     }
 }
 
@@ -196,7 +201,7 @@ wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound:
             "Deployment/hello",
             "4.2",
             "19.0 ms, 1m ago",
-            "2.0 pod hours, 0.50 EUR",
+            "2 pod-hours, 0.500 EUR",
             "autoscaler-1",
         ] {
             assert!(wide.contains(part), "{part}: {wide}");

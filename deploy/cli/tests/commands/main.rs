@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod forwarding;
+
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +29,12 @@ impl Server {
         let server = Self { address, asked: Arc::clone(&asked) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                answer(stream, &says, &asked);
+                if forwarding::is_asked_for(&stream) {
+                    let says = says.clone();
+                    std::thread::spawn(move || forwarding::forward(stream, &says));
+                } else {
+                    answer(stream, &says, &asked);
+                }
             }
         });
         server

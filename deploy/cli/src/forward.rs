@@ -1,0 +1,179 @@
+//! A port of this machine that leads to the dashboard in an autoscaler's pod, through the API server.
+//!
+//! It leads to a pod that is ready. One that cannot be reached any more, since it was replaced, is given up for another, so
+//! that a page that stays open goes on. What a pod says of a connection that it cannot take is kept for whoever has opened
+//! it ([`Forward::failure`]): over the connection itself nothing can be said.
+
+use crate::cluster::cause;
+use anyhow::{Context, anyhow};
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Portforwarder};
+use kube::{Api, Client, ResourceExt};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Port of the dashboard in a pod of the autoscaler.
+pub const PORT: u16 = 8090;
+/// Pods of the autoscaler.
+const AUTOSCALERS: &str = "app=autoscaler";
+/// Longest wait for why a connection has ended.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// What leads there, for as long as it lives.
+pub struct Forward {
+    /// Where it begins.
+    pub local: SocketAddr,
+    way: Arc<Way>,
+    accepting: JoinHandle<()>,
+}
+
+/// Where it leads.
+struct Way {
+    pods: Api<Pod>,
+    namespace: String,
+    pod: Mutex<String>,
+    failure: Mutex<Option<String>>,
+    /// A connection has ended.
+    ended: Notify,
+}
+
+impl Forward {
+    /// Looks for a pod and begins.
+    ///
+    /// # Errors
+    /// No pod is ready, or its port cannot be forwarded; the error says what to do.
+    pub async fn begin(client: &Client, namespace: &str) -> anyhow::Result<Self> {
+        let (pods, namespace) = (Api::namespaced(client.clone(), namespace), namespace.to_owned());
+        let way =
+            Arc::new(Way { pods, namespace, pod: Mutex::default(), failure: Mutex::default(), ended: Notify::new() });
+        *lock(&way.pod) = way.find().await?;
+        // Whether it may be forwarded at all is known before anything is promised.
+        let mut tried = way.open().await?;
+        drop(tried.take_stream(PORT));
+        tried.abort();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no port of this machine is free")?;
+        let local = listener.local_addr()?;
+        let carrying = way.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let way = carrying.clone();
+                tokio::spawn(async move { way.carry(stream).await });
+            }
+        });
+        Ok(Self { local, way, accepting })
+    }
+
+    /// Why the last connection was not carried, if it was not. That may be known a moment after its end.
+    pub async fn failure(&self) -> Option<String> {
+        let known = async {
+            loop {
+                let ended = self.way.ended.notified();
+                if let Some(why) = lock(&self.way.failure).clone() {
+                    return why;
+                }
+                ended.await;
+            }
+        };
+        timeout(MOMENT, known).await.ok()
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Way {
+    /// A pod that is ready.
+    async fn find(&self) -> anyhow::Result<String> {
+        let namespace = &self.namespace;
+        let found = self.pods.list(&ListParams::default().labels(AUTOSCALERS)).await;
+        let found =
+            found.map_err(|error| crate::cluster::explained(error, &format!("pods of namespace {namespace}")))?;
+        found.items.iter().find(|pod| is_ready(pod)).map(ResourceExt::name_any).with_context(|| {
+            format!(
+                "no pod with label {AUTOSCALERS} is ready in namespace {namespace} ({} are there); name another one by \
+                 --system-namespace, or the dashboard itself by --address",
+                found.items.len()
+            )
+        })
+    }
+
+    /// One connection to the pod; to another, if that one is not there any more.
+    async fn open(&self) -> anyhow::Result<Portforwarder> {
+        let pod = lock(&self.pod).clone();
+        let refused = match self.pods.portforward(&pod, &[PORT]).await {
+            Ok(forwarded) => return Ok(forwarded),
+            Err(error) => error,
+        };
+        match self.find().await {
+            Ok(other) if other != pod => {
+                (*lock(&self.pod)).clone_from(&other);
+                self.pods.portforward(&other, &[PORT]).await.map_err(|error| self.refused(&other, &error))
+            }
+            _ => Err(self.refused(&pod, &refused)),
+        }
+    }
+
+    fn refused(&self, pod: &str, error: &kube::Error) -> anyhow::Error {
+        anyhow!(
+            "port {PORT} of pod {pod} cannot be forwarded: {}; that needs the right to create pods/portforward in \
+             namespace {}",
+            cause(error),
+            self.namespace
+        )
+    }
+
+    /// Carries one connection. Whoever has opened it sees it end early if that fails.
+    async fn carry(&self, mut stream: TcpStream) {
+        let failure = match self.open().await {
+            Ok(forwarded) => self.exchange(forwarded, &mut stream).await,
+            Err(error) => Some(format!("{error:#}")),
+        };
+        *lock(&self.failure) = failure;
+        self.ended.notify_waiters();
+    }
+
+    /// Both directions; what the pod says if it does not take the connection.
+    async fn exchange(&self, mut forwarded: Portforwarder, stream: &mut TcpStream) -> Option<String> {
+        let (mut there, told) = (forwarded.take_stream(PORT)?, forwarded.take_error(PORT)?);
+        let (mut told, mut copied) = (pin!(told.fuse()), pin!(tokio::io::copy_bidirectional(stream, &mut there)));
+        let why = tokio::select! {
+            biased; // What is told comes before the end.
+            why = &mut told => match why {
+                None => {
+                    let _ = copied.await; // Either side may end it.
+                    None
+                }
+                why => why,
+            },
+            _ = &mut copied => told.now_or_never().flatten(),
+        };
+        Some(format!(
+            "pod {} does not take connections on port {PORT}, which is its dashboard's unless \
+             ZEROSCALE_DASHBOARD_ADDRESS says otherwise: {}",
+            lock(&self.pod),
+            why?.trim(),
+        ))
+    }
+}
+
+/// Whether a pod is ready, and stays.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}

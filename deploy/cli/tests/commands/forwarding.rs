@@ -1,0 +1,146 @@
+//! The dashboard through a port that the API server forwards: its side of the protocol, as a kubelet speaks it over a
+//! WebSocket (`v4.channel.k8s.io`): two channels for each port, each of which begins with the port's number.
+
+use super::{LIST, Says, Server, failure, listed, run, scaler, text};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::{Message, accept_hdr};
+
+const PROTOCOL: &str = "v4.channel.k8s.io";
+const PODS: &str = "GET /api/v1/namespaces/zeroscale-system/pods";
+const PORT: [u8; 2] = 8090_u16.to_le_bytes();
+
+/// Whether what has just been asked for is a forwarded port.
+pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
+    let mut head = [0; 1024];
+    loop {
+        let read = stream.peek(&mut head).unwrap_or(0);
+        match head[..read].iter().position(|byte| *byte == b'\r') {
+            Some(end) => {
+                let text = String::from_utf8_lossy(&head[..end]);
+                return text.contains("/portforward?") && text.contains("ports=8090");
+            }
+            None if read == 0 || read == head.len() => return false,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Forwards one connection to where `says` says: `{"to": ADDRESS}`, or `{"error": TEXT}` of the pod.
+#[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+pub(super) fn forward(stream: TcpStream, says: &Says) {
+    let mut said = (0, Value::Null);
+    let mut judge = |request: &Request, mut response: Response| {
+        said = says(&format!("{} {}", request.method(), request.uri().path()));
+        let offered = request.headers()["sec-websocket-protocol"].to_str().unwrap_or_default();
+        if said.0 != 101 || !offered.split(", ").any(|offered| offered == PROTOCOL) {
+            let mut refused = ErrorResponse::new(Some(said.1.to_string()));
+            *refused.status_mut() = said.0.try_into().unwrap_or_default();
+            return Err(refused);
+        }
+        response.headers_mut().insert("sec-websocket-protocol", PROTOCOL.parse().expect("a value"));
+        Ok(response)
+    };
+    let Ok(mut socket) = accept_hdr(stream, &mut judge) else { return };
+    let mut send = |channel: u8, bytes: &[u8]| socket.send(Message::binary([&[channel], bytes].concat()));
+    // Whoever has only tried it may be gone.
+    let _ = send(0, &PORT).and_then(|()| send(1, &PORT));
+    if let Some(error) = said.1["error"].as_str() {
+        let _ = send(1, error.as_bytes());
+        while socket.read().is_ok() {} // Whoever sends to one that is closed does not hear it any more.
+        return;
+    }
+    let to: SocketAddr = said.1["to"].as_str().and_then(|to| to.parse().ok()).expect("an address");
+    let Ok(Message::Binary(asked)) = socket.read() else { return };
+    assert_eq!(asked[0], 0, "the port's own channel");
+    let mut pod = TcpStream::connect(to).expect("a dashboard");
+    pod.write_all(&asked[1..]).expect("written");
+    let mut answer = Vec::new();
+    pod.read_to_end(&mut answer).expect("an answer");
+    for piece in answer.chunks(7) {
+        let _ = socket.send(Message::binary([&[0], piece].concat()));
+    }
+    let _ = socket.close(None);
+    while socket.read().is_ok() {}
+}
+
+fn pods(names: &[(&str, &str)]) -> (u16, Value) {
+    let pod = |(name, ready): &(&str, &str)| {
+        json!({"metadata": {"name": name, "namespace": "zeroscale-system"},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let items: Vec<_> = names.iter().map(pod).collect();
+    (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+/// What is told of `hello` alone, and that over a forwarded port.
+fn dashboard() -> Server {
+    Server::start(|_| {
+        let hello = json!({"namespace": "shop", "name": "hello", "state": "Awake", "requestsPerSecond": 12.5, "held": 4,
+            "pods": {"ready": 2, "actual": 2}, "why": "the load asks for it"});
+        (200, json!({"replicas": [{"name": "autoscaler-1", "answered": true}], "workloads": [hello]}))
+    })
+}
+
+/// Goal: without an address the dashboard is found in a pod that is ready, through the API server, with no right but to
+/// list pods and to forward a port; a pod that has gone meanwhile is given up for another.
+#[test]
+fn the_dashboard_is_reached_through_the_api_server() {
+    let to = json!({"to": dashboard().address.to_string()});
+    let gone = std::sync::atomic::AtomicBool::new(false);
+    let api = Server::start(move |asked| match asked {
+        LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
+        // The second look finds the one that has taken its place.
+        PODS if gone.swap(true, std::sync::atomic::Ordering::Relaxed) => pods(&[("autoscaler-c", "True")]),
+        PODS => pods(&[("autoscaler-a", "False"), ("autoscaler-b", "True")]),
+        "GET /api/v1/namespaces/zeroscale-system/pods/autoscaler-c/portforward" => (101, to.clone()),
+        _ => failure(404, "NotFound", "pods \"autoscaler-b\" not found", json!({"name": "autoscaler-b"})),
+    });
+    let output = run(api.address, &["status"]);
+    let (table, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && warnings.is_empty(), "{warnings}");
+    let row: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row[..7], ["hello", "Awake", "2/2", "-", "-", "12", "4"], "{table}");
+    let asked: Vec<_> = api.asked().into_iter().map(|(line, _)| line).collect();
+    assert!(asked.iter().all(|line| line == LIST || line == PODS), "{asked:?}");
+}
+
+/// Goal: what stands in the way is named: no pod that is ready, no right, a pod that has no dashboard on that port.
+#[test]
+fn what_stands_in_the_way_of_the_dashboard_is_named() {
+    let refused = "failed to connect to localhost:8090 inside namespace \"x\": connect: connection refused";
+    type Row<'a> = (&'a [(&'a str, &'a str)], (u16, Value), &'a [&'a str]);
+    let rows: [Row<'_>; 3] = [
+        (&[("autoscaler-a", "False")], (500, json!({})), &["no pod with label app=autoscaler is ready", "1 are there"]),
+        (
+            &[("autoscaler-a", "True")],
+            failure(403, "Forbidden", "cannot create pods/portforward", json!({})),
+            &[
+                "port 8090 of pod autoscaler-a",
+                "cannot create pods/portforward: Forbidden",
+                "the right to create pods/portforward in namespace zeroscale-system",
+            ],
+        ),
+        (
+            &[("autoscaler-a", "True")],
+            (101, json!({"error": refused})),
+            &["pod autoscaler-a does not take connections on port 8090", "ZEROSCALE_DASHBOARD_ADDRESS", refused],
+        ),
+    ];
+    for (listed_pods, forwarded, expected) in rows {
+        let listed_pods = pods(listed_pods);
+        let api = Server::start(move |asked| match asked {
+            LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
+            PODS => listed_pods.clone(),
+            _ => forwarded.clone(),
+        });
+        let output = run(api.address, &["status"]);
+        let warnings = text(&output.stderr);
+        assert!(output.status.success() && text(&output.stdout).contains("hello"), "{warnings}");
+        for part in expected {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+    }
+}
