@@ -3,24 +3,36 @@
 //! | listens on | must show |
 //! |---|---|
 //! | loopback, no token | nothing; but its `Host` must be an address or localhost |
-//! | anything with a token | the token: `Authorization: Bearer`, or the cookie that `/?token=` sets |
+//! | anything with a token | the token: `Authorization: Bearer`, or the cookie that signing in sets, by the form or by `/?token=` |
+//!
+//! Who opens the page without a token gets a form for it; programs get a word. What the form itself consists of is for
+//! everybody ([`is_public`]).
 //!
 //! The rule about `Host` is for browsers: a page of some domain whose name is made to lead to 127.0.0.1 has that domain's
 //! name in it, and would read along otherwise.
 
 use http::{HeaderMap, StatusCode, Uri, header};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::net::{IpAddr, SocketAddr};
 
 /// The cookie that stands for the token.
 const COOKIE: &str = "zeroscale-dashboard";
+/// What of a token is written otherwise in a cookie.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Largest form that is read.
+pub(super) const FORM_BYTES_MAX: usize = 16 * 1024;
+
+/// Whether a file is part of the form to sign in with.
+pub(super) fn is_public(path: &str) -> bool {
+    matches!(path, "/style.css" | "/icon.svg")
+}
 
 /// Whether somebody may look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Yes.
     Granted,
-    /// The token was in the address: this cookie is set, and the browser goes to the address without it.
+    /// The token was in the address or the form: this cookie is set, and the browser goes to the page.
     Enter {
         /// Value of `Set-Cookie`.
         cookie: String,
@@ -46,22 +58,41 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
     let cookies = text(header::COOKIE).flat_map(|value| value.split(';'));
     let cookie = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE);
     if bearer.is_some_and(|shown| is_same(shown.trim(), token))
-        || cookie.is_some_and(|(_, shown)| is_same(shown, token))
+        || cookie.is_some_and(|(_, shown)| is_same(&decoded(shown), token))
     {
         return Access::Granted;
     }
-    let asked = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("token="));
-    let asked = asked.filter(|_| uri.path() == "/").and_then(|text| percent_decode_str(text).decode_utf8().ok());
-    match asked {
-        Some(shown) if is_same(&shown, token) && is_cookie(token) => {
-            Access::Enter { cookie: format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/") }
-        }
-        Some(_) => Access::Refused(StatusCode::UNAUTHORIZED, "the token in the address is not the right one"),
+    match uri.query().filter(|_| uri.path() == "/").and_then(field) {
+        Some(shown) => entered(&shown, token, "the token in the address is not the right one"),
         None => Access::Refused(
             StatusCode::UNAUTHORIZED,
-            "a token is needed: `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser",
+            "a token is needed: `Authorization: Bearer TOKEN`, or open / in a browser and type it there",
         ),
     }
+}
+
+/// Judges a form that was filled in.
+pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
+    let form = String::from_utf8_lossy(form).replace('+', " ");
+    entered(field(&form).unwrap_or_default().trim(), token, "That is not the right token.")
+}
+
+fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
+    if !is_same(shown, token) {
+        return Access::Refused(StatusCode::UNAUTHORIZED, refusal);
+    }
+    let cookie = utf8_percent_encode(token, ENCODED);
+    Access::Enter { cookie: format!("{COOKIE}={cookie}; HttpOnly; SameSite=Strict; Path=/") }
+}
+
+/// The field `token` of a query or a form.
+fn field(pairs: &str) -> Option<String> {
+    let shown = pairs.split('&').find_map(|pair| pair.strip_prefix("token="))?;
+    Some(decoded(shown))
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Whether a `Host` is an address, or this machine's own name.
@@ -77,11 +108,6 @@ fn is_here(host: &str) -> bool {
 fn is_same(shown: &str, token: &str) -> bool {
     let differs = shown.bytes().zip(token.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
     shown.len() == token.len() && differs == 0
-}
-
-/// Whether it can stand in a cookie as it is.
-fn is_cookie(token: &str) -> bool {
-    token.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b';' | b'\\'))
 }
 
 #[cfg(test)]
@@ -147,6 +173,26 @@ mod tests {
         ];
         for (uri, headers, expected) in rows {
             assert_eq!(judged(uri, headers, token), expected, "{uri} {headers:?}");
+        }
+    }
+
+    /// Goal: a token of any characters can be typed into the form, and its cookie counts.
+    #[test]
+    fn a_token_of_any_characters_can_be_typed() {
+        for (token, form) in [
+            ("s3cret", "token=s3cret"),
+            ("a+b/c==", "x=1&token=+a%2Bb%2Fc%3D%3D+"),
+            ("a b;\"c\",é", "token=a+b%3B%22c%22%2C%C3%A9"),
+        ] {
+            let Access::Enter { cookie } = judge_form(form.as_bytes(), token) else { panic!("{form}") };
+            let cookie = cookie.split(';').next().expect("a pair");
+            assert_eq!(judged("/", &[("cookie", cookie)], Some(token)), Ok(None), "{cookie}");
+        }
+        for form in ["", "token=", "token=s3creT", "xtoken=s3cret", "token=s3cret%00", "token=\u{fffd}"] {
+            assert!(
+                matches!(judge_form(form.as_bytes(), "s3cret"), Access::Refused(StatusCode::UNAUTHORIZED, _)),
+                "{form}"
+            );
         }
     }
 }

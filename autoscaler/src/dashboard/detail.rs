@@ -3,7 +3,7 @@
 use super::own::Own;
 use super::record::time;
 use crate::explain;
-use autoscaler_core::history::{Entry, Outcome};
+use autoscaler_core::history::{Entry, Outcome, words};
 use common::RevisionKey;
 use common_api::zeroscaler::ZeroScalerStatus;
 use common_api::zeroscaler::conditions::Condition;
@@ -62,6 +62,9 @@ impl Own {
             .map(|(at, reason, message)| json!({"at": time(at), "reason": reason, "message": message}))
             .collect();
         detail["history"] = decision.as_ref().map_or_else(|| json!([]), |decision| decision["history"].clone());
+        for entry in detail["history"].as_array_mut().into_iter().flatten() {
+            entry["says"] = words::reason(entry).into();
+        }
         detail["decision"] = decision.unwrap_or_default();
         detail["timeline"] = timeline.into();
         // Latest first, as a person looks for it.

@@ -4,7 +4,8 @@
 //! what they said last, and gives it to all streams at once. While nobody has, nobody is asked.
 //!
 //! A stream begins with a whole list. So that nothing is lost between that and the first change, it waits for the next
-//! frame before it asks for the list; and makes another if the task had to begin anew.
+//! frame before it asks for the list; and makes another if the task had to begin anew. Whom the list tells of is told to
+//! the task ([`Hub::told`]): one that came after the last frame and is gone before the next is in no frame but as gone.
 //!
 //! # Bounds
 //!
@@ -16,6 +17,7 @@ use super::own::{AT_ONCE, Own};
 use super::replicas::{Replica, Replicas, name};
 use common::RevisionKey;
 use common_controller::shares::Instance;
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +47,7 @@ pub(super) struct Hub {
     own: Arc<Own>,
     replicas: Replicas,
     frames: broadcast::Sender<Arc<Frame>>,
+    known: Mutex<Known>,
     /// Somebody new follows.
     wanted: Notify,
 }
@@ -54,14 +57,19 @@ pub(super) struct Hub {
 struct Followed {
     own: Option<Position>,
     others: HashMap<Instance, String>,
-    known: Option<HashSet<RevisionKey>>,
     /// Who answered last.
     replicas: Option<Arc<[Replica]>>,
 }
 
 impl Hub {
     pub(super) fn new(own: Arc<Own>, replicas: Replicas) -> Self {
-        Self { own, replicas, frames: broadcast::channel(FRAMES_MAX).0, wanted: Notify::new() }
+        let (frames, known, wanted) = (broadcast::channel(FRAMES_MAX).0, Mutex::default(), Notify::new());
+        Self { own, replicas, frames, known, wanted }
+    }
+
+    /// Somebody who follows was told of these.
+    pub(super) fn told(&self, keys: Vec<RevisionKey>) {
+        self.known.lock().told(keys);
     }
 
     /// Follows from now on.
@@ -76,7 +84,7 @@ impl Hub {
         let (mut followed, mut is_hurried) = (Followed::default(), true);
         loop {
             if self.frames.receiver_count() == 0 {
-                followed = Followed::default();
+                (followed, *self.known.lock()) = (Followed::default(), Known::default());
                 tokio::select! {
                     () = shutdown.cancelled() => return,
                     () = self.wanted.notified() => {}
@@ -98,7 +106,7 @@ impl Hub {
     }
 
     async fn collect(&self, followed: &mut Followed) -> Frame {
-        let is_first = followed.known.is_none();
+        let is_first = followed.own.is_none();
         let others = self.replicas.others();
         followed.others.retain(|instance, _| others.contains(instance));
         let asked = others.into_iter().map(|instance| {
@@ -126,10 +134,25 @@ impl Hub {
             }
         }
         let now: HashSet<_> = self.own.objects.keys().into_iter().collect();
-        let known = followed.known.replace(now.clone()).unwrap_or_default();
-        let removed = known.into_iter().filter(|key| !now.contains(key)).collect();
         rows.retain(|(key, _)| now.contains(key));
+        let removed = self.known.lock().gone(now);
         Frame { is_first, rows, removed, replicas: replicas.into() }
+    }
+}
+
+/// Whom anybody who follows may know.
+#[derive(Debug, Default)]
+struct Known(HashSet<RevisionKey>);
+
+impl Known {
+    fn told(&mut self, keys: Vec<RevisionKey>) {
+        self.0.extend(keys);
+    }
+
+    /// Those of them who are not there `now`.
+    fn gone(&mut self, now: HashSet<RevisionKey>) -> Vec<RevisionKey> {
+        let known = std::mem::replace(&mut self.0, now);
+        known.into_iter().filter(|key| !self.0.contains(key)).collect()
     }
 }
 
@@ -142,5 +165,24 @@ impl Own {
     /// This replica.
     pub(super) fn replica(&self) -> Replica {
         Replica { name: self.me.clone(), answered: true, error: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: one that only a list has told of, and no frame, is told as gone nevertheless, and once.
+    #[test]
+    fn what_a_list_has_told_of_is_gone_when_it_goes() {
+        let keys = |names: &[&str]| names.iter().map(|name| RevisionKey::new("ns", *name)).collect::<Vec<_>>();
+        let now = |names| keys(names).into_iter().collect::<HashSet<_>>();
+        let mut known = Known::default();
+        assert_eq!(known.gone(now(&["a", "b"])), []);
+        known.told(keys(&["a", "c"]));
+        let mut gone = known.gone(now(&["a"]));
+        gone.sort();
+        assert_eq!(gone, keys(&["b", "c"]));
+        assert_eq!(known.gone(now(&["a"])), []);
     }
 }

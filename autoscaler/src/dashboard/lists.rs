@@ -23,13 +23,17 @@ impl Scope {
     }
 }
 
-/// Writes `"now":…,"replicas":[…],"workloads":[…]`, and returns who was asked.
-pub(super) async fn write(
-    own: &Own,
-    replicas: &Replicas,
-    scope: &Scope,
-    writer: &mut Writer,
-) -> Result<Vec<Replica>, Gone> {
+/// What a list was made of.
+pub(super) struct Listed {
+    /// Who was asked.
+    pub(super) replicas: Vec<Replica>,
+    /// Whom it tells of, or would if they had anything to show.
+    pub(super) keys: Vec<RevisionKey>,
+}
+
+/// Writes `"now":…,"replicas":[…],"workloads":[…]`. What has no object here is not told of, whatever others say: it has
+/// just been deleted, or will be told of when it is known here.
+pub(super) async fn write(own: &Own, replicas: &Replicas, scope: &Scope, writer: &mut Writer) -> Result<Listed, Gone> {
     let others = replicas.others();
     let mut answered = HashSet::new();
     let mut asked = vec![own.replica()];
@@ -38,18 +42,22 @@ pub(super) async fn write(
         let error = rows.as_ref().err().cloned();
         asked.push(Replica { name: name(&instance), answered: error.is_none(), error });
         if let Ok(rows) = rows {
-            theirs.extend(rows.rows.into_iter().filter(|(key, _)| scope.has(key)));
+            theirs.extend(rows.rows);
             answered.insert(instance);
         }
     }
     let head = serde_json::to_string(&asked).unwrap_or_default();
     writer.write(&format!("\"now\":\"{}\",\"replicas\":{head},\"workloads\":[", time(own.now().into()))).await?;
+    let mut keys = own.objects.keys();
+    keys.retain(|key| scope.has(key));
+    let there: HashSet<&RevisionKey> = keys.iter().collect();
+    theirs.retain(|(key, _)| there.contains(key));
     let told: HashSet<RevisionKey> = theirs.iter().map(|(key, _)| key.clone()).collect();
-    let mut rest = own.objects.keys();
+    let mut rest = keys.clone();
     // Whoever is asked about something that it has just got may not know it yet.
     let theirs_to_tell =
         |key: &RevisionKey| matches!(own.shares.owner(key), Owner::Other(owner) if answered.contains(&owner));
-    rest.retain(|key| scope.has(key) && !told.contains(key) && !theirs_to_tell(key));
+    rest.retain(|key| !told.contains(key) && !theirs_to_tell(key));
     let mut separator = "";
     for (_, row) in theirs {
         writer.write(separator).await?;
@@ -66,5 +74,5 @@ pub(super) async fn write(
         tokio::task::yield_now().await;
     }
     writer.write("]").await?;
-    Ok(asked)
+    Ok(Listed { replicas: asked, keys })
 }

@@ -21,6 +21,8 @@
 
 mod access;
 mod changes;
+#[cfg(test)]
+mod contrast;
 mod detail;
 mod hub;
 mod journal;

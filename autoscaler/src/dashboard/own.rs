@@ -181,6 +181,7 @@ impl Own {
             desired,
             min: status.min,
             max: status.max,
+            is_leaving: object.metadata.deletion_timestamp.is_some(),
             is_paused: summary.paused,
             refused: refused.map(|ready| (ready.reason.as_str(), ready.message.as_str())),
             failing: failing.as_deref(),

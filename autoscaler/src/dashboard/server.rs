@@ -5,7 +5,7 @@
 //! [`CONNECTIONS_MAX`] connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request;
 //! answers are written at their reader's pace ([`super::writer`]).
 
-use super::access::{Access, judge};
+use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::replicas::no_such;
 use super::routes::{Nothing, Route, route};
 use super::settings::Settings;
@@ -18,8 +18,8 @@ use common_controller::shares::Owner;
 use common_runtime::credential::TokenFile;
 use common_runtime::listen::listen;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,12 +40,16 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a connection keeps of what its client does not read.
 const BUFFER: usize = 64 * 1024;
 
+/// The form to sign in with; what was wrong stands in place of [`SAID`].
+const ENTER: &str = include_str!("page/enter.html");
+const SAID: &str = "<!-- said -->";
+
 /// What every answer says to a browser: nothing from elsewhere, nothing inline, in no other page's frame, not kept.
 const SECURITY: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'",
+         form-action 'self'; frame-ancestors 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::CACHE_CONTROL, "no-store"),
@@ -143,7 +148,9 @@ impl Serving {
     }
 
     async fn answer(&self, request: Request<Incoming>, connection: CancellationToken) -> Response<Body> {
-        let mut response = match self.admit(&request).await {
+        let (parts, body) = request.into_parts();
+        let request = Request::from_parts(parts, ());
+        let mut response = match self.admit(&request, body).await {
             Ok(()) => self.find(&request, connection).await.unwrap_or_else(nothing),
             Err(refused) => *refused,
         };
@@ -153,7 +160,7 @@ impl Serving {
         response
     }
 
-    async fn admit(&self, request: &Request<Incoming>) -> Result<(), Box<Response<Body>>> {
+    async fn admit(&self, request: &Request<()>, body: Incoming) -> Result<(), Box<Response<Body>>> {
         let token = match &self.token {
             None => None,
             Some(file) => match file.bearer().await {
@@ -165,7 +172,13 @@ impl Serving {
                 }
             },
         };
-        match judge(request.uri(), request.headers(), token.as_deref()) {
+        let path = request.uri().path();
+        let access = match token.as_deref() {
+            Some(_) if is_public(path) => Access::Granted,
+            Some(token) if path == "/" && request.method() == Method::POST => judge_form(&form(body).await, token),
+            token => judge(request.uri(), request.headers(), token),
+        };
+        match access {
             Access::Granted => Ok(()),
             Access::Enter { cookie } => {
                 let mut response = whole(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", Bytes::new());
@@ -175,6 +188,12 @@ impl Serving {
                     headers.insert(header::SET_COOKIE, cookie);
                 }
                 Err(Box::new(response))
+            }
+            Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(request) => {
+                // Whoever has just come has done nothing wrong.
+                let is_new = request.method() != Method::POST && request.uri().query().is_none();
+                let page = ENTER.replace(SAID, if is_new { "" } else { reason });
+                Err(Box::new(whole(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page.into())))
             }
             Access::Refused(status, reason) => {
                 let mut response = nothing(Nothing::new(status, reason));
@@ -186,11 +205,7 @@ impl Serving {
         }
     }
 
-    async fn find(
-        &self,
-        request: &Request<Incoming>,
-        connection: CancellationToken,
-    ) -> Result<Response<Body>, Nothing> {
+    async fn find(&self, request: &Request<()>, connection: CancellationToken) -> Result<Response<Body>, Nothing> {
         const JSON: &str = "application/json";
         let busy = |what: &str| {
             Nothing::new(StatusCode::SERVICE_UNAVAILABLE, format!("{what} at the moment; try again in a few seconds"))
@@ -203,7 +218,7 @@ impl Serving {
                 Ok(whole(status, JSON, body))
             }
             // What has no body needs nobody who writes it.
-            Route::List(_) | Route::Stream(_) if method == http::Method::HEAD => {
+            Route::List(_) | Route::Stream(_) if method == Method::HEAD => {
                 Ok(whole(StatusCode::OK, JSON, Bytes::new()))
             }
             Route::List(scope) => {
@@ -238,6 +253,20 @@ impl Serving {
             }
             None => (StatusCode::NOT_FOUND, no_such(key).to_string().into()),
         }
+    }
+}
+
+/// Whether somebody reads the answer in a browser.
+fn reads_html(request: &Request<()>) -> bool {
+    let accepts = request.headers().get_all(header::ACCEPT);
+    accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("text/html")))
+}
+
+/// What was typed into the form; empty, if it is no form of ours.
+async fn form(body: Incoming) -> Bytes {
+    match timeout(HEAD_TIMEOUT, Limited::new(body, FORM_BYTES_MAX).collect()).await {
+        Ok(Ok(read)) => read.to_bytes(),
+        _ => Bytes::new(),
     }
 }
 

@@ -11,6 +11,7 @@ pub const PORT: u16 = 8090;
 const ADDRESS: &str = "ZEROSCALE_DASHBOARD_ADDRESS";
 const TOKEN_FILE: &str = "ZEROSCALE_DASHBOARD_TOKEN_FILE";
 const PRICE: &str = "ZEROSCALE_POD_HOUR_PRICE";
+const PRICE_RULE: &str = "must be an amount and a currency of three letters, such as `0.012 EUR`";
 
 /// Settings of the dashboard.
 #[derive(Clone, Debug)]
@@ -64,16 +65,17 @@ impl Settings {
             let rule = format!("is not a loopback address, so {TOKEN_FILE} must name the file of a token");
             return Err(EnvironmentError::new(ADDRESS, listen.to_string(), rule));
         }
-        let price = given(PRICE).map(|text| {
-            Price::read(&text).ok_or_else(|| {
-                EnvironmentError::new(
-                    PRICE,
-                    text,
-                    "must be an amount and a currency of three letters, such as `0.012 EUR`",
-                )
-            })
-        });
+        let price =
+            given(PRICE).map(|text| Price::read(&text).ok_or_else(|| EnvironmentError::new(PRICE, text, PRICE_RULE)));
         Ok(Some(Self { listen, listener: None, token, price: price.transpose()? }))
+    }
+}
+
+impl std::str::FromStr for Price {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text).ok_or_else(|| PRICE_RULE.to_owned())
     }
 }
 

@@ -16,7 +16,7 @@
 //! stream holds is a piece ([`super::writer`]); who does not read loses it.
 
 use super::hub::{Frame, Hub};
-use super::lists::{self, Scope};
+use super::lists::{self, Listed, Scope};
 use super::own::Own;
 use super::record::time;
 use super::replicas::{Replica, Replicas};
@@ -115,7 +115,8 @@ impl Streams {
     async fn whole(&self, scope: &Scope, writer: &mut Writer) -> Result<Vec<Replica>, Gone> {
         let _turn = self.turn().await.ok_or(Gone)?;
         writer.write("event: workloads\ndata: {\"full\":true,").await?;
-        let replicas = lists::write(&self.own, &self.replicas, scope, writer).await?;
+        let Listed { replicas, keys } = lists::write(&self.own, &self.replicas, scope, writer).await?;
+        self.hub.told(keys);
         writer.write(",\"removed\":[]}\n\n").await?;
         writer.flush().await?;
         Ok(replicas)

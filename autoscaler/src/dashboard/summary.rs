@@ -1,6 +1,7 @@
 //! What is shown of one workload in a list, as JSON.
 
 use super::record::timeline::{POINTS_MAX, Point, Rates};
+use super::why::ASLEEP;
 use common_api::zeroscaler::{NextChange, State};
 use serde::Serialize;
 use serde_json::Value;
@@ -122,7 +123,7 @@ impl Summary {
     /// been asleep, and what that has saved, follow from the rest.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut shown = Self { recent: None, ..self.clone() };
-        if self.state == State::Asleep {
+        if self.why.starts_with(ASLEEP) {
             shown.why.clear();
         }
         let pods = shown.saved.take().map(|saved| saved.pods);
@@ -166,8 +167,9 @@ pub(super) mod tests {
     #[test]
     fn time_alone_is_no_news() {
         type Change = fn(&mut Summary);
-        let rows: [(&str, Change, bool); 7] = [
+        let rows: [(&str, Change, bool); 8] = [
             ("why", |s| s.why = "asleep: nobody has called for 13 min".into(), false),
+            ("leaving", |s| s.why = "deleted: its replicas".into(), true),
             ("saved", |s| _ = s.saved.as_mut().map(|saved| saved.pod_seconds += 1.0), false),
             ("recent", |s| s.recent = Some(Recent { requests_per_second: vec![1.0], held: vec![] }), false),
             ("held", |s| s.held = 1, true),

@@ -116,6 +116,11 @@ impl Replica {
 
     /// Two, each of which decides about its part.
     async fn two(objects: &InHand) -> [Self; 2] {
+        Self::each([objects, objects]).await
+    }
+
+    /// Two that see these objects.
+    async fn each(objects: [&InHand; 2]) -> [Self; 2] {
         let servers = [(); 2].map(|()| StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
         let mut servers: Vec<_> = servers
             .into_iter()
@@ -124,7 +129,7 @@ impl Replica {
         servers.sort_by(|a, b| a.0.cmp(&b.0));
         let names: Vec<_> = servers.iter().map(|(name, _)| name.clone()).collect();
         let mut ordinal = 0..;
-        let replicas = servers.into_iter().map(|(_, server)| {
+        let replicas = servers.into_iter().zip(objects).map(|((_, server), objects)| {
             let ordinal = ordinal.next().unwrap_or_default();
             Self::start(objects, server, Shares::members(names.clone(), ordinal), None)
         });
@@ -176,10 +181,22 @@ impl Replica {
 
     /// An answer: status, headers, body.
     async fn get(&self, method: &str, target: &str, headers: &str) -> (StatusCode, HeaderMap, String) {
+        self.send(method, target, headers, "").await
+    }
+
+    /// The answer to what was typed into the form.
+    async fn type_in(&self, token: &str) -> (StatusCode, HeaderMap, String) {
+        let form = format!("token={token}");
+        let kind = "content-type: application/x-www-form-urlencoded";
+        let headers = format!("accept: text/html\r\n{kind}\r\ncontent-length: {}\r\n", form.len());
+        self.send("POST", "/", &headers, &form).await
+    }
+
+    async fn send(&self, method: &str, target: &str, headers: &str, body: &str) -> (StatusCode, HeaderMap, String) {
         let asked = async {
             let mut stream = TcpStream::connect(self.address).await.expect("a listener");
             let host = if headers.contains("host:") { String::new() } else { format!("host: {}\r\n", self.address) };
-            let request = format!("{method} {target} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n");
+            let request = format!("{method} {target} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n{body}");
             stream.write_all(request.as_bytes()).await.expect("written");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.expect("UTF-8");
@@ -336,6 +353,19 @@ async fn who_has_no_token_sees_nothing() {
     assert_eq!((entered.as_u16(), headers["location"].to_str().ok()), (303, Some("/")));
     let cookie = headers["set-cookie"].to_str().expect("a cookie").split(';').next().expect("its value").to_owned();
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 200);
+
+    // A person types it into a form, which is all that is to be seen without it.
+    let (asked, headers, form) = replica.get("GET", "/", "accept: text/html,*/*;q=0.8\r\n").await;
+    assert!(asked.as_u16() == 401 && form.contains("<form") && !form.contains("right token"), "{form}");
+    assert!(headers["content-type"] == "text/html; charset=utf-8" && !headers.contains_key("www-authenticate"));
+    assert_eq!((status("/style.css", "").await, status("/icon.svg", "").await), (200, 200));
+    let (wrong, _, form) = replica.type_in("second").await;
+    assert!(wrong.as_u16() == 401 && form.contains("That is not the right token."), "{form}");
+    let (entered, headers, _) = replica.type_in("first").await;
+    assert_eq!(
+        (entered.as_u16(), headers["set-cookie"].to_str().ok()),
+        (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Strict; Path=/"))
+    );
     std::fs::write(file.path(), "second").expect("written");
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 401);
     std::fs::remove_file(file.path()).expect("removed");
@@ -371,6 +401,23 @@ async fn a_stream_tells_everything_and_then_what_changes() {
     }
     let quiet = timeout(Duration::from_millis(100), other.event()).await;
     assert!(quiet.is_err(), "{quiet:?}");
+}
+
+/// Goal: what has just been deleted is in no list, although another replica has not heard of it yet; nobody would ever
+/// take it away from a stream's page.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
+    let (here, there) = (InHand::default(), InHand::default());
+    let all: Vec<String> = (0..8).map(|n| format!("w{n}")).collect();
+    all.iter().for_each(|name| [&here, &there].iter().for_each(|objects| objects.put(name, State::Asleep)));
+    let [first, second] = Replica::each([&here, &there]).await;
+    let theirs = all.iter().find(|name| second.shares.owns(&key(name))).expect("some of them");
+    here.delete(theirs);
+    let list = first.json("/api/v1/workloads").await.1;
+    let streamed = first.follow("/api/v1/stream").await.event().await;
+    for told in [&list, &streamed] {
+        assert!(names(told).len() == 7 && !names(told).contains(&theirs.as_str()), "{theirs}: {told}");
+    }
 }
 
 /// Goal: streams are bounded, the one beyond is told so, and one that ends makes room.

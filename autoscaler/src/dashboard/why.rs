@@ -23,6 +23,8 @@ pub(super) struct Facts<'a> {
     pub(super) desired: Option<i32>,
     pub(super) min: Option<i32>,
     pub(super) max: Option<i32>,
+    /// Its object is deleted, and is only there until everything is given back.
+    pub(super) is_leaving: bool,
     /// It is kept as it is because somebody said so.
     pub(super) is_paused: bool,
     /// Why Ready is False: reason and message.
@@ -40,8 +42,15 @@ pub(super) struct Facts<'a> {
     pub(super) history: &'a [Outcome],
 }
 
+/// How the sentence of one that sleeps begins; what comes then follows from the time.
+pub(super) const ASLEEP: &str = "asleep: nobody";
+
 /// The sentence.
 pub(super) fn why(facts: &Facts<'_>) -> String {
+    if facts.is_leaving {
+        let until = if facts.ready == 0 { ", which waits for a ready pod, a minute at most" } else { "" };
+        return format!("deleted: its replicas and its Service are being given back{until}");
+    }
     if facts.is_paused {
         return "paused: kept as it is".to_owned();
     }
@@ -51,8 +60,8 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
     }
     match facts.state {
         State::Asleep => match facts.since {
-            Some(seconds) => format!("asleep: nobody has called for {}", length(seconds)),
-            None => "asleep: nobody calls".to_owned(),
+            Some(seconds) => format!("{ASLEEP} has called for {}", length(seconds)),
+            None => format!("{ASLEEP} calls"),
         },
         State::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
         State::Waking => {
@@ -254,6 +263,14 @@ mod tests {
             ),
             (Facts { load: None, ..awake.clone() }, "2 pods: the load is not known"),
             (Facts { is_paused: true, ..awake.clone() }, "paused: kept as it is"),
+            (
+                Facts { is_leaving: true, is_paused: true, ..awake.clone() },
+                "deleted: its replicas and its Service are being given back",
+            ),
+            (
+                Facts { is_leaving: true, ..Facts::default() },
+                "deleted: its replicas and its Service are being given back, which waits for a ready pod, a minute at most",
+            ),
             (
                 Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake },
                 "not served: Invalid: spec.scale.min 9…",

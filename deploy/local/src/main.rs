@@ -17,7 +17,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Starts a whole cluster, applies manifests, and tells what happens.
-    Up(UpOptions),
+    Up(Box<UpOptions>),
     /// Starts an API server and its controllers, and nothing else.
     Api(ApiArgs),
     /// Makes this machine a node of any cluster, for pods with `schedulerName: zeroscale-local`.
@@ -47,7 +47,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     runtime.block_on(async {
         let shutdown = shutdown::signal_token()?;
         match command {
-            Command::Up(options) => up::run(options, shutdown).await,
+            Command::Up(options) => up::run(*options, shutdown).await,
             Command::Api(args) => up::run_api(args, shutdown).await,
             Command::Node(args) => args.run(shutdown).await,
             Command::Hello => Ok(()),

@@ -2,7 +2,7 @@
 
 import * as data from "/data.js";
 import * as detail from "/detail.js";
-import { money, podTime, write } from "/draw.js";
+import { money, podTime, podUnits, write } from "/draw.js";
 import * as list from "/list.js";
 
 const byId = (id) => document.getElementById(id);
@@ -15,6 +15,7 @@ function route() {
   const key = location.hash.startsWith("#/") && location.hash.length > 2 ? decodeURIComponent(location.hash.slice(2)) : null;
   const rows = byId("rows");
   if (key && !overview.hidden) scrolled = rows.scrollTop;
+  const wasHidden = overview.hidden;
   overview.hidden = key !== null;
   article.hidden = key === null;
   document.title = key ? `${key} · Zeroscale` : "Zeroscale";
@@ -22,8 +23,11 @@ function route() {
   if (key === null) {
     rows.scrollTop = scrolled;
     list.refresh();
+    // Whoever comes back with the keyboard goes on where they were.
+    if (wasHidden) byId("grid").focus({ preventScroll: true });
   } else {
     scrollTo(0, 0);
+    article.focus({ preventScroll: true });
   }
 }
 
@@ -43,8 +47,9 @@ function top() {
     if (price) costs.set(price.currency, (costs.get(price.currency) ?? 0) + (price.amount * own) / (workload.saved.podSeconds || 1));
   }
   const amounts = [...costs].map(([currency, amount]) => money({ amount, currency }));
-  write(byId("saved"), amounts.length ? amounts.join(" + ") : podTime(seconds));
-  write(byId("saved-label"), amounts.length ? `saved by sleeping: ${podTime(seconds)}` : "saved by sleeping");
+  const [amount, unit] = podUnits(seconds);
+  write(byId("saved"), amounts.length ? amounts.join(" + ") : amount);
+  write(byId("saved-label"), amounts.length ? `saved by sleeping: ${podTime(seconds)}` : `${unit} saved by sleeping`);
 }
 
 data.listen((news) => {
@@ -56,6 +61,10 @@ data.listen((news) => {
 addEventListener("hashchange", route);
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !article.hidden) location.hash = "#/";
+});
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  (article.hidden ? byId("grid") : article).focus();
 });
 list.start((key) => { location.hash = `#/${key}`; });
 route();

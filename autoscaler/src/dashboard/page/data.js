@@ -105,8 +105,15 @@ export function follow() {
   stream.onerror = () => {
     link = "lost";
     tell(true);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+    if (stream.readyState === EventSource.CLOSED) setTimeout(again, 3000);
   };
+}
+
+/** Whoever is no more known, since the token is another one, signs in anew. */
+async function again() {
+  const answer = await fetch("/api/v1/stream", { method: "HEAD" }).catch(() => undefined);
+  if (answer?.status === 401) location.reload();
+  else follow();
 }
 
 setInterval(shift, SPARK_SECONDS * 1000);

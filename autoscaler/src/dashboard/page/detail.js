@@ -184,7 +184,7 @@ function chart({ timeline, events }) {
       draw("path", { class: BAD.has(event.reason) ? "mark bad" : "mark", d: `M${x(at) - 4} ${top - 9}h8l-4 7Z` }));
     svg.append(mark);
   }
-  for (let minutes = MINUTES; minutes >= 0; minutes -= 2) {
+  for (let minutes = MINUTES; minutes >= 0; minutes -= width < 480 ? 5 : 2) {
     svg.append(text(x(end - minutes * 60000), 234, minutes ? `${minutes} min` : "now", minutes === MINUTES ? "start" : minutes ? "middle" : "end"));
   }
   const cross = draw("line", { class: "cross", y1: top, y2: base, visibility: "hidden" });
@@ -209,7 +209,7 @@ function chart({ timeline, events }) {
 }
 
 function wakes(all) {
-  if (!all.length) return make("p", { class: "quiet" }, "It has not been woken since this replica decides on it.");
+  if (!all.length) return make("p", { class: "quiet" }, "No request has woken it since this replica decides on it.");
   const longest = Math.max(...all.map((wake) => wake.seconds));
   const names = Object.keys(PHASES);
   const items = all.map((wake) => {
@@ -264,10 +264,10 @@ function events(all) {
 function history(all) {
   if (!all.length) return make("p", { class: "quiet" }, "Nothing is decided here.");
   const words = (entry) => {
-    if (entry.because !== undefined) return ["acted", entry.replicas === null ? "–" : `${entry.replicas} → ${entry.wanted ?? "–"}`, entry.because];
-    if (entry.metric !== undefined) return [entry.metric, String(entry.desired), `asks for ${entry.asked}`];
-    if (entry.unknown !== undefined) return ["decided", "–", `unknown: ${entry.unknown}`];
-    return ["decided", String(entry.desired), `${entry.rule}${entry.panicking ? ", panicking" : ""}; ${number(entry.stable)} over the window`];
+    if (entry.because !== undefined) return ["acted", entry.replicas === null ? "–" : `${entry.replicas} → ${entry.wanted ?? "–"}`, entry.says];
+    if (entry.unknown !== undefined) return ["decided", "–", entry.says];
+    if (entry.metric !== undefined) return ["decided", String(entry.desired), entry.says];
+    return ["decided", String(entry.desired), `${entry.says}: ${number(entry.panicking ? entry.panic : entry.stable)}`];
   };
   return table(["Since", "", "Pods", "Why"], all.slice(-14).reverse().map((entry) =>
     [time(new Date(entry.since * 1000).toISOString(), data.now()), ...words(entry)]));

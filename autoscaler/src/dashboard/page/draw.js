@@ -47,12 +47,14 @@ export function time(at, now) {
   return make("time", { datetime: at, title: new Date(at).toLocaleString("en-GB") }, seconds < 2 ? "now" : `${age(seconds)} ago`);
 }
 
-/** Pod-seconds, in a unit that can be read. */
-export function podTime(seconds) {
-  if (seconds < 3600) return `${number(seconds / 60)} pod-minutes`;
-  if (seconds < 72 * 3600) return `${number(seconds / 3600)} pod-hours`;
-  return `${number(seconds / 86400)} pod-days`;
+/** Pod-seconds in a unit that can be read: a number, and the unit. */
+export function podUnits(seconds) {
+  if (seconds < 3600) return [number(seconds / 60), "pod-minutes"];
+  if (seconds < 72 * 3600) return [number(seconds / 3600), "pod-hours"];
+  return [number(seconds / 86400), "pod-days"];
 }
+
+export const podTime = (seconds) => podUnits(seconds).join(" ");
 
 export const money = ({ amount, currency }) =>
   new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: amount < 10 ? 3 : 0 }).format(amount);

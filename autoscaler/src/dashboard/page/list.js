@@ -91,7 +91,7 @@ function newRow() {
 
 /** The sentence; of one that sleeps, as of now. */
 export function why(workload) {
-  if (workload.state !== "Asleep" || !workload.since || workload.ready?.status === "False" || workload.paused) return workload.why;
+  if (!workload.why.startsWith("asleep: nobody") || !workload.since) return workload.why;
   return `asleep: nobody has called for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}`;
 }
 
@@ -231,9 +231,12 @@ export function start(open) {
     else return;
     event.preventDefault();
   });
-  byId("skip").addEventListener("click", (event) => {
+  search.addEventListener("keydown", (event) => {
+    if (!shown.length || !["ArrowDown", "Enter"].includes(event.key)) return;
     event.preventDefault();
     grid.focus();
+    if (at < 0) moveTo(0);
+    if (event.key === "Enter") open(atKey);
   });
   document.addEventListener("keydown", (event) => {
     if (byId("overview").hidden) return;

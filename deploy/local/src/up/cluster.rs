@@ -18,7 +18,7 @@ use crate::up::system::{self, Member};
 use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
-use autoscaler::dashboard::Settings as Dashboard;
+use autoscaler::dashboard::{Price, Settings as Dashboard};
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
@@ -77,6 +77,7 @@ struct Shared {
     resolver: Arc<dyn Resolve>,
     /// Shared by all autoscalers: each shows all.
     dashboard: Arc<TcpListener>,
+    price: Option<Price>,
     stat_url: Option<String>,
     linger: Duration,
     namespaces: Namespaces,
@@ -188,6 +189,7 @@ impl Cluster {
             folder: folder.path().to_owned(),
             resolver,
             dashboard: Arc::new(dashboard),
+            price: options.pod_hour_price.clone(),
             stat_url: options.stat_url.clone(),
             linger: options.linger,
             namespaces: options.namespaces.clone(),
@@ -409,10 +411,11 @@ impl Shared {
     fn autoscaler_options(self: &Arc<Self>, id: PlaneId, address: SocketAddr) -> autoscaler::Options {
         let shared = Arc::downgrade(self);
         let listener = self.dashboard.clone();
-        let dashboard = listener
-            .local_addr()
-            .ok()
-            .map(|address| Dashboard { listener: Some(listener.clone()), ..Dashboard::local(address) });
+        let dashboard = listener.local_addr().ok().map(|address| Dashboard {
+            listener: Some(listener.clone()),
+            price: self.price.clone(),
+            ..Dashboard::local(address)
+        });
         autoscaler::Options {
             dashboard,
             system_namespace: system::NAMESPACE.to_owned(),

@@ -1,5 +1,6 @@
 //! What `local up` can be told.
 
+use autoscaler::dashboard::Price;
 use clap::Args;
 use common_runtime::namespaces::Namespaces;
 use hpa::options::sync_period;
@@ -31,6 +32,9 @@ pub struct UpOptions {
     /// Opens that page, in $BROWSER or by xdg-open.
     #[arg(long)]
     pub open: bool,
+    /// What a pod costs in an hour, such as "0.012 EUR": that page then says as money, too, what sleeping has saved.
+    #[arg(long, value_name = "PRICE")]
+    pub pod_hour_price: Option<Price>,
     /// How many activators.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub activators: u16,
@@ -79,6 +83,7 @@ impl Default for UpOptions {
             api: free,
             dashboard: free,
             open: false,
+            pod_hour_price: None,
             activators: 1,
             autoscalers: 1,
             config_autoscaler: None,

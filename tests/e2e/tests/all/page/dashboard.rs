@@ -1,9 +1,12 @@
 //! The page of all workloads.
 
 use super::picture;
+use common_api::ZeroScaler;
 use e2e::Workload;
 use e2e::browser::{Browser, Tab};
 use e2e::up::Up;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -78,6 +81,10 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     reads(&phone, &up, "checkout", &["Waking", "its pods do not start"]).await?;
     reads(&desk, &up, "checkout", &["Waking", "its pods do not start"]).await?;
     desk.until("document.querySelector('[data-show=problem]').textContent.startsWith('1')").await?;
+    let scalers: Api<ZeroScaler> = Api::namespaced(space.client.clone(), &space.namespace);
+    let paused = Patch::Merge(json!({"spec": {"paused": true}}));
+    scalers.patch("reports", &PatchParams::default(), &paused).await?;
+    reads(&desk, &up, "reports", &["Asleep, paused", "paused: kept as it is"]).await?;
     let curve =
         format!("document.querySelector('[data-key=\"{}/shop\"] .spark .area')?.getAttribute('d')", space.namespace);
     desk.until(&format!("{curve} != null")).await?;
@@ -92,7 +99,6 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         press(&desk, key, code).await?;
     }
     desk.until("document.querySelectorAll('.row:not([hidden])').length === 1").await?;
-    desk.look("document.getElementById('grid').focus()").await?;
     press(&desk, "ArrowDown", "ArrowDown").await?;
     press(&desk, "Enter", "Enter").await?;
     desk.until("document.querySelector('#detail .chart .ready') !== null").await?;
@@ -111,7 +117,14 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     assert!(in_vain.await?.failures() > 0);
     desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
     press(&desk, "Escape", "Escape").await?;
+    desk.until("document.activeElement.id === 'grid'").await?;
     reads(&desk, &up, "shop", &["Asleep", "nobody has called for"]).await?;
+    for (key, code) in [("Escape", "Escape"), ("/", "Slash"), ("m", "KeyM"), ("a", "KeyA"), ("Enter", "Enter")] {
+        press(&desk, key, code).await?;
+    }
+    desk.until("location.hash.endsWith('/mail') && document.activeElement.id === 'detail'").await?;
+    press(&desk, "Escape", "Escape").await?;
+    desk.until("document.activeElement.id === 'grid'").await?;
     is_sound(&desk, &up).await?;
     for (name, png) in pictures {
         picture(name, &png, PICTURE_BYTES_MAX)?;
