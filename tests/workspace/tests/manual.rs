@@ -67,20 +67,16 @@ fn every_condition_and_reason_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let conditions = read("common/api/src/zeroscaler/conditions.rs");
     let types: BTreeSet<_> = after(&conditions, ": &str = \"").collect();
-    let own = [
-        "autoscaler/src/standalone/reasons.rs",
-        "autoscaler/src/standalone/scalers/status.rs",
-        "autoscaler/src/standalone/scalers/allocation.rs",
-        "autoscaler/src/standalone/answers.rs",
-        "autoscaler/src/standalone/fallbacks.rs",
-    ];
-    let own: String = own.map(read).concat();
-    let own = own.split("#[cfg(test)]").collect::<String>();
+    let allocation = read("autoscaler/src/standalone/scalers/allocation.rs");
+    let allocation = allocation.split("#[cfg(test)]").next().unwrap_or_default();
+    let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
     // What the passes say, whose words are Knative's.
     let shared = read("common/api/src/podautoscaler_status.rs");
-    let is_word = |word: &&str| word.len() > 3 && word.chars().all(char::is_alphanumeric);
+    let is_word =
+        |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     let types_of_theirs = ["Active", "ScaleTargetInitialized", "SKSReady"];
-    let mut reasons: BTreeSet<_> = after(&own, ": &str = \"").chain(after(&own, "=> \"")).filter(is_word).collect();
+    let mut reasons: BTreeSet<_> =
+        after(&own, ": &str = \"").chain(after(allocation, "=> \"")).filter(is_word).collect();
     reasons.extend(after(&shared, ": &str = \"").filter(is_word).filter(|word| !types_of_theirs.contains(word)));
     reasons.insert("FailedUpdateScale");
     let conditions_listed = listed(&page, "\n## Conditions\n");
@@ -90,14 +86,44 @@ fn every_condition_and_reason_is_in_the_manual() {
 #[test]
 fn every_event_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
-    let events = read("autoscaler/src/standalone/scalers/events.rs");
-    let events = events.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
-    let records = read("autoscaler/src/reconcile/records.rs");
-    let conflicts = read("autoscaler/src/reconcile/kpa/conflicts.rs");
-    let mut code: BTreeSet<_> = after(&events, "warning(\"").chain(after(&events, "normal(\"")).collect();
-    code.extend(after(&records, "REASON: &str = \""));
-    code.extend(after(&conflicts, "Severity::Warning, \""));
+    let all: String = sources(&["autoscaler/src"]).into_iter().map(|(_, code)| code).collect();
+    let before = ["warning(\"", "normal(\"", "Severity::Warning, \"", "Severity::Normal, \"", "REASON: &str = \""];
+    let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);
+}
+
+/// Goal: each key of a ConfigMap that is read is in the map's example, or in the table of those that only Knative's have.
+#[test]
+fn every_key_of_a_config_map_is_in_its_example() {
+    let settings = read("deploy/kubernetes/README.md");
+    let theirs: BTreeSet<&str> = settings
+        .split("**Keys that only Knative's ConfigMaps have.**")
+        .nth(1)
+        .and_then(|rest| rest.split("\n**").next())
+        .expect("their table")
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .collect();
+    let is_key = |word: &&str| {
+        let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase());
+        let (whole, parts) = (word.trim_end_matches('.'), |c| c == '-' || c == '.');
+        whole.contains(parts) && whole.split(parts).all(is_part)
+    };
+    for name in ["autoscaler", "deployment", "leader-election", "logging", "network", "observability", "ports"] {
+        let code = read(format!("common/src/config/{}.rs", name.replace('-', "_")));
+        let mut code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        if name == "observability" {
+            code += read("activator/src/layers/request_log/config.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        }
+        let one_word =
+            ["read.parse(&[\"", "const RANGE: &str = \""].into_iter().flat_map(|before| after(&code, before));
+        let keys: BTreeSet<&str> = quoted(&code).filter(is_key).chain(one_word).collect();
+        let example = read(format!("deploy/kubernetes/base/config-{name}.yaml"));
+        let is_there = |key: &str| example.contains(key) || theirs.iter().any(|there| there.starts_with(key));
+        let missing: Vec<_> = keys.iter().filter(|key| !is_there(key)).collect();
+        assert!(!keys.is_empty() && missing.is_empty(), "config-{name}.yaml does not name {missing:?}");
+    }
 }
 
 /// Goal: each variable that a plane reads is in the settings. Those of Kubernetes' client and of the log are others'.
