@@ -68,7 +68,7 @@ pub(crate) enum Refusal {
         why: Arc<str>,
     },
     /// The revision's pods crash-loop.
-    #[error("the revision's pods fail: {reason}")]
+    #[error("the workload's pods fail: {reason}")]
     Failing {
         /// What Kubernetes says of them.
         reason: String,
@@ -158,7 +158,7 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the revision: {cause}\n"),
             // Behind the word Kubernetes tells of the pod, its namespace and its containers.
             Refusal::Failing { reason } => {
-                format!("the revision's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
+                format!("the workload's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
             }
             refusal => format!("{refusal}\n"),
         }

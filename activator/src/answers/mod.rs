@@ -10,6 +10,9 @@
 //! | one of `placeholder` | its answer, and the workload wakes | forwarded |
 //! | any other | held; after a time, another Service ([`fallback`]) | forwarded |
 //!
+//! Of a workload that is paused and has no pods nothing says that it wakes: a browser's page says that it is paused, unless
+//! another Service answers; `placeholder` has no part ([`Answers::to_paused`]).
+//!
 //! A browser's request is a GET for HTML before anything else, by somebody who looks at a window: no script's, and none
 //! for a part of another page ([`matching`]). gRPC calls get no placeholder: what they read is no HTTP body.
 //!
@@ -111,6 +114,15 @@ impl Answers {
     pub(crate) fn page(&self, request: Request<'_>) -> Option<&Arc<Page>> {
         let (matching, page) = self.page.as_ref()?;
         (matching::is_for_a_window(request) && matching.matches(request)).then_some(page)
+    }
+
+    /// What a request gets of a workload that is paused and has no pod: nobody wakes it.
+    pub(crate) fn to_paused(&self, request: Request<'_>) -> Answer<'_> {
+        match self.to(request, true) {
+            Answer::Page(_) if self.fallback(request).is_some() => Answer::Forward,
+            Answer::Placeholder(_) => Answer::Forward,
+            other => other,
+        }
     }
 
     /// What a request gets. `is_cold`: no pod can be sent to.

@@ -10,6 +10,7 @@
 //! | `{{elapsed}}` | whole seconds since then |
 //! | `{{typical}}` | how many seconds it usually takes: the middle one of the last wakes; empty if none is known |
 //! | `{{retry}}` | seconds until a browser without scripts asks again |
+//! | `{{state}}` | `waking`; or `paused`, where nobody wakes it. HTML without this name is shown while it wakes alone |
 //! | `{{script}}` | what replaces the page by the workload's answer; at the end if it is named nowhere |
 //!
 //! The script opens a stream of events below the page's own path ([`super::EVENTS`]), and loads the page again when that
@@ -20,6 +21,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The page of our own.
@@ -34,12 +36,19 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 /// The same, where nobody knows how long it takes.
 const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
+/// The same, where nobody wakes it.
+const RETRY_PAUSED: Duration = Duration::from_secs(10);
+
+/// What is shown of a paused workload whose own page could not say so.
+static OF_PAUSED: LazyLock<Page> = LazyLock::new(|| Page::new(None));
 
 /// A page, ready to be filled in.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Page {
     pieces: Vec<Piece>,
     is_own: bool,
+    /// Whether it knows of workloads that are paused.
+    knows_paused: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -55,14 +64,16 @@ enum Name {
     Elapsed,
     Typical,
     Retry,
+    State,
 }
 
-const NAMES: [(&str, Name); 5] = [
+const NAMES: [(&str, Name); 6] = [
     ("{{workload}}", Name::Workload),
     ("{{since}}", Name::Since),
     ("{{elapsed}}", Name::Elapsed),
     ("{{typical}}", Name::Typical),
     ("{{retry}}", Name::Retry),
+    ("{{state}}", Name::State),
 ];
 const SCRIPT_NAME: &str = "{{script}}";
 
@@ -71,6 +82,13 @@ const SCRIPT_NAME: &str = "{{script}}";
 pub(crate) struct Wake<'a> {
     /// Name of the ZeroScaler.
     pub(crate) workload: &'a str,
+    /// How far it is; none: it is paused, and nobody wakes it.
+    pub(crate) moment: Option<Moment<'a>>,
+}
+
+/// How far a wake is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
     /// When the wake began, as RFC 3339 has it.
     pub(crate) since: &'a str,
     /// How long ago that is.
@@ -84,15 +102,21 @@ impl Page {
     pub(crate) fn new(html: Option<&str>) -> Self {
         let text = html.unwrap_or(OWN);
         // Its end is a place that every browser takes a script in.
+        let knows_paused = text.contains("{{state}}");
         let end = if text.contains(SCRIPT_NAME) { "" } else { SCRIPT_NAME };
         let text = format!("{text}{end}").replace(SCRIPT_NAME, SCRIPT);
-        Self { pieces: pieces(&text), is_own: html.is_none() }
+        Self { pieces: pieces(&text), is_own: html.is_none(), knows_paused }
+    }
+
+    /// Itself, or one that can say what is so.
+    fn fit(&self, wake: Wake<'_>) -> &Self {
+        if wake.moment.is_some() || self.knows_paused { self } else { &OF_PAUSED }
     }
 
     /// The page as it is now.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
         let mut text = String::new();
-        for piece in &self.pieces {
+        for piece in &self.fit(wake).pieces {
             match piece {
                 Piece::Text(plain) => text.push_str(plain),
                 Piece::Value(name) => wake.write(*name, &mut text),
@@ -108,7 +132,7 @@ impl Page {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(RETRY_AFTER, wake.retry().as_secs().into());
-        if self.is_own {
+        if self.fit(wake).is_own {
             headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         }
         headers
@@ -118,19 +142,25 @@ impl Page {
 impl Wake<'_> {
     /// After what time a browser that has no stream should ask again.
     pub(crate) fn retry(self) -> Duration {
-        match self.typical {
-            None => RETRY_UNKNOWN,
-            Some(typical) => (typical.saturating_sub(self.elapsed) / 4).clamp(RETRY.0, RETRY.1),
+        match self.moment {
+            None => RETRY_PAUSED,
+            Some(Moment { typical: None, .. }) => RETRY_UNKNOWN,
+            Some(Moment { typical: Some(typical), elapsed, .. }) => {
+                (typical.saturating_sub(elapsed) / 4).clamp(RETRY.0, RETRY.1)
+            }
         }
     }
 
     fn write(self, name: Name, text: &mut String) {
         match name {
             Name::Workload => escape(self.workload, text),
-            Name::Since => escape(self.since, text),
-            Name::Elapsed => text.push_str(&self.elapsed.as_secs().to_string()),
+            Name::State => text.push_str(if self.moment.is_some() { "waking" } else { "paused" }),
+            Name::Since => escape(self.moment.map(|moment| moment.since).unwrap_or_default(), text),
+            Name::Elapsed => {
+                text.push_str(&self.moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string());
+            }
             Name::Typical => {
-                if let Some(typical) = self.typical {
+                if let Some(typical) = self.moment.and_then(|moment| moment.typical) {
                     text.push_str(&whole_seconds(typical).to_string());
                 }
             }
@@ -178,12 +208,12 @@ mod tests {
     use super::*;
 
     fn wake(workload: &str) -> Wake<'_> {
-        Wake {
-            workload,
-            since: "2026-01-02T03:04:05Z",
-            elapsed: Duration::from_millis(2_900),
-            typical: Some(Duration::from_millis(11_001)),
-        }
+        Wake { workload, moment: Some(moment(Some(11_001), 2_900)) }
+    }
+
+    fn moment(typical_ms: Option<u64>, elapsed_ms: u64) -> Moment<'static> {
+        let (typical, elapsed) = (typical_ms.map(Duration::from_millis), Duration::from_millis(elapsed_ms));
+        Moment { since: "2026-01-02T03:04:05Z", elapsed, typical }
     }
 
     fn text(page: &Page, wake: Wake<'_>) -> String {
@@ -236,17 +266,34 @@ mod tests {
             (&headers[CACHE_CONTROL], &headers[RETRY_AFTER]),
             (&HeaderValue::from_static("no-store"), &HeaderValue::from_static("2"))
         );
-        let unknown = Wake { typical: None, ..wake("shop") };
+        let unknown = Wake { moment: Some(moment(None, 2_900)), ..wake("shop") };
         assert!(String::from_utf8_lossy(&page.render(unknown)).contains("data-typical=\"\">"));
     }
 
     #[test]
     fn who_has_no_stream_asks_again_the_sooner_the_less_is_left() {
         let retry = |typical: u64, elapsed: u64| {
-            let (typical, elapsed) = (Some(Duration::from_secs(typical)), Duration::from_secs(elapsed));
-            Wake { typical, elapsed, ..wake("a") }.retry().as_secs()
+            Wake { moment: Some(moment(Some(typical * 1000), elapsed * 1000)), ..wake("a") }.retry().as_secs()
         };
         assert_eq!([retry(60, 0), retry(60, 30), retry(60, 90), retry(1000, 0), retry(1, 0)], [15, 7, 2, 30, 2]);
-        assert_eq!(Wake { typical: None, ..wake("a") }.retry(), RETRY_UNKNOWN);
+        assert_eq!(Wake { moment: Some(moment(None, 0)), ..wake("a") }.retry(), RETRY_UNKNOWN);
+    }
+
+    /// Goal: nobody is told that a paused workload wakes, by our page or by one that knows of it; where one does not, ours
+    /// says so, with the policy of ours.
+    #[test]
+    fn a_paused_workload_is_not_said_to_wake() {
+        let paused = Wake { workload: "shop", moment: None };
+        assert_eq!(paused.retry(), RETRY_PAUSED);
+        for html in [None, Some("<p>{{workload}} wakes")] {
+            let page = Page::new(html);
+            let shown = text(&page, paused);
+            assert!(shown.contains("data-zeroscale=\"paused\"") && shown.contains("shop is paused"), "{shown}");
+            assert!(page.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
+        }
+        let knows = Page::new(Some("<p class={{state}}>{{workload}}"));
+        assert!(text(&knows, paused).starts_with("<p class=paused>shop<"));
+        assert!(!knows.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
+        assert!(text(&Page::new(None), wake("shop")).contains("data-zeroscale=\"waking\""));
     }
 }

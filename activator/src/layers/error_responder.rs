@@ -180,7 +180,7 @@ mod tests {
         let reason = "CrashLoopBackOff: back-off 10s restarting failed container=app pod=app-7_prod(1-2)".to_owned();
         let dest = "10.0.0.1:80".parse().expect("an address");
         let rows = [
-            (Refusal::Failing { reason }, "the revision's pods fail: CrashLoopBackOff\n"),
+            (Refusal::Failing { reason }, "the workload's pods fail: CrashLoopBackOff\n"),
             (
                 ProxyError::Pod { dest, cause: "connection reset".into() }.into(),
                 "a pod of the revision: connection reset\n",

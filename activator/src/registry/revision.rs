@@ -73,6 +73,8 @@ pub(crate) struct Live {
     pub(crate) service: Arc<str>,
     /// Whether it cannot wake: its pods crash-loop, or it is paused without any.
     pub(crate) is_failing: bool,
+    /// Whether it is kept as it is.
+    pub(crate) is_paused: bool,
     /// What the API server says to who wants to wake it, while it refuses.
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Its Service's ports.
@@ -295,6 +297,7 @@ impl Live {
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             is_failing: spec.backend.failing.is_some() || spec.backend.paused,
+            is_paused: spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             ports: spec.ports.clone(),
             bounds: Bounds {

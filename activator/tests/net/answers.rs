@@ -105,6 +105,25 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     pod.kill().await;
 }
 
+/// Goal: of a paused workload nothing says that it wakes, and nothing that asks for it counts as a wish to wake it.
+#[tokio::test]
+async fn nobody_is_told_that_a_paused_workload_wakes() {
+    let mut rig = Rig::start().await;
+    let wake = "page: {}\nplaceholder: {response: {status: 202, body: soon}}";
+    workload(&rig, wake, |backend| backend.paused = true).await;
+    let page = rig.send(browser("/")).await;
+    assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page-paused"));
+    assert!(page.body.contains("app is paused") && page.body.contains("data-zeroscale=\"paused\""), "{page:?}");
+    assert!(!is_load(&mut rig).await, "the page wakes nobody");
+    let program = rig.send(Request::get("/").header("host", "app.ns")).await;
+    assert_eq!((program.status.as_u16(), program.header("x-zeroscale-reason")), (503, "paused"));
+
+    workload(&rig, wake, |_| {}).await;
+    assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
+    let program = rig.send(Request::get("/").header("host", "app.ns")).await;
+    assert_eq!((program.status.as_u16(), program.body.as_str()), (202, "soon"));
+}
+
 /// Goal: a page tells its visitor when pods fail, and is bounded: streams beyond are refused with a word, what goes gives
 /// its place back, and the page itself is always there.
 #[tokio::test]

@@ -5,12 +5,15 @@ use common_controller::shares::Shares;
 use common_runtime::telemetry::{FamilyText, Metrics, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Shows which leases are ours.
+/// Shows which leases are ours, and which are anybody's.
 pub(super) fn leases(metrics: &Metrics, shares: Shares) {
     metrics.collect(move || {
-        vec![FamilyText::new(catalog::LEASE_HELD, shares.all(), |(lease, is_ours), encoder| {
-            encoder.encode_family(&[("lease", lease)])?.encode_gauge(&i64::from(is_ours))
-        })]
+        let family = |instrument, leases| {
+            FamilyText::new(instrument, leases, |(lease, is): (String, bool), encoder| {
+                encoder.encode_family(&[("lease", lease)])?.encode_gauge(&i64::from(is))
+            })
+        };
+        vec![family(catalog::LEASE_HELD, shares.all()), family(catalog::LEASE_OWNED, shares.held())]
     });
 }
 
@@ -46,6 +49,7 @@ mod tests {
         for line in [
             "zeroscale_lease_held{lease=\"a\"} 0",
             "zeroscale_lease_held{lease=\"b\"} 1",
+            "zeroscale_lease_owned{lease=\"a\"} 0",
             "zeroscale_api_writes_total{class=\"wake\",outcome=\"ok\"} 1",
             "zeroscale_api_writes_total{class=\"object\",outcome=\"refused\"} 0",
             "zeroscale_api_writes_waiting 0",

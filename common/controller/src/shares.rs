@@ -126,6 +126,16 @@ impl Shares {
         self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), self.has(bucket))).collect()
     }
 
+    /// Names of all buckets, each with whether anybody is seen to hold it: this process, or another, of whatever make. Of
+    /// members of a StatefulSet nobody sees the others.
+    pub fn held(&self) -> Vec<(String, bool)> {
+        let is_held = |bucket| match self.holders {
+            Holders::Leases(_) => self.owner_of_bucket(bucket) != Owner::Nobody,
+            Holders::Members { .. } => self.has(bucket),
+        };
+        self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), is_held(bucket))).collect()
+    }
+
     /// Whether this process holds the bucket of this name.
     pub fn owns_bucket(&self, name: &str) -> bool {
         self.names.iter().position(|known| known == name).is_some_and(|bucket| self.has(bucket))
@@ -263,6 +273,10 @@ mod tests {
         assert_eq!(shares.owner(&key), Owner::Nobody);
         (0..3).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
         assert!(!shares.are_settled(), "one bucket has no owner");
+        assert_eq!(
+            shares.held().into_iter().map(|(_, is_held)| is_held).collect::<Vec<_>>(),
+            [true, true, true, false]
+        );
         assign.set(3, Some(me.clone()), true);
         assert!(shares.are_settled());
         assert_eq!(shares.owner(&key), Owner::Us, "who holds it is not remembered");

@@ -67,6 +67,8 @@ const FAULTS: &[(&str, &[Change])] = &[
         "ZeroscaleLeaseUnowned",
         &[
             Is("zeroscale_lease_held{instance=\"s1\",lease=\"l0\"}", "0+0x60"),
+            Is("zeroscale_lease_owned{instance=\"s1\",lease=\"l0\"}", "0+0x60"),
+            Is("zeroscale_lease_owned{instance=\"s2\",lease=\"l0\"}", "0+0x60"),
             Is("zeroscale_stats_dropped_total{instance=\"s1\",reason=\"Expired\"}", "0+20x60"),
         ],
     ),
@@ -219,6 +221,7 @@ fn healthy() -> Series {
         for other in ["l0", "l1"] {
             let held = if lease == other { "1+0x60" } else { still };
             is("zeroscale_lease_held", &[instance, ("lease", other)], held);
+            is("zeroscale_lease_owned", &[instance, ("lease", other)], "1+0x60");
         }
         for class in ["wake", "scale", "object"] {
             for (outcome, _) in values::WRITES {
@@ -294,6 +297,10 @@ fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
 #[test]
 fn each_fault_fires_its_alert_and_no_other() {
     let mut tests = vec![test("healthy", &healthy(), None)];
+    // A replica of Knative's, which shows no such metrics, decides for a part.
+    let mut beside_another = healthy();
+    Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60").apply(&mut beside_another);
+    tests.push(test("beside an autoscaler of another make", &beside_another, None));
     for (alert, changes) in FAULTS {
         let mut series = healthy();
         changes.iter().for_each(|change| change.apply(&mut series));

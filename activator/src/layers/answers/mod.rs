@@ -18,7 +18,7 @@
 mod body;
 mod events;
 
-use crate::answers::page::{Page, Wake};
+use crate::answers::page::{Moment, Page, Wake};
 use crate::answers::{Answer, Answers, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
@@ -119,10 +119,13 @@ impl Shared {
         let revision = call.revision.clone();
         let (request, is_cold) = (asked(call), revision.is_cold());
         let now = Instant::now();
-        match answers.to(request, is_cold) {
+        let is_paused = is_cold && revision.live().is_paused;
+        match if is_paused { answers.to_paused(request) } else { answers.to(request, is_cold) } {
             Answer::Forward => {
                 if is_cold {
-                    revision.wakes.wait(now); // It is held: so wakes are measured as well.
+                    if !is_paused {
+                        revision.wakes.wait(now); // It is held: so wakes are measured as well.
+                    }
                     call.standby = answers.fallback(request).map(|fallback| Standby::new(fallback.clone()));
                 }
                 None
@@ -139,6 +142,15 @@ impl Shared {
                 revision.wakes.wait(now);
                 Some(self.whole("placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
             }
+            Answer::Page(page) if is_paused => {
+                let paused = Wake { workload: revision.key.name(), moment: None };
+                Some(self.whole(
+                    "page-paused",
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    page.headers(paused),
+                    page.render(paused),
+                ))
+            }
             Answer::Page(page) => {
                 let _counted = enter(&self.sink, &revision, None);
                 Some(self.page(page, &revision, now))
@@ -151,7 +163,7 @@ impl Shared {
         let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
         let since = rfc3339(self.clock.now() - elapsed);
         let typical = revision.wakes.typical();
-        let wake = Wake { workload: revision.key.name(), since: &since, elapsed, typical };
+        let wake = Wake { workload: revision.key.name(), moment: Some(Moment { since: &since, elapsed, typical }) };
         self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
     }
 

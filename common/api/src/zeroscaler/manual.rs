@@ -72,6 +72,8 @@ spec:
 - Whoever sees the page or gets a placeholder wakes the workload as whoever is held does; an open stream keeps that going
   until it is ready. Static answers are no load, and neither are such requests when pods answer them, unless
   `keepsAwake: true`.
+- Of a workload that is paused without pods nothing says that it wakes: a fallback answers at once; else the page says that it
+  is paused (our own, if yours does not name `{{state}}`), and everybody else is refused (`paused`), `placeholder` or not.
 - What is held falls back on another Service after a time, or at once when the pods crash-loop or there is no room to hold it,
   if no pod was ready when it came and none is by then. Nothing of it has been sent by then, so its body goes there whole;
   what has once been given to a pod is that pod's to answer, and no body is sent twice. From then on it is no load of the
@@ -80,9 +82,9 @@ spec:
   it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not there, speaks TLS, or leads
   back here by the fallbacks of others, is left out, and the condition AnswersResolved says why.
 - A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
-  `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}` are replaced, escaped; `{{script}}` is where what
+  `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
   replaces the page goes. A text that is missing or too large is the condition AnswersResolved.
-- Each answer of ours has `x-zeroscale-reason` (`page`, `page-events`, `placeholder`, `static`). They and those of fallbacks
+- Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `placeholder`, `static`). They and those of fallbacks
   count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest
   `min` counts.

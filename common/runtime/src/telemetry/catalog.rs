@@ -148,6 +148,9 @@ catalog! {
         .in_unit("{decision}").by(&["outcome"]).saying(values::DECISIONS).of(Autoscaler);
     LEASE_HELD = Instrument::new(Gauge, "zeroscale.lease.held",
         "1 while this process decides for the workloads of the lease, else 0").by(&["lease"]).of(Autoscaler);
+    LEASE_OWNED = Instrument::new(Gauge, "zeroscale.lease.owned",
+        "1 while this process sees that somebody decides for the workloads of the lease: itself, or another, of whatever \
+         make; else 0").by(&["lease"]).of(Autoscaler);
     API_WRITES = Instrument::new(Counter, "zeroscale.api.writes",
         "Writes to the API server by urgency (`wake`: replicas from zero; `scale`: other changes of replicas and of where \
          traffic goes; `object`: objects and statuses) and by what became of them; Events are not among them")

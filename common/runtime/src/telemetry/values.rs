@@ -29,6 +29,7 @@ pub const REFUSALS: Values = &[
 /// How a request was answered that needed no pod.
 pub const ANSWERS: Values = &[
     ("page", "the page of a workload that wakes"),
+    ("page-paused", "the page of a workload that is paused, and has no pods"),
     ("page-events", "the stream of events by which a page waits"),
     ("page-events-full", "such a stream was refused: too many are open (503)"),
     ("placeholder", "what `wake.placeholder` says"),

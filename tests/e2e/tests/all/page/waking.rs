@@ -56,7 +56,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
         text.starts_with("shop is waking up") && text.contains("It has been waking for ") && !text.contains("usually"),
         "{text}"
     );
-    assert_eq!(first.look("document.title").await?, json!("shop is waking up"));
+    assert_eq!(first.look("document.title").await?, json!("shop is waking"));
     let light = first.look("getComputedStyle(document.body).backgroundColor").await?;
     first.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 1").await?;
     first.until("document.body.innerText.trim() === 'hello, awake'").await?;
