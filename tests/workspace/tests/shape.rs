@@ -142,6 +142,36 @@ fn every_dependency_is_used() {
     }
 }
 
+/// A crate that is built alone has what it uses of tokio. Builds of the whole workspace do not show it: there each crate has
+/// what any of them asks for.
+#[test]
+fn a_crate_asks_for_the_parts_of_tokio_that_it_uses() {
+    let is_test =
+        |file: &Path| file.iter().any(|part| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests"));
+    for package in metadata().workspace_packages() {
+        let tokio = package.dependencies.iter().find(|d| d.name == "tokio" && d.kind == DependencyKind::Normal);
+        let Some(tokio) = tokio else { continue };
+        let source = folder(package).join("src");
+        for file in files(folder(package)) {
+            let Ok(within) = file.strip_prefix(&source) else { continue };
+            if is_test(within) {
+                continue;
+            }
+            let text = read(&file);
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for part in ["fs", "net", "process", "signal"] {
+                let is_there = tokio.features.iter().any(|feature| feature == part);
+                assert!(
+                    is_there || !code.contains(&format!("tokio::{part}")),
+                    "{}: {} uses tokio::{part}, and Cargo.toml does not ask tokio for it",
+                    package.name,
+                    within.display()
+                );
+            }
+        }
+    }
+}
+
 /// One place for versions and lints.
 #[test]
 fn members_take_versions_and_lints_from_the_workspace() {
