@@ -128,9 +128,9 @@ async fn defaults_status_and_columns_are_served() {
     assert_eq!(names[..10], ["Name", "Target", "Hosts", "Min", "Max", "Pods", "State", "Paused", "Ready", "Age"]);
     let cells = table["rows"][0]["cells"].clone();
     assert_eq!(
-        cells.as_array().map(|cells| cells[..8].to_vec()),
+        cells.as_array().map(|cells| cells[..9].to_vec()),
         Some(
-            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", "Unknown"])
+            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", null, "Unknown"])
                 .as_array()
                 .cloned()
                 .unwrap_or_default()

@@ -33,6 +33,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("kubectl-zeroscale completions", "tests of `cli`"),
     ("kubectl-zeroscale man", "tests of `cli`"),
     ("kubectl zeroscale why", "tests of `cli`"),
+    ("cargo run -p sim -- many", "tests of `sim`"),
 ];
 
 fn manual() -> PathBuf {
