@@ -130,7 +130,7 @@ async fn defaults_status_and_columns_are_served() {
     assert_eq!(
         cells.as_array().map(|cells| cells[..9].to_vec()),
         Some(
-            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", null, "Unknown"])
+            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", false, "Unknown"])
                 .as_array()
                 .cloned()
                 .unwrap_or_default()
