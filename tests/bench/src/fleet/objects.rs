@@ -270,6 +270,7 @@ fn running_pod(name: &str, address: Ipv4Addr) -> Value {
     })
 }
 
+/// On port 80, so that the Service made for it has that port alone, and each workload one number.
 fn plain_deployment(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": target(name), "labels": {"app": name}},
@@ -279,10 +280,10 @@ fn plain_deployment(name: &str, replicas: i32) -> Value {
                 "metadata": {"labels": {"app": name}},
                 "spec": {"containers": [{
                     "name": "app", "image": "registry.example.com/app:1",
-                    "ports": [{"name": "http", "containerPort": 8080}],
+                    "ports": [{"name": "http", "containerPort": 80}],
                     "env": [{"name": "GREETING", "value": "hello"}, {"name": "LEVEL", "value": "info"}],
                     "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 5},
+                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": 80}, "periodSeconds": 5},
                 }]},
             },
         },
