@@ -240,6 +240,7 @@ async fn begin(
         shutdown: infrastructure.clone(),
     });
     slots::shown::show(&registered, &slots);
+    let sharing = is_shared.then(|| slots.clone());
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
@@ -254,7 +255,7 @@ async fn begin(
         ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
         runtime: Handle::current(),
         probe_budget: Arc::default(),
-        slots: is_shared.then(|| slots.clone()),
+        slots: sharing.clone(),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();
@@ -274,7 +275,7 @@ async fn begin(
     let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
-    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), slots.clone());
+    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), sharing);
 
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trust(peer));

@@ -61,7 +61,8 @@ pub struct Options {
     pub stat_audience: Option<String>,
     /// What is shown to other activators, in place of which they show the like, where stats go over TLS.
     pub sibling_tls: Option<Pair>,
-    /// Whether pods with a hard limit are shared with other activators that do so as well, in place of a part for each.
+    /// Whether pods with a hard limit are shared with other activators that do so as well, in place of a part for each:
+    /// `ZEROSCALE_SHARE_PODS`, on unless it is `false`.
     pub share_pods: bool,
     /// Where workloads are looked for, in standalone.
     pub namespaces: Namespaces,
@@ -107,7 +108,7 @@ impl Options {
             stat_trust: None,
             stat_audience: None,
             sibling_tls: None,
-            share_pods: false,
+            share_pods: true,
             system_namespace: namespace,
             cluster_domain: domain,
             mode,
@@ -156,7 +157,7 @@ impl Options {
         options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
         options.stat_audience = get("ZEROSCALE_STAT_AUDIENCE").filter(|audience| !audience.is_empty());
         options.sibling_tls = stat_tls::sibling_pair(get)?;
-        options.share_pods = environment::parsed(get, "ZEROSCALE_SHARE_PODS", false, "must be `true` or `false`")?;
+        options.share_pods = environment::parsed(get, "ZEROSCALE_SHARE_PODS", true, "must be `true` or `false`")?;
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
         let listen = environment::parsed(get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         options.http1.set_ip(listen);
@@ -255,6 +256,9 @@ mod tests {
         assert_eq!(options.h2c.port(), 8013);
         assert_eq!(options.stat_url, "ws://autoscaler.knative-serving.svc.abc.com:8080");
         assert_eq!(options.admin.map(|a| a.port()), Some(9090));
+        assert!(options.share_pods, "a hard limit is one limit, unless somebody says otherwise");
+        let divided = [&KNATIVE[..], &[("ZEROSCALE_SHARE_PODS", "false")]].concat();
+        assert!(!from(&divided).expect("complete").share_pods);
         let trusting = [&KNATIVE[..], &[("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt")]].concat();
         assert_eq!(from(&trusting).expect("complete").stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
     }

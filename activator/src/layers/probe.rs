@@ -11,7 +11,7 @@
 //! | `K-Network-Probe: activator` | 200, body `activator` |
 //! | any other value | 400 |
 //! | an empty value | traffic |
-//! | `Upgrade: zeroscale-slots` | a session between activators ([`crate::slots`]); 403 |
+//! | `Upgrade: zeroscale-slots` | a session between activators ([`crate::slots`]); 403. Traffic where pods are not shared, as with Knative's |
 //! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
 //!
 //! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
@@ -59,12 +59,13 @@ pub(crate) struct Probe<S> {
 struct Shared {
     readiness: Arc<Readiness>,
     registry: Arc<Registry>,
-    slots: Slots,
+    /// None: this activator shares no pods.
+    slots: Option<Slots>,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, slots: Slots) -> Self {
+    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, slots: Option<Slots>) -> Self {
         Self { inner, shared: Arc::new(Shared { readiness, registry, slots }) }
     }
 }
@@ -87,7 +88,8 @@ where
         let answer = match inbound.peer.port::<WorkloadPort>() {
             Some(port) => self.shared.on_port(fields, port),
             None if fields.contains_key(UPGRADE) => {
-                let session = self.shared.slots.answer(&mut inbound.request, inbound.peer.address);
+                let slots = self.shared.slots.as_ref();
+                let session = slots.and_then(|slots| slots.answer(&mut inbound.request, inbound.peer.address));
                 session.or_else(|| self.shared.on_shared_port(inbound.request.headers()))
             }
             None => self.shared.on_shared_port(fields),

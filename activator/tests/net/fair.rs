@@ -57,7 +57,6 @@ async fn activator(at: SocketAddr) -> Rig {
     Rig::start_with(|options| {
         options.pod_ip = at.ip();
         options.http1 = at;
-        options.share_pods = true;
         // Long enough for others to take over.
         options.linger = Duration::from_secs(2);
     })

@@ -68,7 +68,9 @@
 {{- $more := include "zeroscale.env" (dict "root" $root "name" $name "own" $own) | fromYaml -}}
 {{- $env := list -}}
 {{- range $container.env -}}
-{{- $unwanted := and (eq .name "ZEROSCALE_STAT_AUDIENCE") (or $root.Values.namespaces (not $root.Values.stats.tokens)) -}}
+{{- /* Where nobody asks for tokens, activators show none: they would share nothing with others of whom they cannot ask one. */ -}}
+{{- $ofTokens := or (eq .name "ZEROSCALE_STAT_AUDIENCE") (and (eq .name "ZEROSCALE_STAT_TOKEN_FILE") (eq $name "activator")) -}}
+{{- $unwanted := and $ofTokens (or $root.Values.namespaces (not $root.Values.stats.tokens)) -}}
 {{- if not (or $unwanted (hasKey $more .name)) -}}{{- $env = append $env . -}}{{- end -}}
 {{- end -}}
 {{- range $variable, $entry := $more -}}{{- $env = append $env (merge (dict "name" $variable) $entry) -}}{{- end -}}

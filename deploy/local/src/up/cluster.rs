@@ -392,7 +392,11 @@ impl Shared {
                 names::STAT_PORT
             )
         });
-        options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
+        if let Some(demand) = accounts::demand(&self.namespaces) {
+            // Autoscalers ask for it, and activators that share pods ask each other.
+            options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
+            options.stat_audience = Some(demand.audience);
+        }
         options.linger = self.linger;
         options.namespaces = self.namespaces.clone();
         options.drain = DRAIN;

@@ -226,6 +226,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         ("autoscaler", "ZEROSCALE_STAT_TLS_KEY", json!(format!("{folder}/tls.key"))),
         ("autoscaler", "ZEROSCALE_STAT_TLS_CA_FILE", json!(format!("{folder}/ca.crt"))),
         ("autoscaler", "ZEROSCALE_STAT_AUDIENCE", Value::Null),
+        ("activator", "ZEROSCALE_STAT_AUDIENCE", Value::Null),
+        ("activator", "ZEROSCALE_STAT_TOKEN_FILE", Value::Null),
     ] {
         assert_eq!(variable(plane, name)?, expected, "{plane}: {name}");
     }

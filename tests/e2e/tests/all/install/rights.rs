@@ -168,7 +168,8 @@ async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     let record = Record::default();
-    let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
+    // Two of each: they ask who the other one is.
+    let options = UpOptions { activators: 2, autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;
     let lived = live(&env, &record).await;
     env.end().await;
