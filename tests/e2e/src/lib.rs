@@ -8,10 +8,12 @@
 
 pub mod bare;
 pub mod browser;
+pub mod counting;
 pub mod load;
 pub mod parts;
 pub mod process;
 pub mod relay;
+pub mod several;
 pub mod soak;
 pub mod space;
 pub mod streams;
@@ -20,8 +22,10 @@ pub mod test_env;
 pub mod up;
 pub mod workload;
 
+pub use counting::CountingPods;
 pub use load::{Answer, Load, Outcome};
 pub use process::Process;
+pub use several::Several;
 pub use space::Space;
 pub use test_env::{Entry, TestEnv};
 pub use workload::Workload;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -25,6 +25,7 @@ pub struct Load {
     client: Client<HttpConnector, Empty<Bytes>>,
     address: SocketAddr,
     host: String,
+    more: HeaderMap,
 }
 
 /// What came back.
@@ -33,7 +34,7 @@ pub struct Answer {
     /// Status code.
     pub status: StatusCode,
     /// Response headers.
-    pub headers: http::HeaderMap,
+    pub headers: HeaderMap,
     /// Whole body.
     pub body: Bytes,
     /// From sending to the last byte.
@@ -121,7 +122,13 @@ impl Load {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(10))
             .build(connector);
-        Self { client, address, host: host.into() }
+        Self { client, address, host: host.into(), more: HeaderMap::new() }
+    }
+
+    /// Sends this header with every request, too.
+    pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
+        self.more.insert(name, HeaderValue::from_static(value));
+        self
     }
 
     /// One GET.
@@ -129,11 +136,12 @@ impl Load {
     /// # Errors
     /// No answer within a minute, or a connection that broke.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(Method::GET)
             .uri(format!("http://{}{path}", self.address))
             .header(header::HOST, &self.host)
             .body(Empty::new())?;
+        request.headers_mut().extend(self.more.clone());
         let started = Instant::now();
         let answered = async {
             let response = self.client.request(request).await.context("no answer")?;

@@ -16,6 +16,7 @@ mod processes;
 mod reconcilers;
 mod rolling;
 mod scale;
+mod shared_pods;
 mod soak;
 mod streams;
 mod takeover;

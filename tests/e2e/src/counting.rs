@@ -1,0 +1,182 @@
+//! Pods that count what they run at once, in this process.
+//!
+//! Each request takes as long as it is told, whatever the machine does. A request whose client has left has ended; who sends
+//! the next one may know of that sooner than the pod, since a thread that reads from sockets may be late. So a request that
+//! was cut within [`NOTICED`] of another's coming did not run beside it.
+//!
+//! They answer an activator's probes as a queue-proxy does, and count none of these.
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// A pod has noticed by then that its client has left.
+const NOTICED: Duration = Duration::from_millis(100);
+
+/// Some pods. Dropped, they are gone with all their connections.
+pub struct CountingPods {
+    pods: Vec<Pod>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Clone)]
+struct Pod {
+    address: SocketAddr,
+    work: Duration,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    came: u64,
+    done: u64,
+    running: BTreeSet<u64>,
+    /// When another one came, and all that ran then, that one with them.
+    together: Vec<(Instant, BTreeSet<u64>)>,
+    /// Those whose clients have left, and when.
+    cut: BTreeMap<u64, Instant>,
+}
+
+impl CountingPods {
+    /// One at each address, where each request takes `work`.
+    ///
+    /// # Errors
+    /// An address cannot be bound.
+    pub async fn start(addresses: &[SocketAddr], work: Duration) -> anyhow::Result<Self> {
+        let (mut pods, mut serving) = (Vec::new(), JoinSet::new());
+        for address in addresses {
+            let pod = Pod { address: *address, work, seen: Arc::default() };
+            serving.spawn(serve(TcpListener::bind(address).await?, pod.clone()));
+            pods.push(pod);
+        }
+        Ok(Self { pods, _serving: serving })
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.pods.iter().map(|pod| pod.address).collect()
+    }
+
+    /// Requests that each has answered.
+    pub fn served(&self) -> Vec<u64> {
+        self.pods.iter().map(|pod| pod.seen().done).collect()
+    }
+
+    /// The most that any of them has run at once.
+    pub fn most(&self) -> usize {
+        self.pods.iter().map(|pod| pod.seen().most()).max().unwrap_or(0)
+    }
+}
+
+impl Pod {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let agent = request.headers().get("user-agent").and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        if agent.starts_with("Knative-Activator-Probe") {
+            return Response::new(Full::from("queue"));
+        }
+        let mut counted = Counted::begin(self);
+        tokio::time::sleep(self.work).await;
+        counted.is_done = true;
+        Response::new(Full::from("done"))
+    }
+}
+
+impl Seen {
+    fn most(&self) -> usize {
+        let stayed = |at: Instant, n: &u64| self.cut.get(n).is_none_or(|left| *left > at + NOTICED);
+        let together = self.together.iter().map(|(at, all)| all.iter().filter(|n| stayed(*at, n)).count());
+        together.max().unwrap_or(0).max(usize::from(self.came > 0))
+    }
+}
+
+/// A request that runs, until it is dropped.
+struct Counted<'a> {
+    pod: &'a Pod,
+    number: u64,
+    is_done: bool,
+}
+
+impl<'a> Counted<'a> {
+    fn begin(pod: &'a Pod) -> Self {
+        let mut seen = pod.seen();
+        seen.came += 1;
+        let number = seen.came;
+        seen.running.insert(number);
+        if seen.running.len() > 1 {
+            let all = seen.running.clone();
+            seen.together.push((Instant::now(), all));
+        }
+        Self { pod, number, is_done: false }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut seen = self.pod.seen();
+        seen.running.remove(&self.number);
+        if self.is_done {
+            seen.done += 1;
+        } else {
+            seen.cut.insert(self.number, Instant::now());
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, pod: Pod) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        connections.spawn(connection(stream, pod.clone()));
+    }
+}
+
+async fn connection(stream: TcpStream, pod: Pod) {
+    let _ = stream.set_nodelay(true); // Fails if it has been closed already.
+    let service = hyper::service::service_fn(move |request| {
+        let pod = pod.clone();
+        async move { Ok::<_, Infallible>(pod.answer(request).await) }
+    });
+    // The client may leave at any time.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what ran together is counted, but for what was cut when the other one came.
+    #[tokio::test]
+    async fn what_was_cut_when_another_came_did_not_run_beside_it() {
+        let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, seen: Arc::default() };
+        let begin = || Counted::begin(&pod);
+        let (first, second) = (begin(), begin());
+        assert_eq!(pod.seen().most(), 2);
+        drop(first);
+        assert_eq!(pod.seen().most(), 1, "it had left");
+        let mut third = begin();
+        third.is_done = true;
+        drop((second, third));
+        assert_eq!((pod.seen().most(), pod.seen().done), (1, 1));
+        let (mut first, second) = (begin(), begin());
+        first.is_done = true;
+        drop((first, second));
+        assert_eq!(pod.seen().most(), 1, "one of both had left");
+        let mut both = [begin(), begin()];
+        both.iter_mut().for_each(|one| one.is_done = true);
+        drop(both);
+        assert_eq!(pod.seen().most(), 2);
+    }
+}

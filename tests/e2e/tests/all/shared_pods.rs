@@ -1,0 +1,195 @@
+//! Several activators before pods with a hard limit: the binaries as they are by default, each a process of its own, in
+//! either form of install. Pods count what they run at once.
+//!
+//! All clients send their next request when they have an answer, and there are more of them than pods. So pods are never
+//! idle, and how requests are shared out among clients and pods does not depend on how fast the machine is.
+
+use anyhow::ensure;
+use common_runtime::environment::Mode;
+use e2e::space::SOON;
+use e2e::{CountingPods, Load, Outcome, Process, Several};
+use faults::stalls::Stalls;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const WORK: Duration = Duration::from_millis(50);
+const PODS: u32 = 5;
+
+/// Two activators that share pods.
+struct Shared {
+    several: Several,
+    pods: CountingPods,
+    activators: Vec<Process>,
+}
+
+impl Shared {
+    async fn start(mode: Mode) -> anyhow::Result<Self> {
+        let several = Several::start(mode).await?;
+        let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
+        let mut activators = Vec::new();
+        for n in [0, 1] {
+            activators.push(Process::start("activator", &[], &several.environment(n))?);
+        }
+        for n in [0, 1] {
+            several.until_serving(n).await?;
+        }
+        several.list(&[(0, true), (1, true)]).await?;
+        several.set_pods(&pods.addresses()).await?;
+        for n in [0, 1] {
+            several.until_standing(n, "shared").await?;
+            ensure!(several.load(n).get("/").await?.status == 200, "activator {n}");
+        }
+        Ok(Self { several, pods, activators })
+    }
+
+    /// Waits until every pod has answered so many requests more than it had when `before` was taken.
+    async fn until_served(&self, what: &str, before: &[u64], more: u64) -> anyhow::Result<()> {
+        let reached = || self.pods.served().iter().zip(before).all(|(now, before)| *now >= before + more);
+        until(what, reached).await
+    }
+}
+
+/// Clients of one activator.
+struct Clients {
+    running: JoinHandle<Outcome>,
+    stop: CancellationToken,
+}
+
+impl Clients {
+    fn start(load: Load, count: usize) -> Self {
+        let stop = CancellationToken::new();
+        let until = stop.clone();
+        Self { running: tokio::spawn(async move { load.steady(count, "/", until).await }), stop }
+    }
+
+    /// How many answers they have had; all are good.
+    async fn end(self) -> anyhow::Result<usize> {
+        self.stop.cancel();
+        let outcome = self.running.await?;
+        outcome.none_lost()?;
+        Ok(outcome.ok)
+    }
+}
+
+async fn until(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let (begun, stalls) = (tokio::time::Instant::now(), Stalls::new());
+    while !reached() {
+        ensure!(begun.elapsed() < SOON + stalls.total(), "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// Goal: whoever a client comes to, it has its turn as often as any other, although one activator has three times as many
+/// clients; pods have equal shares, and none runs two requests at once.
+async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
+    let shared = Shared::start(mode).await?;
+    let (few, many) = (4, 12);
+    let before = shared.pods.served();
+    let [at_few, at_many] = [Clients::start(shared.several.load(0), few), Clients::start(shared.several.load(1), many)];
+    shared.until_served("every pod's part", &before, 60).await?;
+    let [few_served, many_served] = [at_few.end().await?, at_many.end().await?];
+    let each: Vec<u64> = shared.pods.served().iter().zip(&before).map(|(now, before)| now - before).collect();
+    eprintln!("{mode:?}: {few_served} answers for {few} clients, {many_served} for {many}; pods: {each:?}");
+
+    ensure!(shared.pods.most() == 1, "a pod ran {} requests at once", shared.pods.most());
+    let all: u64 = each.iter().sum();
+    let even = |served: &u64| (12..=28).contains(&(100 * served / all));
+    ensure!(each.iter().all(even), "shares of pods: {each:?}");
+    // Divided, a client of the few has three times as much as one of the many.
+    let ratio = (few_served as f64 / few as f64) / (many_served as f64 / many as f64);
+    ensure!((0.55..=1.8).contains(&ratio), "a client of the few has {ratio:.2} times as much as one of the many");
+    for activator in shared.activators {
+        activator.kill().await?;
+    }
+    Ok(())
+}
+
+/// Goal: one that is killed in mid-run takes nothing with it but what it carried: the other one answers everything that comes
+/// to it, has all pods soon, and no pod runs two requests at once, at any time. Method: more clients than pods on either, so that
+/// the one that is killed has some on all.
+async fn the_survivor_has_all_pods(mode: Mode) -> anyhow::Result<()> {
+    let mut shared = Shared::start(mode).await?;
+    let before = shared.pods.served();
+    let surviving = Clients::start(shared.several.load(1), 8);
+    let carried: Vec<_> = (0..8)
+        .map(|_| {
+            let load = shared.several.load(0);
+            // Until it is no more.
+            tokio::spawn(async move { while load.get("/").await.is_ok_and(|answer| answer.status == 200) {} })
+        })
+        .collect();
+    shared.until_served("both to be under way", &before, 10).await?;
+    ensure!(carried.iter().all(|client| !client.is_finished()), "something was lost before");
+    shared.activators.remove(0).kill().await?;
+    shared.several.list(&[(1, true)]).await?;
+    for client in carried {
+        client.await?;
+    }
+    let before = shared.pods.served();
+    shared.until_served("all pods to be used by the other one", &before, 10).await?;
+    shared.several.until_standing(1, "alone").await?;
+    let before = shared.pods.served();
+    shared.until_served("all pods to be used by the one that is alone", &before, 10).await?;
+    let answered = surviving.end().await?;
+    eprintln!("{mode:?}: {answered} answered by the survivor; pods: {:?}", shared.pods.served());
+    ensure!(shared.pods.most() == 1, "a pod ran {} requests at once", shared.pods.most());
+    for activator in shared.activators {
+        activator.kill().await?;
+    }
+    Ok(())
+}
+
+/// Goal: where one of them is told not to share, as one of a version before would, none does, and all requests are answered
+/// under the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_does_not_share_has_all_divide() -> anyhow::Result<()> {
+    let several = Several::start(Mode::Knative).await?;
+    let pods = CountingPods::start(&several.pod_addresses(4)?, WORK).await?;
+    let mut activators = Vec::new();
+    for n in [0, 1] {
+        let mut env = several.environment(n);
+        if n == 0 {
+            env.push(("ZEROSCALE_SHARE_PODS", "false".to_owned()));
+        }
+        activators.push(Process::start("activator", &[], &env)?);
+    }
+    for n in [0, 1] {
+        several.until_serving(n).await?;
+    }
+    several.list(&[(0, true), (1, true)]).await?;
+    several.set_pods(&pods.addresses()).await?;
+    several.until_standing(1, "divided").await?;
+    let clients = [Clients::start(several.load(0), 4), Clients::start(several.load(1), 4)];
+    until("every pod's part", || pods.served().iter().all(|served| *served >= 10)).await?;
+    for clients in clients {
+        ensure!(clients.end().await? > 0);
+    }
+    ensure!(pods.most() == 1, "a pod ran {} requests at once", pods.most());
+    for activator in activators {
+        activator.kill().await?;
+    }
+    Ok(())
+}
+
+/// Makes two tests of a scenario: in place of Knative's, and in an install of our own.
+macro_rules! both_forms {
+    ($scenario:ident) => {
+        mod $scenario {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn standalone() -> anyhow::Result<()> {
+                super::$scenario(Mode::Standalone).await
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn in_place_of_knatives() -> anyhow::Result<()> {
+                super::$scenario(Mode::Knative).await
+            }
+        }
+    };
+}
+both_forms!(two_are_one_queue);
+both_forms!(the_survivor_has_all_pods);
