@@ -8,17 +8,20 @@ pub(crate) struct Settings {
     pub(crate) repetitions: usize,
     /// Length of one repetition under load.
     pub(crate) span: Duration,
+    /// Length of what is one long run under a steady load.
+    pub(crate) steady: Duration,
     /// Revisions of a large autoscaler.
     pub(crate) revisions: usize,
 }
 
 impl Settings {
     /// Of the usual length, or a quick one.
-    pub(crate) fn new(quick: bool, repetitions: Option<usize>, revisions: Option<usize>) -> Self {
-        let (usual, seconds, many) = if quick { (3, 1, 1_000) } else { (7, 2, 10_000) };
+    pub(crate) fn new(quick: bool, repetitions: Option<usize>, steady: Option<u64>, revisions: Option<usize>) -> Self {
+        let (usual, seconds, long, many) = if quick { (3, 1, 10, 1_000) } else { (7, 2, 60, 10_000) };
         Self {
             repetitions: repetitions.unwrap_or(usual).max(1),
             span: Duration::from_secs(seconds),
+            steady: Duration::from_secs(steady.unwrap_or(long).max(1)),
             revisions: revisions.unwrap_or(many).max(1),
         }
     }

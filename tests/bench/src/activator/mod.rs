@@ -3,6 +3,7 @@
 mod bodies;
 mod breaker;
 mod burst;
+mod fair;
 mod held;
 mod http1;
 mod http2;
@@ -29,6 +30,9 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     burst::MEASUREMENT,
     wake::MEASUREMENT,
     breaker::MEASUREMENT,
+    fair::EVEN,
+    fair::POISSON,
+    fair::KILLED,
     idle::MEASUREMENT,
     ports::MEASUREMENT,
 ];

@@ -20,7 +20,7 @@ pub(crate) struct Row {
     /// Of what; empty for a ratio.
     pub(crate) unit: &'static str,
     pub(crate) good: Good,
-    /// Which of the repetitions is held against the bounds: [`MEDIAN`] or [`P99`].
+    /// Which of the repetitions is held against the bounds: [`MEDIAN`], [`P99`], [`LEAST`] or [`GREATEST`].
     pub(crate) judged: f64,
     /// What is demanded.
     pub(crate) must: f64,
@@ -32,6 +32,9 @@ pub(crate) struct Row {
 pub(crate) const MEDIAN: f64 = 0.5;
 /// For rows whose repetitions are single events.
 pub(crate) const P99: f64 = 0.99;
+/// For rows whose samples are all to keep to a bound.
+pub(crate) const LEAST: f64 = 0.0;
+pub(crate) const GREATEST: f64 = 1.0;
 
 /// Which side of a bound is good.
 #[derive(Clone, Copy, PartialEq, Eq)]

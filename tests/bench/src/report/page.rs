@@ -17,7 +17,7 @@ Written by `cargo run --profile dist -p bench -- report`; nothing here is writte
 Most rows are ratios to a peer that did the same work on the same machine in the same run, turn by turn, so that what the
 machine did meanwhile fell on all of them. Client, proxy and backend share all cores. Rows with a unit are figures that no
 machine changes much. *Must* is what is demanded, *aim* what is hoped for; judged is the median, or where repetitions are
-single events the 99th percentile (marked). Figures beside a row's are absolute, for orientation: least, median and greatest of
+single events the 99th percentile (marked), or the one that is worst (marked). Figures beside a row's are absolute, for orientation: least, median and greatest of
 the repetitions.
 ";
 
@@ -87,7 +87,12 @@ fn table(page: &mut String, rows: &[Row], found: Option<&Found>) -> std::fmt::Re
             continue;
         };
         let [least, median, greatest] = spread(samples).map(short);
-        let judged = if row.judged == super::MEDIAN { "" } else { " (p99)" };
+        let judged = match row.judged {
+            super::P99 => " (p99)",
+            super::LEAST => " (least)",
+            super::GREATEST => " (greatest)",
+            _ => "",
+        };
         let verdict = verdict(row, quantile(samples, row.judged));
         writeln!(
             page,

@@ -1,0 +1,337 @@
+//! Several activators before five pods that run one request at a time, each for 50 ms, at 80 requests a second in all: four
+//! fifths of what the pods can run. Activators are processes; pods and clients are tasks of this one.
+//!
+//! - *even*: two activators, each asked at equal distances.
+//! - *poisson*: one, two or five, asked at random. Beside it one ideal queue before the same pods, simulated on the instants at
+//!   which requests were sent: with a request that waits for nobody it takes as long as one alone that goes straight to a pod.
+//! - *killed*: one of two is killed in mid-run, and its clients go to the other one, as a Service that lists it no longer leads
+//!   them. What it carried then is lost, and nothing else may be.
+
+use crate::process::{self, Process};
+use crate::report::{Figures, GREATEST, Good, LEAST, MEDIAN, Measurement, Row};
+use crate::settings::{Settings, quantile};
+use anyhow::ensure;
+use common_runtime::environment::Mode;
+use e2e::{CountingPods, Load, Several};
+use futures::FutureExt;
+use futures::future::join_all;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const PODS: u32 = 5;
+const WORK: Duration = Duration::from_millis(50);
+/// Requests a second, of all activators together.
+const RATE: f64 = 80.0;
+/// Of arrivals at random.
+const SEED: u64 = 7;
+/// Requests alone, of which the median is the base.
+const ALONE: usize = 20;
+
+const fn ratio(name: &'static str, what: &'static str) -> Row {
+    Row { name, what, unit: "", good: Good::Small, judged: MEDIAN, must: 1.5, aim: 1.2 }
+}
+
+pub(super) const EVEN: Measurement = Measurement {
+    rows: &[
+        Row {
+            name: "fair-even",
+            what: "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 on either",
+            unit: "ms",
+            good: Good::Small,
+            judged: GREATEST,
+            must: 80.0,
+            aim: 60.0,
+        },
+        Row {
+            name: "fair-even-least",
+            what: "share of each pod, of which the least",
+            unit: "%",
+            good: Good::Large,
+            judged: LEAST,
+            must: 16.0,
+            aim: 18.0,
+        },
+        Row {
+            name: "fair-even-most",
+            what: "the same, of which the greatest",
+            unit: "%",
+            good: Good::Small,
+            judged: GREATEST,
+            must: 24.0,
+            aim: 22.0,
+        },
+    ],
+    run: |settings| even(settings).boxed_local(),
+};
+
+const POISSON_ROWS: [(&str, usize); 3] = [("fair-poisson-1", 1), ("fair-poisson-2", 2), ("fair-poisson-5", 5)];
+
+pub(super) const POISSON: Measurement = Measurement {
+    rows: &[
+        ratio(POISSON_ROWS[0].0, "80 requests/s at random on 1 activator: p99 ÷ one ideal queue's"),
+        ratio(POISSON_ROWS[1].0, "the same on 2"),
+        ratio(POISSON_ROWS[2].0, "the same on 5"),
+    ],
+    run: |settings| poisson(settings).boxed_local(),
+};
+
+pub(super) const KILLED: Measurement = Measurement {
+    rows: &[
+        Row {
+            name: "fair-killed",
+            what: "1 of 2 activators killed: requests lost that it did not carry",
+            unit: "requests",
+            good: Good::Small,
+            judged: GREATEST,
+            must: 0.0,
+            aim: 0.0,
+        },
+        Row {
+            name: "fair-killed-most",
+            what: "the same: most at once on one pod, whose limit is 1",
+            unit: "requests",
+            good: Good::Small,
+            judged: GREATEST,
+            must: 1.0,
+            aim: 1.0,
+        },
+    ],
+    run: |settings| killed(settings).boxed_local(),
+};
+
+async fn even(settings: &Settings) -> anyhow::Result<Figures> {
+    let stand = Stand::start(2).await?;
+    let base = stand.alone().await?;
+    let (before, per) = (stand.pods.served(), RATE / 2.0);
+    let start = Instant::now();
+    let loads = (0..2).map(|n| stand.drive(start, evenly(per, settings.steady, n as f64 / RATE), move || n));
+    let all = join_all(loads).await;
+    let p99s = all.iter().map(|sent| p99(sent)).collect::<anyhow::Result<Vec<f64>>>()?;
+    let each: Vec<f64> = stand.pods.served().iter().zip(&before).map(|(now, before)| (now - before) as f64).collect();
+    let shares: Vec<f64> = each.iter().map(|served| 100.0 * served / each.iter().sum::<f64>()).collect();
+    let mut figures = Figures::default();
+    figures.row("fair-even", p99s);
+    figures.row("fair-even-least", shares.clone());
+    figures.row("fair-even-most", shares);
+    base.beside(&mut figures);
+    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
+    figures.beside("ms on the first activator", millis(&all[0]));
+    figures.beside("ms on the second", millis(&all[1]));
+    figures.beside("most requests at once on one pod", vec![stand.pods.most() as f64]);
+    Ok(figures)
+}
+
+async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
+    let mut figures = Figures::default();
+    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
+    for (row, activators) in POISSON_ROWS {
+        let stand = Stand::start(activators).await?;
+        let base = stand.alone().await?;
+        let mut chance = StdRng::seed_from_u64(SEED);
+        let start = Instant::now();
+        let loads: Vec<_> = (0..activators)
+            .map(|n| {
+                let arrivals = at_random(RATE / activators as f64, settings.steady, &mut chance);
+                stand.drive(start, arrivals, move || n)
+            })
+            .collect();
+        let all: Vec<Sent> = join_all(loads).await.into_iter().flatten().collect();
+        let ours = p99(&all)?;
+        let mut arrivals: Vec<f64> = all.iter().map(|sent| sent.at).collect();
+        arrivals.sort_by(f64::total_cmp);
+        let ideal = quantile(&ideal(&arrivals, PODS as usize, base.straight()), 0.99);
+        figures.row(row, vec![ours / ideal]);
+        base.beside(&mut figures);
+        figures.beside(format!("ms: p99 by {activators}"), vec![ours]);
+        figures.beside("ms: p99 of an ideal queue on the same arrivals", vec![ideal]);
+        figures.beside("most requests at once on one pod", vec![stand.pods.most() as f64]);
+    }
+    Ok(figures)
+}
+
+async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
+    let mut stand = Stand::start(2).await?;
+    let victim = stand.activators.remove(0);
+    let is_gone = Cell::new(false);
+    let start = Instant::now();
+    let load = |n: usize| {
+        let is_gone = &is_gone;
+        let arrivals = evenly(RATE / 2.0, settings.steady, n as f64 / RATE);
+        stand.drive(start, arrivals, move || if is_gone.get() { 1 } else { n })
+    };
+    let killing = async {
+        tokio::time::sleep(settings.steady / 2).await;
+        is_gone.set(true);
+        drop(victim);
+        stand.several.list(&[(1, true)]).await
+    };
+    let (of_first, of_second, listed) = tokio::join!(load(0), load(1), killing);
+    listed?;
+    let all: Vec<Sent> = of_first.into_iter().chain(of_second).collect();
+    let lost = |by: usize| all.iter().filter(|sent| sent.by == by && !sent.is_answered).count() as f64;
+    let mut figures = Figures::default();
+    figures.row("fair-killed", vec![lost(1)]);
+    figures.row("fair-killed-most", vec![stand.pods.most() as f64]);
+    figures.beside("requests that were lost with the one that was killed", vec![lost(0)]);
+    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
+    figures.beside("requests", vec![all.len() as f64]);
+    let by_other: Vec<f64> = all.iter().filter(|sent| sent.by == 1 && sent.is_answered).map(|sent| sent.ms).collect();
+    figures.beside("ms on the other one", by_other);
+    Ok(figures)
+}
+
+/// Pods, and activators that share them.
+struct Stand {
+    several: Several,
+    pods: CountingPods,
+    activators: Vec<Process>,
+    loads: Vec<Load>,
+}
+
+/// What became of a request.
+struct Sent {
+    /// Of which activator it was asked.
+    by: usize,
+    /// When it was sent, in ms from the start of the load.
+    at: f64,
+    /// How long it took.
+    ms: f64,
+    is_answered: bool,
+}
+
+impl Stand {
+    async fn start(activators: usize) -> anyhow::Result<Self> {
+        let several = Several::start(Mode::Standalone).await?;
+        let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
+        let mut running = Vec::new();
+        for n in 0..activators {
+            let mut env = several.environment(n);
+            env.push(("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())));
+            running.push(Process::start(process::program("activator")?, [] as [&str; 0], &env)?);
+        }
+        for n in 0..activators {
+            several.until_serving(n).await?;
+        }
+        several.list(&(0..activators).map(|n| (n, true)).collect::<Vec<_>>()).await?;
+        several.set_pods(&pods.addresses()).await?;
+        let loads: Vec<Load> = (0..activators).map(|n| several.load(n)).collect();
+        for (n, load) in loads.iter().enumerate() {
+            several.until_standing(n, if activators == 1 { "alone" } else { "shared" }).await?;
+            // Until pods that were there before are granted.
+            ensure!(load.get("/").await?.status == 200, "activator {n}");
+        }
+        Ok(Self { several, pods, activators: running, loads })
+    }
+
+    /// One request after the other.
+    async fn alone(&self) -> anyhow::Result<Alone> {
+        let straight = Load::new(self.pods.addresses()[0], "app.ns");
+        let mut alone = Alone { straight: Vec::new(), through: Vec::new() };
+        for _ in 0..ALONE {
+            for (load, took) in [(&straight, &mut alone.straight), (&self.loads[0], &mut alone.through)] {
+                took.push(load.get("/").await?.took.as_secs_f64() * 1e3);
+            }
+        }
+        Ok(alone)
+    }
+
+    /// Sends requests at these times, each to the activator that `to` names then, whatever became of those before.
+    async fn drive(&self, start: Instant, arrivals: Vec<Duration>, to: impl Fn() -> usize) -> Vec<Sent> {
+        let mut running = JoinSet::new();
+        for arrival in arrivals {
+            tokio::time::sleep_until(start + arrival).await;
+            let by = to();
+            let load = self.loads[by].clone();
+            running.spawn(async move {
+                let sent = Instant::now();
+                let is_answered = load.get("/").await.is_ok_and(|answer| answer.status == 200);
+                let (at, ms) = ((sent - start).as_secs_f64() * 1e3, sent.elapsed().as_secs_f64() * 1e3);
+                Sent { by, at, ms, is_answered }
+            });
+        }
+        running.join_all().await
+    }
+}
+
+/// How long requests take, in ms, that meet no other.
+struct Alone {
+    straight: Vec<f64>,
+    through: Vec<f64>,
+}
+
+impl Alone {
+    fn straight(&self) -> f64 {
+        quantile(&self.straight, MEDIAN)
+    }
+
+    fn beside(self, figures: &mut Figures) {
+        figures.beside("ms: one request alone, straight to a pod", self.straight);
+        figures.beside("ms: one request alone, through an activator", self.through);
+    }
+}
+
+/// `per_second` at equal distances, for so long, from `offset` seconds on.
+fn evenly(per_second: f64, span: Duration, offset: f64) -> Vec<Duration> {
+    let count = (span.as_secs_f64() * per_second) as u32;
+    (0..count).map(|n| Duration::from_secs_f64(offset + f64::from(n) / per_second)).collect()
+}
+
+/// `per_second` of a Poisson process, for so long.
+fn at_random(per_second: f64, span: Duration, chance: &mut StdRng) -> Vec<Duration> {
+    let mut at = 0.0;
+    let next = std::iter::from_fn(|| {
+        at += -(1.0 - chance.random::<f64>()).ln() / per_second;
+        Some(Duration::from_secs_f64(at))
+    });
+    next.take_while(|at| *at < span).collect()
+}
+
+/// How long requests take, in ms, in one queue before `servers` that each need `work` ms for one; `arrivals` in order, in ms.
+fn ideal(arrivals: &[f64], servers: usize, work: f64) -> Vec<f64> {
+    let micros = |ms: f64| (ms * 1e3) as u64;
+    let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
+    let took = arrivals.iter().map(|at| {
+        let arrived = micros(*at);
+        let begun = free.pop().map_or(arrived, |Reverse(free)| free.max(arrived));
+        let done = begun + micros(work);
+        free.push(Reverse(done));
+        (done - arrived) as f64 / 1e3
+    });
+    took.collect()
+}
+
+fn millis(all: &[Sent]) -> Vec<f64> {
+    all.iter().map(|sent| sent.ms).collect()
+}
+
+/// Of requests that all were answered.
+fn p99(all: &[Sent]) -> anyhow::Result<f64> {
+    let lost = all.iter().filter(|sent| !sent.is_answered).count();
+    ensure!(lost == 0, "{lost} of {} requests were lost", all.len());
+    Ok(quantile(&millis(all), 0.99))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ideal_queue_serves_in_order_of_arrival() {
+        assert_eq!(ideal(&[0.0, 10.0, 20.0, 70.0, 200.0], 2, 50.0), [50.0, 50.0, 80.0, 50.0, 50.0]);
+        assert_eq!(ideal(&[0.0, 0.0, 0.0], 1, 50.0), [50.0, 100.0, 150.0]);
+    }
+
+    #[test]
+    fn arrivals_have_their_rate() {
+        assert_eq!(evenly(40.0, Duration::from_secs(2), 0.0).len(), 80);
+        let random = at_random(40.0, Duration::from_secs(1000), &mut StdRng::seed_from_u64(SEED));
+        assert!((39_000..41_000).contains(&random.len()), "{}", random.len());
+        assert!(random.windows(2).all(|two| two[0] <= two[1]));
+    }
+}
