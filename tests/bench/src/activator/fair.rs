@@ -119,10 +119,10 @@ async fn even(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("fair-even", p99s);
     figures.row("fair-even-least", shares.clone());
     figures.row("fair-even-most", shares);
-    base.beside(&mut figures);
+    base.beside("", &mut figures);
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
-    figures.beside("ms on the first activator", millis(&all[0]));
-    figures.beside("ms on the second", millis(&all[1]));
+    figures.beside("first activator: ms", millis(&all[0]));
+    figures.beside("second activator: ms", millis(&all[1]));
     figures.beside("most requests at once on one pod", vec![stand.pods.most() as f64]);
     Ok(figures)
 }
@@ -147,10 +147,11 @@ async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
         arrivals.sort_by(f64::total_cmp);
         let ideal = quantile(&ideal(&arrivals, PODS as usize, base.straight()), 0.99);
         figures.row(row, vec![ours / ideal]);
-        base.beside(&mut figures);
-        figures.beside(format!("ms: p99 by {activators}"), vec![ours]);
-        figures.beside("ms: p99 of an ideal queue on the same arrivals", vec![ideal]);
-        figures.beside("most requests at once on one pod", vec![stand.pods.most() as f64]);
+        let of = format!(", of {activators}");
+        base.beside(&of, &mut figures);
+        figures.beside(format!("activators{of}: ms, p99"), vec![ours]);
+        figures.beside(format!("ideal queue{of}: ms, p99"), vec![ideal]);
+        figures.beside(format!("most requests at once on one pod{of}"), vec![stand.pods.most() as f64]);
     }
     Ok(figures)
 }
@@ -182,7 +183,7 @@ async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     figures.beside("requests", vec![all.len() as f64]);
     let by_other: Vec<f64> = all.iter().filter(|sent| sent.by == 1 && sent.is_answered).map(|sent| sent.ms).collect();
-    figures.beside("ms on the other one", by_other);
+    figures.beside("the other one: ms", by_other);
     Ok(figures)
 }
 
@@ -270,9 +271,10 @@ impl Alone {
         quantile(&self.straight, MEDIAN)
     }
 
-    fn beside(self, figures: &mut Figures) {
-        figures.beside("ms: one request alone, straight to a pod", self.straight);
-        figures.beside("ms: one request alone, through an activator", self.through);
+    /// `of`: whose stand it was.
+    fn beside(self, of: &str, figures: &mut Figures) {
+        figures.beside(format!("straight to a pod{of}: ms of one request alone"), self.straight);
+        figures.beside(format!("through an activator{of}: ms of one request alone"), self.through);
     }
 }
 
