@@ -123,6 +123,12 @@ impl ApiServer {
         &self.token
     }
 
+    /// Forgets all changes so far, as a server whose history was compacted: each watch ends with 410, and its watcher has
+    /// to list again.
+    pub fn forget_history(&self) {
+        self.api.0.store.forget();
+    }
+
     /// Lends the server the logs of pods.
     pub fn set_pod_logs(&self, logs: PodLogs) {
         *self.api.0.logs.write() = Some(logs);

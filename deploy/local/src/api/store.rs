@@ -266,6 +266,17 @@ impl Store {
         Ok(object)
     }
 
+    /// Forgets all changes so far, also to those who have seen every one of them: whoever watches is to list again.
+    pub(crate) fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.version += 1;
+        let floor = inner.version;
+        for table in inner.tables.values_mut() {
+            (table.floor, table.log) = (floor, VecDeque::new());
+            table.changed.notify_waiters();
+        }
+    }
+
     /// Makes a table whose history begins now. Tables that nobody opens have one that begins with the store.
     pub(crate) fn open_table(&self, name: &Arc<str>) {
         let mut inner = self.inner.lock();

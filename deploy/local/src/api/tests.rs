@@ -79,6 +79,25 @@ async fn a_watch_from_a_forgotten_version_is_told_410() {
     server.shutdown().await;
 }
 
+#[tokio::test]
+async fn a_watch_that_has_seen_everything_is_told_410_when_the_history_is_forgotten() {
+    let (server, client) = start(options()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    maps.create(&PostParams::default(), &config_map("b", "0")).await.unwrap();
+    assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))));
+    server.forget_history();
+    let rest: Vec<_> = events.try_collect().await.unwrap();
+    assert!(matches!(&rest[..], [WatchEvent::Error(error)] if error.code == 410), "{rest:?}");
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    maps.create(&PostParams::default(), &config_map("c", "0")).await.unwrap();
+    assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))), "a new list is watched from");
+    server.shutdown().await;
+}
+
 /// A watcher that does not read is left behind, and learns so when it reads again; writers do not notice it.
 #[tokio::test]
 async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
