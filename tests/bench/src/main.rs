@@ -34,7 +34,7 @@ mod tools;
 
 use clap::{Parser, Subcommand};
 use report::{Measurement, Plane, Report};
-use settings::Settings;
+use settings::{Settings, Sizes};
 use std::path::PathBuf;
 
 #[derive(Parser)]
@@ -71,15 +71,8 @@ struct Selection {
     /// Few and short repetitions: a first impression.
     #[arg(long)]
     quick: bool,
-    /// Repetitions of what is measured by repetitions.
-    #[arg(long, value_name = "N")]
-    repetitions: Option<usize>,
-    /// Length of runs under a steady load; 60, or 10 of a quick one, unless it is said.
-    #[arg(long, value_name = "SECONDS")]
-    steady: Option<u64>,
-    /// Revisions of a large autoscaler; 10 000, or 1 000 of a quick one, unless it is said.
-    #[arg(long, value_name = "N")]
-    revisions: Option<usize>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Names the rows and ends.
     #[arg(long)]
     list: bool,
@@ -120,7 +113,7 @@ fn run(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> 
 /// Starts what profilers look at.
 async fn stand(h2c: bool) -> anyhow::Result<()> {
     process::build(&["activator"])?;
-    stand::run(&Settings::new(true, None, None, None), h2c).await
+    stand::run(&Settings::new(true, &Sizes::default()), h2c).await
 }
 
 /// Measures what was selected of both planes, and writes the page of all that was ever found.
@@ -150,7 +143,7 @@ async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Re
         return Ok(());
     }
     anyhow::ensure!(!chosen.is_empty(), "no row is named so; --list names them");
-    let settings = Settings::new(selection.quick, selection.repetitions, selection.steady, selection.revisions);
+    let settings = Settings::new(selection.quick, &selection.sizes);
     // Rows of the autoscaler need both.
     let both = chosen.iter().any(|(plane, _)| *plane == AUTOSCALER.0);
     process::build(if both { &["activator", "autoscaler"] } else { &["activator"] })?;

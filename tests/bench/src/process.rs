@@ -62,10 +62,15 @@ impl Process {
         Ok((process, line.trim().to_owned(), output))
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("its id")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
     /// Asks it to end in order, and waits until it has.
     pub(crate) fn end(mut self) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("its id")?;
-        kill_process(pid, Signal::TERM)?;
+        self.signal(Signal::TERM)?;
         let status = self.child.wait()?;
         ensure!(status.success(), "ended with {status}");
         Ok(())

@@ -12,17 +12,41 @@ pub(crate) struct Settings {
     pub(crate) steady: Duration,
     /// Revisions of a large autoscaler.
     pub(crate) revisions: usize,
+    /// Busy ones beside them, where some are.
+    pub(crate) busy: usize,
 }
 
+/// How much, as a command line says it.
+#[derive(Default, clap::Args)]
+pub(crate) struct Sizes {
+    /// Repetitions of what is measured by repetitions.
+    #[arg(long, value_name = "N")]
+    repetitions: Option<usize>,
+    /// Length of runs under a steady load; 60, or 10 of a quick one, unless it is said.
+    #[arg(long, value_name = "SECONDS")]
+    steady: Option<u64>,
+    /// Revisions of a large autoscaler; 10 000, or 1 000 of a quick one, unless it is said.
+    #[arg(long, value_name = "N")]
+    revisions: Option<usize>,
+    /// Busy ones beside them in `many`; a fifth of that, at most 2 000, unless it is said.
+    #[arg(long, value_name = "N")]
+    busy: Option<usize>,
+}
+
+/// Most busy ones, unless it is said.
+const BUSY_MAX: usize = 2_000;
+
 impl Settings {
-    /// Of the usual length, or a quick one.
-    pub(crate) fn new(quick: bool, repetitions: Option<usize>, steady: Option<u64>, revisions: Option<usize>) -> Self {
+    /// What `sizes` says, and what is usual, for a whole run or a quick one, where it says nothing.
+    pub(crate) fn new(quick: bool, sizes: &Sizes) -> Self {
         let (usual, seconds, long, many) = if quick { (3, 1, 10, 1_000) } else { (7, 2, 60, 10_000) };
+        let revisions = sizes.revisions.unwrap_or(many).max(1);
         Self {
-            repetitions: repetitions.unwrap_or(usual).max(1),
+            repetitions: sizes.repetitions.unwrap_or(usual).max(1),
             span: Duration::from_secs(seconds),
-            steady: Duration::from_secs(steady.unwrap_or(long).max(1)),
-            revisions: revisions.unwrap_or(many).max(1),
+            steady: Duration::from_secs(sizes.steady.unwrap_or(long).max(1)),
+            revisions,
+            busy: sizes.busy.unwrap_or((revisions / 5).min(BUSY_MAX)).max(1),
         }
     }
 

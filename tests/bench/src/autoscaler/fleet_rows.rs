@@ -136,7 +136,7 @@ fn for_each(resident: u64, empty: u64, revisions: usize) -> f64 {
 }
 
 /// Microseconds of CPU for each revision and second, reading by reading.
-async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
+pub(super) async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
     let mut readings = Vec::with_capacity(settings.repetitions);
     for _ in 0..settings.repetitions {
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());

@@ -8,6 +8,7 @@ mod fleet_rows;
 mod idle;
 mod ingest;
 mod links;
+mod many;
 mod numbers;
 mod wake;
 
@@ -23,5 +24,6 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     fleet_rows::STANDALONE,
     numbers::MEASUREMENT,
     wake::MEASUREMENT,
+    many::MEASUREMENT,
     idle::MEASUREMENT,
 ];

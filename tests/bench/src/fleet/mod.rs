@@ -2,8 +2,9 @@
 //! thousands of revisions, concurrently created.
 //!
 //! Nothing else runs: in [`Rules::Knative`] the objects are as Knative's controllers leave them ([`objects`]), in
-//! [`Rules::Standalone`] as users write them.
+//! [`Rules::Standalone`] as users write them. A [`ControlPlane`] also has the controllers, and a node for their pods.
 
+mod control_plane;
 mod objects;
 
 use crate::cluster;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
+pub(crate) use control_plane::{ControlPlane, Standing};
 pub(crate) use objects::{NAMESPACE, Rules, State};
 
 /// Objects created at once.
@@ -42,7 +44,11 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Between two looks at the ledger of numbers, which is some megabytes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Longest wait for that.
+/// Longest wait for an autoscaler to answer, and from one look to the next.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_AGAIN: Duration = Duration::from_millis(5);
+
+/// Longest wait for what has to be reconciled.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
 
 pub(crate) struct Fleet {
@@ -109,26 +115,8 @@ impl Fleet {
 
     /// Starts the autoscaler, and waits until it answers.
     pub(crate) async fn autoscaler(&self) -> anyhow::Result<Autoscaler> {
-        let ip = self.ip.to_string();
-        let mode = if self.rules == Rules::Knative { "knative" } else { "standalone" };
-        let env = [
-            ("KUBECONFIG", self.kubeconfig()),
-            ("POD_NAME", "autoscaler-0".to_owned()),
-            ("POD_IP", ip.clone()),
-            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
-            ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
-            ("ZEROSCALE_MODE", mode.to_owned()),
-            ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
-            ("ZEROSCALE_LISTEN_ADDRESS", ip),
-            // Filling a cluster of this size at upstream's pace takes half an hour.
-            ("KUBE_API_QPS", "100000".to_owned()),
-            ("KUBE_API_BURST", "100000".to_owned()),
-            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
-        ];
-        let process = Process::start(process::program("autoscaler")?, [] as [&str; 0], &env)?;
-        let stats = SocketAddr::new(self.ip, names::STAT_PORT);
-        cluster::until("the autoscaler to answer", async || local::up::is_ready(stats).await).await?;
-        Ok(Autoscaler { process, stats, admin: SocketAddr::new(self.ip, cluster::METRICS_PORT) })
+        let kubeconfig = self.kubeconfig();
+        Launch { kubeconfig, rules: self.rules, name: "autoscaler-0", ip: self.ip, is_paced: false }.start().await
     }
 
     /// Waits until the autoscaler has written at least `least` times and then nothing for a while.
@@ -253,6 +241,53 @@ impl Fleet {
     }
 }
 
+/// How an autoscaler is started.
+struct Launch<'a> {
+    kubeconfig: String,
+    rules: Rules,
+    name: &'a str,
+    ip: IpAddr,
+    /// It writes no faster than it does where nobody says how fast: filling a cluster takes half an hour so.
+    is_paced: bool,
+}
+
+impl Launch<'_> {
+    /// Starts it, and waits until it answers.
+    async fn start(self) -> anyhow::Result<Autoscaler> {
+        let Self { kubeconfig, rules, name, ip, is_paced } = self;
+        let mode = if rules == Rules::Knative { "knative" } else { "standalone" };
+        let mut env = vec![
+            ("KUBECONFIG", kubeconfig),
+            ("POD_NAME", name.to_owned()),
+            ("POD_IP", ip.to_string()),
+            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+            ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
+            ("ZEROSCALE_MODE", mode.to_owned()),
+            ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
+            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
+        ];
+        if let IpAddr::V4(ip) = ip
+            && !ip.is_loopback()
+        {
+            // Dashboards are on loopback, and two of them cannot be on the same address.
+            let [.., last] = ip.octets();
+            env.push(("ZEROSCALE_DASHBOARD_ADDRESS", format!("127.0.0.{last}:8090")));
+        }
+        if !is_paced {
+            env.extend(["KUBE_API_QPS", "KUBE_API_BURST"].map(|name| (name, "100000".to_owned())));
+        }
+        let process = Process::start(process::program("autoscaler")?, [] as [&str; 0], &env)?;
+        let stats = SocketAddr::new(ip, names::STAT_PORT);
+        let deadline = Instant::now() + READY_WITHIN;
+        while !local::up::is_ready(stats).await {
+            ensure!(Instant::now() < deadline, "the autoscaler was not ready within {READY_WITHIN:?}");
+            tokio::time::sleep(READY_AGAIN).await;
+        }
+        Ok(Autoscaler { process, stats, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
+    }
+}
+
 impl Autoscaler {
     /// How many ticks were at most so many seconds late, bucket by bucket; the last has no bound.
     pub(crate) async fn lateness(&self) -> anyhow::Result<Vec<(f64, f64)>> {
@@ -271,6 +306,11 @@ impl Autoscaler {
 /// Now, on the clock of [`Fleet::patched`].
 pub(crate) fn now_nanos() -> i128 {
     monotonic_nanos()
+}
+
+/// Whose scale target it is.
+pub(crate) fn revision_of(target: &str) -> &str {
+    target.strip_suffix(objects::TARGET).unwrap_or(target)
 }
 
 pub(crate) fn name(prefix: &str, n: u32) -> String {

@@ -34,9 +34,12 @@ pub(crate) const NAMESPACE: &str = "fleet";
 /// Long ago.
 const SINCE: &str = "2026-01-01T00:00:00Z";
 
+/// What the name of a revision's scale target ends with.
+pub(super) const TARGET: &str = "-deployment";
+
 /// Name of a revision's scale target.
 pub(super) fn target(revision: &str) -> String {
-    format!("{revision}-deployment")
+    format!("{revision}{TARGET}")
 }
 
 /// Creates all that there is of a revision.

@@ -6,6 +6,8 @@
 //!   processes of a machine share. It is read where the server has read the request's head and asks whether it is
 //!   allowed;
 //! - `writes N`: so many writes in all, renewals of leases aside; every [`TOLD`].
+//!
+//! On SIGUSR1 it forgets its history, so that whoever watches has to list again.
 
 use super::announce::say;
 use local::api::{ApiOptions, ApiServer, Audit};
@@ -14,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Between two counts of writes.
@@ -42,11 +45,13 @@ pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     let options = ApiOptions { audit: Some(audit), history: 65_536, ..ApiOptions::new(range.parse()?) };
     let server = ApiServer::start(options).await?;
     std::fs::write(kubeconfig, server.kubeconfig())?;
+    let mut forgets = signal(SignalKind::user_defined1())?;
     say("ready")?;
     let mut ticks = tokio::time::interval(TOLD);
     loop {
         tokio::select! {
             Some((name, nanos)) = patches.recv() => say(format_args!("scale {name} {nanos}"))?,
+            Some(()) = forgets.recv() => server.forget_history(),
             _ = ticks.tick() => say(format_args!("writes {}", writes.load(Ordering::Relaxed)))?,
         }
     }

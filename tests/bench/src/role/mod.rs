@@ -8,6 +8,7 @@ mod body_backend;
 mod exec;
 pub(crate) mod http1_backend;
 mod http2_backend;
+mod kubelet;
 pub(crate) mod queue_proxies;
 mod stat_floor;
 mod steady;
@@ -61,6 +62,16 @@ pub(crate) enum Role {
         /// Where Services get their addresses.
         range: String,
     },
+    /// Is the node of every pod: says that they run, as soon as they are there.
+    Kubelet {
+        /// Of the API server.
+        kubeconfig: PathBuf,
+        /// Address of the first pod.
+        first: Ipv4Addr,
+        /// Does also what the controllers of Deployments, ReplicaSets and EndpointSlices do.
+        #[arg(long)]
+        controllers: bool,
+    },
     /// Is many pods, each with the metrics of a queue-proxy.
     QueueProxies {
         /// Address of the first.
@@ -96,6 +107,9 @@ impl Role {
             Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),
             Self::TcpActivator { backend } => tcp_activator::run(backend),
             Self::Api { kubeconfig, range } => all_cores()?.block_on(api::run(&kubeconfig, &range)),
+            Self::Kubelet { kubeconfig, first, controllers } => {
+                all_cores()?.block_on(kubelet::run(&kubeconfig, first, controllers))
+            }
             Self::QueueProxies { first, count } => one_thread()?.block_on(queue_proxies::run(first, count)),
             Self::StatFloor => one_thread()?.block_on(stat_floor::run()),
             Self::Steady { address, host, rate, seconds } => steady::run(address, &host, rate, seconds),

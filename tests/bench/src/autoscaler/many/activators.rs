@@ -1,0 +1,265 @@
+//! Activators as an autoscaler sees them, and no more: they say which numbers they have bound, and send stats. So there can
+//! be thirty thousand workloads where a process may not have a descriptor for each.
+//!
+//! Each takes the numbers of the ledger as they are written, and those that there are when it starts one after another
+//! within [`BINDING`]. Once a second it attests that it is there, and tells the load of the busy workloads that are led to
+//! it, and of those that somebody waits for.
+
+use super::super::wake::stat_socket;
+use super::BUSY;
+use super::watched::Watched;
+use crate::fleet::NAMESPACE;
+use anyhow::Context;
+use bytes::Bytes;
+use common::bound_ports::{BoundPort, BoundPorts, QUESTION, Question};
+use common::names;
+use common::stat::{Stat, WireStatMessage, WireStatMessages};
+use futures::{SinkExt, StreamExt};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio_tungstenite::tungstenite::Message;
+
+/// From an activator's start until it has bound the last number.
+const BINDING: Duration = Duration::from_secs(1);
+
+/// From one try to connect to the next.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// First signals that wait to be sent.
+const SIGNALS: usize = 256;
+
+/// Requests in flight that an activator tells of a workload: all of them together ask for one pod.
+const LOAD: f64 = 1.0;
+
+/// Who listens where.
+#[derive(Default)]
+pub(super) struct Listeners {
+    since: Mutex<BTreeMap<IpAddr, Instant>>,
+}
+
+impl Listeners {
+    /// Whether an activator at `address` has bound a number that the ledger has.
+    pub(super) fn is_bound(&self, address: IpAddr, number: u16, now: Instant) -> bool {
+        let since = self.since.lock().expect("no panic").get(&address).copied();
+        since.is_some_and(|since| now.saturating_duration_since(since) >= turn(number))
+    }
+}
+
+/// When a number is bound after the start, in no order.
+fn turn(number: u16) -> Duration {
+    BINDING * u32::from(number.wrapping_mul(40_503)) / 0x1_0000
+}
+
+pub(super) struct Activators {
+    shared: Arc<Shared>,
+    running: BTreeMap<IpAddr, JoinSet<()>>,
+    /// Of all that were ever started.
+    started: u32,
+}
+
+struct Shared {
+    watched: Arc<Watched>,
+    listeners: Arc<Listeners>,
+    /// The autoscaler that stats are sent to.
+    stats: watch::Sender<Option<SocketAddr>>,
+    /// A workload that somebody begins to wait for, at an activator.
+    signals: broadcast::Sender<(IpAddr, String)>,
+    /// All of those.
+    waited_for: Mutex<BTreeSet<(IpAddr, String)>>,
+    /// Workloads below this number are busy.
+    busy: watch::Sender<u32>,
+}
+
+impl Activators {
+    pub(super) fn new(watched: Arc<Watched>, listeners: Arc<Listeners>) -> Self {
+        let shared = Shared {
+            watched,
+            listeners,
+            stats: watch::Sender::new(None),
+            signals: broadcast::Sender::new(SIGNALS),
+            waited_for: Mutex::default(),
+            busy: watch::Sender::new(0),
+        };
+        Self { shared: Arc::new(shared), running: BTreeMap::new(), started: 0 }
+    }
+
+    /// Starts one.
+    pub(super) async fn start(&mut self, address: IpAddr) -> anyhow::Result<()> {
+        let at = SocketAddr::new(address, names::ACTIVATOR_HTTP1_PORT);
+        let listener = TcpListener::bind(at).await.with_context(|| at.to_string())?;
+        let (name, instance) = (format!("activator-{}", self.started), format!("bench-{}", self.started));
+        self.started += 1;
+        self.shared.listeners.since.lock().expect("no panic").insert(address, Instant::now());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(answer(listener, address, name, instance, self.shared.clone()));
+        tasks.spawn(report(address, self.shared.clone()));
+        self.running.insert(address, tasks);
+        Ok(())
+    }
+
+    /// Ends one, with all of its connections.
+    pub(super) fn end(&mut self, address: IpAddr) {
+        self.running.remove(&address);
+        self.shared.listeners.since.lock().expect("no panic").remove(&address);
+    }
+
+    /// Has all send their stats to this autoscaler from now on.
+    pub(super) fn report_to(&self, autoscaler: SocketAddr) {
+        self.shared.stats.send_replace(Some(autoscaler));
+    }
+
+    /// Has the busy workloads below a number be called from now on.
+    pub(super) fn call(&self, below: u32) {
+        self.shared.busy.send_replace(below);
+    }
+
+    /// Somebody begins to wait for a sleeping workload, at an activator that it is led to. When the signal was given.
+    pub(super) fn wait_for(&self, workload: &str) -> anyhow::Result<Instant> {
+        let led = self.shared.watched.now().led_of(workload);
+        let at = led.into_iter().next().with_context(|| format!("{workload} is led to nobody"))?;
+        self.shared.waited_for.lock().expect("no panic").insert((at, workload.to_owned()));
+        let begin = Instant::now();
+        // One that is not connected tells it as soon as it is.
+        let _ = self.shared.signals.send((at, workload.to_owned()));
+        Ok(begin)
+    }
+
+    /// Nobody waits for anything any more.
+    pub(super) fn wait_no_more(&self) {
+        self.shared.waited_for.lock().expect("no panic").clear();
+    }
+}
+
+/// Answers probes and questions for ever.
+async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: String, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let (name, instance, shared) = (name.clone(), instance.clone(), shared.clone());
+                let answer = service_fn(move |request: Request<Incoming>| {
+                    let body = shared.bound(address, &name, &instance, &request);
+                    async move { Ok::<_, Infallible>(Response::new(Full::new(body))) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                connections.spawn(async move { drop(connection.await) });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+impl Shared {
+    /// What is said to a question about numbers; nothing to anything else.
+    fn bound(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
+        let question = request.headers().get(QUESTION).and_then(|value| Question::parse(value.to_str().ok()?).ok());
+        let Some(question) = question else { return Bytes::new() };
+        let asked: Option<BTreeSet<u16>> = match question {
+            Question::All => None,
+            Question::Numbers(numbers) => Some(numbers.into_iter().collect()),
+        };
+        let is_asked = |number: u16| asked.as_ref().is_none_or(|asked| asked.contains(&number));
+        let now = Instant::now();
+        let state = self.watched.now();
+        let bound =
+            state.numbers().filter(|(number, _)| is_asked(*number) && self.listeners.is_bound(address, *number, now));
+        let row = |(number, uid): &(u16, Arc<str>)| BoundPort {
+            number: *number,
+            uid: uid.to_string(),
+            closing: false,
+            in_use: false,
+            error: None,
+        };
+        let ports = BoundPorts { instance: instance.to_owned(), pod: pod.to_owned(), ports: bound.map(row).collect() };
+        serde_json::to_vec(&ports).unwrap_or_default().into()
+    }
+
+    /// One second's frame of the activator at `address`.
+    fn frame(&self, address: IpAddr) -> Bytes {
+        let below = *self.busy.borrow();
+        let calls = |workload: &str| {
+            let number = workload.strip_prefix(BUSY).and_then(|rest| rest.strip_prefix('-')?.parse::<u32>().ok());
+            number.is_some_and(|number| number < below)
+        };
+        let mut messages = vec![common::wire::attestation(e2e::bare::SYSTEM, &address.to_string())];
+        messages.extend(self.watched.now().led_to(address).filter(|name| calls(name)).map(|name| entry(address, name)));
+        let waited_for = self.waited_for.lock().expect("no panic");
+        messages.extend(waited_for.iter().filter(|(at, _)| *at == address).map(|(_, name)| entry(address, name)));
+        common::wire::encode(&WireStatMessages { messages }).into()
+    }
+}
+
+fn entry(address: IpAddr, workload: &str) -> WireStatMessage {
+    let stat = Stat {
+        pod_name: address.to_string(),
+        average_concurrent_requests: LOAD,
+        request_count: LOAD,
+        ..Stat::default()
+    };
+    let (namespace, name) = (NAMESPACE.to_owned(), workload.to_owned());
+    WireStatMessage { namespace, name, stat: Some(stat), ..WireStatMessage::default() }
+}
+
+/// Sends stats for ever, to whichever autoscaler it is to be.
+async fn report(address: IpAddr, shared: Arc<Shared>) {
+    let mut stats = shared.stats.subscribe();
+    loop {
+        let to = *stats.borrow_and_update();
+        tokio::select! {
+            _ = stats.changed() => {}
+            // Whoever ends, or is not there yet, is tried again.
+            _ = link(address, to, &shared) => sleep(AGAIN).await,
+        }
+    }
+}
+
+/// Sends stats as long as they are taken.
+async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &Shared) -> anyhow::Result<()> {
+    let mut signals = shared.signals.subscribe();
+    let mut socket = stat_socket(to.context("nobody")?).await?;
+    let mut seconds = interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            signal = signals.recv() => {
+                if let Ok((at, workload)) = signal && at == address {
+                    let messages = vec![entry(address, &workload)];
+                    socket.send(Message::Binary(common::wire::encode(&WireStatMessages { messages }).into())).await?;
+                }
+            }
+            _ = seconds.tick() => socket.send(Message::Binary(shared.frame(address))).await?,
+            said = socket.next() => drop(said.context("closed")??),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an activator that has just started is led to only where it says that it listens.
+    #[test]
+    fn numbers_are_bound_one_after_another() {
+        let (listeners, address, start) = (Listeners::default(), IpAddr::from([127, 0, 0, 9]), Instant::now());
+        assert!(!listeners.is_bound(address, 20_000, start + BINDING));
+        listeners.since.lock().expect("no panic").insert(address, start);
+        let bound =
+            |after: Duration| (20_000..30_000).filter(|n| listeners.is_bound(address, *n, start + after)).count();
+        let half = bound(BINDING / 2);
+        assert!((4_900..5_100).contains(&half), "{half}");
+        assert_eq!(bound(BINDING), 10_000);
+    }
+}

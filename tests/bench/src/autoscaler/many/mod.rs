@@ -1,0 +1,225 @@
+//! One autoscaler with a whole cluster's workloads, most of them asleep and some busy: how soon it is ready, what they cost,
+//! how soon one of them is woken, and what it takes when it loses its watches, dies, or an activator comes and goes.
+//!
+//! A control plane does its part ([`ControlPlane`]), embedded or real; objects are made as users make them, pods are said
+//! to run, and activators are heard and asked ([`activators`]), but nobody carries a request: what that costs is another
+//! matter. The same is measured first with [`FEW`] asleep and a fifth of that busy, on the same API server.
+//!
+//! | row | from | to |
+//! |---|---|---|
+//! | start | the process's start, somebody waiting and all busy ones called | who waits is woken |
+//! | patch | a first stat is sent | the watch of Deployments tells of replicas |
+//! | resync | every watch ends with 410 | a workload that was made meanwhile is led to activators |
+//! | takeover | one of two that share the workloads is killed | the last of [`WAITING`] sleepers is woken |
+//! | slices | an activator is on its way out, then is back | the last write to a slice |
+//!
+//! The autoscaler writes as fast as it does where nobody says how fast, but for the first filling.
+
+mod activators;
+mod troubles;
+mod watched;
+
+use super::fleet_rows::cpu;
+use super::wake::{PAUSE, SLEEPERS};
+use crate::fleet::{self, Autoscaler, ControlPlane, Standing};
+use crate::idle::SETTLE;
+use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
+use crate::settings::{Settings, quantile};
+use activators::{Activators, Listeners};
+use anyhow::ensure;
+use futures::FutureExt;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::time::{Instant, sleep};
+use watched::Watched;
+
+/// Starts of which the median counts; each has a sleeper of its own that is waited for.
+const STARTS: u32 = 3;
+
+/// What is compared with: so many sleep, and about a fifth of that is busy.
+const FEW: u32 = SLEEPERS as u32 + STARTS;
+const FEW_BUSY: u32 = FEW / 5;
+
+const ASLEEP: &str = "asleep";
+const BUSY: &str = "busy";
+
+/// One more than a sleeping workload's slices name.
+const ACTIVATORS: u32 = 4;
+/// The first of their addresses; before it are those of autoscalers.
+const FIRST_ACTIVATOR: u32 = 2;
+
+/// Sleepers of all buckets that somebody waits for when an autoscaler is killed.
+const WAITING: u32 = 24;
+
+const fn row(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Row {
+    Row { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
+}
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        row("many-start", "start → who waits is woken: 10 000 asleep and 2 000 busy ÷ 123 and 24", "", 30.0, 15.0),
+        row("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 12.0, 8.0),
+        row("many-cpu", "CPU for each busy workload and second", "µs", 60.0, 33.0),
+        Row {
+            name: "many-patch",
+            what: "first stat → replicas at a watcher, p99, all of them ticking",
+            unit: "ms",
+            good: Good::Small,
+            judged: P99,
+            must: 20.0,
+            aim: 5.0,
+        },
+        row("many-resync", "all watches end with 410 → what came meanwhile is served", "s", 15.0, 5.0),
+        row("many-resync-cpu", "CPU of that for each workload", "ms", 2.0, 1.0),
+        row("many-takeover", "one of two killed, leases of 15 s → its last sleeper woken", "s", 20.0, 17.0),
+        row("many-slices", "an activator ends and comes back: writes for each workload led to it", "", 3.0, 2.0),
+        row("many-slices-time", "time of that ÷ what so many writes take at the rate that is allowed", "", 1.5, 1.1),
+    ],
+    run: |settings| run(settings).boxed_local(),
+};
+
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let (asleep, busy) = (u32::try_from(settings.revisions)?, u32::try_from(settings.busy)?);
+    ensure!(asleep >= 2 * FEW && busy > FEW_BUSY, "at least {} asleep and {} busy", 2 * FEW, FEW_BUSY + 1);
+    let mut bench = Bench::start(settings, asleep + busy).await?;
+    let (few, autoscaler) = bench.part(settings, 0..FEW, 0..FEW_BUSY).await?;
+    autoscaler.process.end()?;
+    let (many, autoscaler) = bench.part(settings, FEW..asleep, FEW_BUSY..busy).await?;
+    let mut figures = Figures::default();
+    let median = |part: &Part| quantile(&part.starts, MEDIAN);
+    figures.row("many-start", vec![median(&many) / median(&few)]);
+    let more = f64::from(asleep + busy - FEW - FEW_BUSY);
+    figures.row("many-memory", vec![(many.resident as f64 - few.resident as f64) / 1024.0 / more]);
+    figures.row("many-cpu", many.cpu.clone());
+    figures.row("many-patch", many.patches.clone());
+    for (workloads, part) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
+        let mut beside = |what: &str, samples| figures.beside(format!("{workloads} workloads: {what}"), samples);
+        beside("s until a new autoscaler has led all of those that are new", vec![part.filled]);
+        beside("s from start until who waits is woken", part.starts);
+        beside("s from start to ready", part.ready);
+        beside("MiB resident", vec![part.resident as f64 / 1024.0 / 1024.0]);
+        beside("µs of CPU for each and second before any of the new ones is busy", part.rest);
+        beside("µs of CPU for each busy one and second", part.cpu);
+        beside("s until all busy ones have a pod", vec![part.woken]);
+        beside("ms from stat to replicas", part.patches);
+    }
+    // Those that were woken sleep again: what that costs is no part of what follows.
+    bench.watched.until("all others to sleep", |now| (now.ready_pods(ASLEEP) == 0).then_some(())).await?;
+    // What was found is worth minutes: it is kept, whatever comes.
+    if let Err(error) = bench.troubles(autoscaler, asleep, asleep + busy, &mut figures).await {
+        eprintln!("{error:#}");
+    }
+    Ok(figures)
+}
+
+/// What is found with some of the workloads.
+struct Part {
+    filled: f64,
+    starts: Vec<f64>,
+    ready: Vec<f64>,
+    resident: u64,
+    rest: Vec<f64>,
+    cpu: Vec<f64>,
+    woken: f64,
+    patches: Vec<f64>,
+}
+
+struct Bench {
+    plane: ControlPlane,
+    watched: Arc<Watched>,
+    activators: Activators,
+}
+
+impl Bench {
+    async fn start(settings: &Settings, workloads: u32) -> anyhow::Result<Self> {
+        let plane = ControlPlane::start(settings, workloads as usize).await?;
+        let listeners = Arc::new(Listeners::default());
+        let watched = Watched::start(&plane.client, listeners.clone());
+        let mut activators = Activators::new(watched.clone(), listeners);
+        for number in 0..ACTIVATORS {
+            activators.start(plane.plane(FIRST_ACTIVATOR + number)).await?;
+        }
+        let bench = Self { plane, watched, activators };
+        bench.plane.publish(&bench.standing_with(Some(Standing::Ready))).await?;
+        Ok(bench)
+    }
+
+    /// All activators, the last one as is said; none: it is not there.
+    fn standing_with(&self, last: Option<Standing>) -> Vec<(IpAddr, Standing)> {
+        let ready = (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), Standing::Ready));
+        ready.chain(last.map(|standing| (self.last(), standing))).collect()
+    }
+
+    fn last(&self) -> IpAddr {
+        self.plane.plane(FIRST_ACTIVATOR + ACTIVATORS - 1)
+    }
+
+    /// Starts an autoscaler that writes at its usual pace, and has it told of all load.
+    async fn autoscaler(&self, number: u32) -> anyhow::Result<Autoscaler> {
+        let autoscaler = self.plane.autoscaler(number, true).await?;
+        self.activators.report_to(autoscaler.stats);
+        Ok(autoscaler)
+    }
+
+    /// Makes these workloads, which are the next ones, and measures what can be with all there are.
+    async fn part(
+        &self,
+        settings: &Settings,
+        asleep: Range<u32>,
+        busy: Range<u32>,
+    ) -> anyhow::Result<(Part, Autoscaler)> {
+        let all = asleep.end + busy.end;
+        self.plane.fill(ASLEEP, asleep.clone()).await?;
+        self.plane.fill(BUSY, busy.clone()).await?;
+        let begin = Instant::now();
+        let filling = self.plane.autoscaler(0, false).await?;
+        self.activators.report_to(filling.stats);
+        self.watched.until("all to be led", |now| (now.count_led() >= all as usize).then_some(())).await?;
+        let filled = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
+        filling.process.end()?;
+
+        let mut autoscaler = self.autoscaler(0).await?;
+        sleep(SETTLE).await;
+        let rest = cpu(settings, &autoscaler, all as usize).await?;
+        let begin = Instant::now();
+        self.activators.call(busy.end);
+        let have_pods = |now: &watched::State| (now.ready_pods(BUSY) >= busy.end as usize).then_some(());
+        self.watched.until("all busy ones to have a pod", have_pods).await?;
+        let woken = begin.elapsed().as_secs_f64();
+        self.watched.until_quiet(begin).await?;
+        sleep(SETTLE).await;
+        let resident = autoscaler.process.resident()?;
+        let cpu = cpu(settings, &autoscaler, busy.end as usize).await?;
+        let patches = self.patches(asleep.start..asleep.end - STARTS).await?;
+
+        let (mut starts, mut ready) = (Vec::new(), Vec::new());
+        for name in (1..=STARTS).map(|n| fleet::name(ASLEEP, asleep.end - n)) {
+            autoscaler.process.end()?;
+            self.activators.wait_for(&name)?;
+            let begin = Instant::now();
+            autoscaler = self.autoscaler(0).await?;
+            ready.push(begin.elapsed().as_secs_f64());
+            let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
+            self.activators.wait_no_more();
+            starts.push((woken - begin).as_secs_f64());
+        }
+        self.watched.until_quiet(Instant::now()).await?;
+        Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches }, autoscaler))
+    }
+
+    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over.
+    async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<Vec<f64>> {
+        let mut delays = Vec::with_capacity(SLEEPERS);
+        let count = SLEEPERS as u32;
+        for n in 0..count {
+            let name = fleet::name(ASLEEP, asleep.start + n * (asleep.end - asleep.start) / count);
+            let begin = self.activators.wait_for(&name)?;
+            let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
+            self.activators.wait_no_more();
+            delays.push((woken - begin).as_secs_f64() * 1e3);
+            sleep(PAUSE).await;
+        }
+        Ok(delays)
+    }
+}

@@ -1,0 +1,134 @@
+//! What befalls an autoscaler that has all of the workloads.
+
+use super::{ASLEEP, Bench, WAITING};
+use crate::fleet::{self, Autoscaler, Standing};
+use crate::idle::SETTLE;
+use crate::report::Figures;
+use anyhow::ensure;
+use common::write_rate::Rate;
+use futures::future::try_join_all;
+use tokio::time::{Instant, sleep};
+
+/// Name of what is made while the watches are down.
+const FRESH: &str = "fresh";
+
+/// How an activator goes, and what came of it.
+struct Change {
+    /// Seconds until the last write to a slice, and how many there were.
+    seconds: f64,
+    writes: u64,
+    /// Of those, such as lead to where nobody listens.
+    misled: u64,
+}
+
+impl Bench {
+    /// One after another.
+    pub(super) async fn troubles(
+        &mut self,
+        autoscaler: Autoscaler,
+        asleep: u32,
+        workloads: u32,
+        figures: &mut Figures,
+    ) -> anyhow::Result<()> {
+        self.resync(&autoscaler, workloads, figures).await?;
+        let _second = self.takeover(autoscaler, asleep, figures).await?;
+        self.slices(figures).await
+    }
+
+    /// Every watch ends, and nobody may go on where it was.
+    async fn resync(&self, autoscaler: &Autoscaler, workloads: u32, figures: &mut Figures) -> anyhow::Result<()> {
+        let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
+        sleep(SETTLE).await;
+        let usual = (autoscaler.process.cpu()? - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+
+        let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
+        if !self.plane.forget_history()? {
+            return Ok(()); // A real API server keeps it for as long as it wants to.
+        }
+        self.plane.fill(FRESH, 0..1).await?;
+        let name = fleet::name(FRESH, 0);
+        self.watched.until(&name, |now| (!now.led_of(&name).is_empty()).then_some(())).await?;
+        let right = begin.elapsed().as_secs_f64();
+        sleep(SETTLE).await;
+        let used = (autoscaler.process.cpu()? - before).as_secs_f64() - usual * begin.elapsed().as_secs_f64();
+        figures.row("many-resync", vec![right]);
+        figures.row("many-resync-cpu", vec![used * 1e3 / f64::from(workloads)]);
+        Ok(())
+    }
+
+    /// One of two is killed. The other one.
+    async fn takeover(&self, first: Autoscaler, asleep: u32, figures: &mut Figures) -> anyhow::Result<Autoscaler> {
+        let second = self.plane.autoscaler(1, true).await?;
+        sleep(SETTLE).await; // They share the leases.
+        let names: Vec<_> =
+            (0..WAITING).map(|n| fleet::name(ASLEEP, asleep - 1 - n * (asleep / 2) / WAITING)).collect();
+        let begin = Instant::now();
+        drop(first);
+        self.activators.report_to(second.stats);
+        let waits = names.iter().map(async |name| {
+            self.activators.wait_for(name)?;
+            self.watched.until(name, |now| now.woken(name).filter(|woken| *woken >= begin)).await
+        });
+        let woken = try_join_all(waits).await?;
+        self.activators.wait_no_more();
+        let mut seconds: Vec<_> = woken.iter().map(|at| (*at - begin).as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        figures.row("many-takeover", seconds.last().copied().into_iter().collect());
+        figures.beside("s until one of them was woken by the autoscaler that stayed", seconds);
+        self.watched.until_quiet(Instant::now()).await?;
+        Ok(second)
+    }
+
+    /// An activator ends in order and comes back; then it dies, and comes back.
+    async fn slices(&mut self, figures: &mut Figures) -> anyhow::Result<()> {
+        let last = self.last();
+        let named = self.watched.now().led_to(last).count();
+        ensure!(named > 0, "nobody is led to {last}");
+        let before = self.watched.now().led();
+        let goes = self.change(Some(Standing::Terminating)).await?;
+        self.activators.end(last);
+        self.plane.publish(&self.standing_with(None)).await?;
+        let comes = self.comes_back().await?;
+        let after = self.watched.now().led();
+        let others = before.iter().filter(|(name, led)| after.get(*name) != Some(*led)).count();
+        self.activators.end(last);
+        let dies = self.change(None).await?;
+        self.comes_back().await?;
+
+        let (writes, seconds) = ((goes.writes + comes.writes) as f64, goes.seconds + comes.seconds);
+        figures.row("many-slices", vec![writes / named as f64]);
+        figures.row("many-slices-time", vec![seconds * Rate::WITH_CONTROLLER.qps / writes]);
+        figures.beside("workloads led to the activator that goes", vec![named as f64]);
+        figures.beside("workloads led to others than before, once it is back", vec![others as f64]);
+        for (what, change) in [("ends in order", goes), ("comes back", comes), ("dies", dies)] {
+            let Change { seconds, writes, misled } = change;
+            figures.beside(format!("it {what}: s until all slices are right"), vec![seconds]);
+            figures.beside(format!("it {what}: writes to slices"), vec![writes as f64]);
+            figures.beside(format!("it {what}: of them leading to where nobody listens"), vec![misled as f64]);
+        }
+        Ok(())
+    }
+
+    /// It is started anew, and is said to be ready before it has bound everything.
+    async fn comes_back(&mut self) -> anyhow::Result<Change> {
+        self.activators.start(self.last()).await?;
+        self.change(Some(Standing::Ready)).await
+    }
+
+    /// Says so of the last activator, and waits until nothing is left to write.
+    async fn change(&self, standing: Option<Standing>) -> anyhow::Result<Change> {
+        let read = || {
+            let now = self.watched.now();
+            (now.writes(), now.misled())
+        };
+        let ((writes, misled), begin) = (read(), Instant::now());
+        self.plane.publish(&self.standing_with(standing)).await?;
+        let is_led = standing == Some(Standing::Ready);
+        let last = self.last();
+        let right = |now: &super::watched::State| (now.led_to(last).next().is_some() == is_led).then_some(());
+        self.watched.until("slices to follow", right).await?;
+        let seconds = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
+        let after = read();
+        Ok(Change { seconds, writes: after.0 - writes, misled: after.1 - misled })
+    }
+}

@@ -1,0 +1,242 @@
+//! What is known of the workloads at each moment, by watches: where their slices lead, how many pods they have, and which
+//! number belongs to whom. What is written to the slices is counted here, event by event, on any API server.
+
+use super::activators::Listeners;
+use crate::fleet::NAMESPACE;
+use anyhow::Context;
+use common::names;
+use common::ports::ledger::{self, Block};
+use common_runtime::watching::watch;
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// No slice is written for so long: everything is right.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Between two looks at all of it, which is thousands of objects; what is timed has its own time, that of the event.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Longest wait for a state.
+const PATIENCE: Duration = Duration::from_secs(1_200);
+
+/// Activators that a workload's slices name, those that take requests.
+pub(super) type Led = BTreeMap<String, BTreeSet<IpAddr>>;
+
+pub(super) struct Watched {
+    state: Mutex<State>,
+    changed: Notify,
+    listeners: Arc<Listeners>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    slices: HashMap<String, Slice>,
+    scales: HashMap<String, Scale>,
+    /// Whose a number is, by its uid; by the map that says so.
+    numbers: BTreeMap<String, Vec<(u16, Arc<str>)>>,
+    writes: u64,
+    /// The last of them.
+    written: Option<Instant>,
+    /// Times that a slice was written which leads to where nobody listens.
+    misled: u64,
+}
+
+struct Slice {
+    workload: String,
+    leads_to: Vec<(IpAddr, u16)>,
+}
+
+/// Of a Deployment.
+#[derive(Clone, Copy, Default)]
+struct Scale {
+    replicas: i32,
+    ready: i32,
+    /// When it was last given its first pod.
+    woken: Option<Instant>,
+}
+
+impl State {
+    /// Pods of workloads whose names begin so.
+    pub(super) fn ready_pods(&self, prefix: &str) -> usize {
+        let of = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
+        of.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
+    }
+
+    /// When a workload that is awake was woken.
+    pub(super) fn woken(&self, workload: &str) -> Option<Instant> {
+        self.scales.get(workload).filter(|scale| scale.replicas > 0)?.woken
+    }
+
+    /// Activators that a workload is led to.
+    pub(super) fn led_of(&self, workload: &str) -> BTreeSet<IpAddr> {
+        let of = self.slices.values().filter(|slice| slice.workload == workload);
+        of.flat_map(|slice| &slice.leads_to).map(|(address, _)| *address).collect()
+    }
+
+    /// How many workloads are led to somebody, each having one slice.
+    pub(super) fn count_led(&self) -> usize {
+        self.slices.values().filter(|slice| !slice.leads_to.is_empty()).count()
+    }
+
+    /// Where all of them are led.
+    pub(super) fn led(&self) -> Led {
+        let mut led = Led::new();
+        for slice in self.slices.values().filter(|slice| !slice.leads_to.is_empty()) {
+            led.entry(slice.workload.clone()).or_default().extend(slice.leads_to.iter().map(|(address, _)| *address));
+        }
+        led
+    }
+
+    /// Workloads that are led to an activator.
+    pub(super) fn led_to(&self, address: IpAddr) -> impl Iterator<Item = &str> {
+        let leads = move |slice: &&Slice| slice.leads_to.iter().any(|(at, _)| *at == address);
+        self.slices.values().filter(leads).map(|slice| slice.workload.as_str())
+    }
+
+    /// All numbers that activators are to listen on, and whose each is.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = &(u16, Arc<str>)> {
+        self.numbers.values().flatten()
+    }
+
+    /// Writes to slices so far.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Times so far that a slice was written which leads to where nobody listens.
+    pub(super) fn misled(&self) -> u64 {
+        self.misled
+    }
+}
+
+impl Watched {
+    /// Watches from now on, until this process ends.
+    pub(super) fn start(client: &Client, listeners: Arc<Listeners>) -> Arc<Self> {
+        let watched = Arc::new(Self { state: Mutex::default(), changed: Notify::new(), listeners });
+        let ours = format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY);
+        let ledgers = format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS);
+        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), e2e::bare::SYSTEM);
+        let mut slices = watch(slices, Config::default().labels(&ours));
+        let mut deployments = watch(deployments, Config::default());
+        let mut maps = watch(maps, Config::default().labels(&ledgers));
+        let watching = watched.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    Some(event) = slices.next() => watching.slice(event),
+                    Some(event) = deployments.next() => watching.deployment(event),
+                    Some(event) = maps.next() => watching.map(event),
+                }
+                watching.changed.notify_waiters();
+            }
+        });
+        watched
+    }
+
+    /// What is known now.
+    pub(super) fn now(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    /// Waits for a state, and what is read of it then.
+    pub(super) async fn until<T>(&self, what: &str, mut read: impl FnMut(&State) -> Option<T>) -> anyhow::Result<T> {
+        let reached = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if let Some(value) = read(&self.now()) {
+                    return value;
+                }
+                changed.await;
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        timeout(PATIENCE, reached).await.with_context(|| format!("waited {PATIENCE:?} for {what}"))
+    }
+
+    /// Waits until slices have not been written for a while; none since `begin` counts from there. When the last write
+    /// was.
+    pub(super) async fn until_quiet(&self, begin: Instant) -> anyhow::Result<Instant> {
+        let quiet = async {
+            loop {
+                let last = self.now().written.map_or(begin, |written| written.max(begin));
+                if last.elapsed() >= QUIET {
+                    return last;
+                }
+                sleep_until(last + QUIET).await;
+            }
+        };
+        timeout(PATIENCE, quiet).await.context("slices are written for ever")
+    }
+
+    fn slice(&self, event: Event<EndpointSlice>) {
+        let now = Instant::now();
+        let is_write = matches!(event, Event::Apply(_) | Event::Delete(_));
+        let mut state = self.now();
+        match event {
+            Event::Apply(slice) | Event::InitApply(slice) => {
+                let read = Slice::of(&slice);
+                let is_right = read.leads_to.iter().all(|(at, number)| self.listeners.is_bound(*at, *number, now));
+                state.misled += u64::from(is_write && !is_right);
+                state.slices.insert(slice.name_any(), read);
+            }
+            Event::Delete(slice) => drop(state.slices.remove(&slice.name_any())),
+            Event::Init | Event::InitDone => {}
+        }
+        if is_write {
+            state.writes += 1;
+            state.written = Some(now);
+        }
+    }
+
+    fn deployment(&self, event: Event<Deployment>) {
+        let (Event::Apply(deployment) | Event::InitApply(deployment)) = event else { return };
+        let name = deployment.name_any();
+        let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+        let mut state = self.now();
+        let scale = state.scales.entry(crate::fleet::revision_of(&name).to_owned()).or_default();
+        if scale.replicas == 0 && replicas > 0 {
+            scale.woken = Some(Instant::now());
+        }
+        (scale.replicas, scale.ready) = (replicas, ready);
+    }
+
+    fn map(&self, event: Event<ConfigMap>) {
+        let (Event::Apply(map) | Event::InitApply(map)) = event else { return };
+        let name = map.name_any();
+        let Some(block) = Block::of_map(&name) else { return };
+        let entries = ledger::read(block, map.data.as_ref()).entries.into_iter();
+        let numbers = entries.filter(|(_, entry)| entry.state.is_open()).map(|(number, entry)| (number, entry.uid));
+        self.now().numbers.insert(name, numbers.collect());
+    }
+}
+
+impl Slice {
+    fn of(slice: &EndpointSlice) -> Self {
+        let label = |name: &str| slice.labels().get(name).cloned().unwrap_or_default();
+        let to_activators = label(names::LEADS_TO) == names::LEADS_TO_ACTIVATORS;
+        let ports = slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok());
+        let numbers: Vec<u16> = ports.filter(|_| to_activators).collect();
+        let ready =
+            slice.endpoints.iter().flatten().filter(|endpoint| {
+                endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+            });
+        let addresses: Vec<IpAddr> = ready.flat_map(|one| &one.addresses).filter_map(|at| at.parse().ok()).collect();
+        let leads_to = addresses.iter().flat_map(|at| numbers.iter().map(|number| (*at, *number))).collect();
+        Self { workload: label("kubernetes.io/service-name"), leads_to }
+    }
+}

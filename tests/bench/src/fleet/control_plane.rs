@@ -1,0 +1,156 @@
+//! A whole control plane around autoscalers in standalone: an API server, the controllers that make pods and slices of
+//! Deployments and Services, and a node that says that pods run.
+//!
+//! The API server is the embedded one, and the controllers are ours, unless [`KUBECONFIG`] names a cluster: it has to be
+//! a new one, with controllers and without nodes of its own, and [`POD_CIDR`] has to name addresses that are local to this
+//! machine and no loopback, which a real API server refuses. The planes take its first, the pods what follows.
+//!
+//! Autoscalers get the settings that are deployed, as far as they matter here.
+
+use super::objects::{self, NAMESPACE, Rules, State};
+use super::{Autoscaler, CREATING, Launch, name};
+use crate::process::Process;
+use crate::settings::Settings;
+use anyhow::Context;
+use common::names;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
+use rustix::process::Signal;
+use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+/// Variable that names the kubeconfig of a cluster to measure on.
+const KUBECONFIG: &str = "BENCH_KUBECONFIG";
+/// Variable with addresses for planes and pods there, such as `10.244.128.0/17`.
+const POD_CIDR: &str = "BENCH_POD_CIDR";
+
+/// Addresses of planes before those of pods.
+const PLANES: u32 = 256;
+
+/// Longest wait for our resources to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Workloads for which the numbers are enough that there are where nobody says how many.
+const NUMBERED: usize = 9_000;
+
+/// Where an activator stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ready,
+    /// On its way out, and serving.
+    Terminating,
+}
+
+pub(crate) struct ControlPlane {
+    pub(crate) client: Client,
+    kubeconfig: PathBuf,
+    /// Address before the first of the planes.
+    network: Ipv4Addr,
+    /// The API server, if it is ours, and what it says, which must not go nowhere.
+    api: Option<(Process, UnboundedReceiver<String>)>,
+    _kubelet: Process,
+    _files: tempfile::TempDir,
+}
+
+impl ControlPlane {
+    /// Starts it, with the namespaces, definitions and settings that are installed, for so many workloads.
+    pub(crate) async fn start(settings: &Settings, workloads: usize) -> anyhow::Result<Self> {
+        let files = tempfile::tempdir()?;
+        let (kubeconfig, network, api) = match std::env::var_os(KUBECONFIG) {
+            Some(path) => {
+                let range = std::env::var(POD_CIDR).with_context(|| format!("{KUBECONFIG} needs {POD_CIDR}"))?;
+                let first = range.split('/').next().unwrap_or_default().parse().context(POD_CIDR)?;
+                (PathBuf::from(path), first, None)
+            }
+            None => {
+                let path = files.path().join("kubeconfig");
+                let api = Process::talking_role(&["api", &path.display().to_string(), "127.128.0.0/14"])?;
+                let IpAddr::V4(first) = settings.ip() else { anyhow::bail!("planes have addresses of IPv4") };
+                (path, Ipv4Addr::from(u32::from(first) - 1), Some(api))
+            }
+        };
+        let file = Kubeconfig::read_from(&kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        for name in [e2e::bare::SYSTEM, NAMESPACE] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            e2e::bare::create(&client, None, namespace).await?;
+        }
+        e2e::bare::define_resources(&client).await?;
+        for crd in common_api::crds::crds() {
+            let name = crd.name_any();
+            let served = await_condition(Api::all(client.clone()), &name, conditions::is_crd_established());
+            timeout(SERVED_WITHIN, served).await.with_context(|| name.clone())??;
+        }
+        let elections = json!({"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "3s", "buckets": "4"});
+        let ports = if workloads > NUMBERED { json!({"range": "10000-64999"}) } else { json!({}) };
+        for (name, data) in [("config-leader-election", elections), ("config-ports", ports)] {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+            e2e::bare::create(&client, Some(e2e::bare::SYSTEM), map).await?;
+        }
+        let first = Ipv4Addr::from(u32::from(network) + PLANES + 1).to_string();
+        let path = kubeconfig.display().to_string();
+        let mut role = vec!["kubelet", &path, &first];
+        role.extend(api.is_some().then_some("--controllers"));
+        let (kubelet, _) = Process::role(&role)?;
+        Ok(Self { client, kubeconfig, network, api, _kubelet: kubelet, _files: files })
+    }
+
+    /// The address of a plane, from 0 on.
+    pub(crate) fn plane(&self, number: u32) -> IpAddr {
+        Ipv4Addr::from(u32::from(self.network) + 1 + number).into()
+    }
+
+    /// Creates sleeping workloads of these numbers.
+    pub(crate) async fn fill(&self, prefix: &str, numbers: Range<u32>) -> anyhow::Result<()> {
+        let created = stream::iter(numbers).map(|n| async move {
+            let name = name(prefix, n);
+            let no_pod = Ipv4Addr::UNSPECIFIED;
+            let created = objects::create(&self.client, Rules::Standalone, State::Asleep, &name, no_pod).await;
+            created.with_context(|| name.clone())
+        });
+        created.buffer_unordered(CREATING).try_collect().await
+    }
+
+    /// Starts the autoscaler of a number, at that plane's address, and waits until it answers. `is_paced`: it writes no
+    /// faster than one that is deployed.
+    pub(crate) async fn autoscaler(&self, number: u32, is_paced: bool) -> anyhow::Result<Autoscaler> {
+        let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane(number));
+        let name = format!("autoscaler-{number}");
+        Launch { kubeconfig, rules: Rules::Standalone, name: &name, ip, is_paced }.start().await
+    }
+
+    /// Says of activators that they are there, as Kubernetes does; of no others.
+    pub(crate) async fn publish(&self, activators: &[(IpAddr, Standing)]) -> anyhow::Result<()> {
+        let endpoint = |(address, standing): &(IpAddr, Standing)| {
+            let ready = *standing == Standing::Ready;
+            let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
+            json!({"addresses": [address], "conditions": conditions})
+        };
+        let endpoints: Vec<_> = activators.iter().map(endpoint).collect();
+        let name = "activator-service-bench";
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE}},
+            "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        });
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
+        api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&slice)).await?;
+        Ok(())
+    }
+
+    /// Ends every watch, and has whoever watched list again; whether this API server can be told to.
+    pub(crate) fn forget_history(&self) -> anyhow::Result<bool> {
+        self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|told| told.is_some())
+    }
+}
