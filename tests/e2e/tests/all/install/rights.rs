@@ -312,6 +312,14 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     .await?;
     // A replica leaves, and asks for its share when it is back; who decides for the workloads changes twice.
     env.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
+    // Else it may take back what it has released, and has nothing to ask for.
+    let leases: Api<Lease> = Api::namespaced(env.client.clone(), "zeroscale-system");
+    env.until(SOON, "the other replica to have all leases", async || {
+        let all = leases.list(&ListParams::default()).await?;
+        let holders = all.iter().map(|lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()));
+        Ok(holders.into_iter().all(|holder| holder.is_some_and(|holder| !holder.is_empty())))
+    })
+    .await?;
     env.cluster.start_plane(PlaneId::Autoscaler(1))?;
     env.until(SOON, "a claim", async || Ok(record.asked("autoscaler", "patch", "leases"))).await?;
     for name in ["adopt", "plain"] {
