@@ -3,6 +3,7 @@
 use super::store::{Found, Store};
 use super::{Measurement, Row, machine, plot, short, spread, verdict};
 use crate::settings::quantile;
+use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -26,6 +27,7 @@ pub(crate) type Plane = (&'static str, &'static [Measurement]);
 
 /// Writes page and plots into `folder`, in place of those that are there.
 pub(super) fn write(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     for file in std::fs::read_dir(folder)? {
         let path = file?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
