@@ -48,6 +48,27 @@ pub async fn define_shared_resources(client: &Client) -> anyhow::Result<()> {
     define(client, &common_api::crds::shared()).await
 }
 
+/// Creates what a Knative install brings and activators read: the definition of Revisions, and their ConfigMaps.
+///
+/// # Errors
+/// The API server refuses one.
+pub async fn install_activators_part_of_knative(client: &Client) -> anyhow::Result<()> {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "revisions.serving.knative.dev"},
+        "spec": {"group": "serving.knative.dev", "scope": "Namespaced",
+            "names": {"kind": "Revision", "plural": "revisions", "singular": "revision", "listKind": "RevisionList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+    });
+    create(client, None, definition).await?;
+    for name in ["config-network", "config-observability", "config-logging"] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
+        create(client, Some(SYSTEM), map).await?;
+    }
+    Ok(())
+}
+
 async fn define(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::Result<()> {
     for crd in crds {
         let mut object = serde_json::to_value(crd)?;

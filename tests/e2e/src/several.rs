@@ -246,19 +246,7 @@ impl Several {
 
     /// A Revision as Knative's controllers leave it, and their activators' account.
     async fn knative(&self) -> anyhow::Result<()> {
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "revisions.serving.knative.dev"},
-            "spec": {"group": "serving.knative.dev", "scope": "Namespaced",
-                "names": {"kind": "Revision", "plural": "revisions", "singular": "revision", "listKind": "RevisionList"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-        });
-        create(&self.client, None, definition).await?;
-        for name in ["config-network", "config-observability", "config-logging"] {
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
-            create(&self.client, Some(bare::SYSTEM), map).await?;
-        }
+        bare::install_activators_part_of_knative(&self.client).await?;
         let revision = json!({
             "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
             "metadata": {"name": NAME, "labels": knative_labels("")},

@@ -20,7 +20,7 @@ const fn rate(name: &'static str, what: &'static str) -> Row {
 }
 
 const fn cpu(name: &'static str) -> Row {
-    Row { name, what: "CPU for a MiB ÷ HAProxy's", unit: "", good: Good::Small, judged: MEDIAN, must: 1.1, aim: 1.0 }
+    Row::small(name, "CPU for a MiB ÷ HAProxy's", "", 1.1, 1.0)
 }
 
 /// A load, and its two rows.

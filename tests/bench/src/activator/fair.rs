@@ -34,7 +34,7 @@ const SEED: u64 = 7;
 const ALONE: usize = 20;
 
 const fn ratio(name: &'static str, what: &'static str) -> Row {
-    Row { name, what, unit: "", good: Good::Small, judged: MEDIAN, must: 1.5, aim: 1.2 }
+    Row::small(name, what, "", 1.5, 1.2)
 }
 
 pub(super) const EVEN: Measurement = Measurement {

@@ -9,7 +9,7 @@
 use crate::client;
 use crate::cluster::{self, Plane};
 use crate::process::Process;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -23,11 +23,11 @@ const AFTER_RELEASE: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit: "KiB", good: Good::Small, judged: MEDIAN, must, aim }
+    Row::small(name, what, "KiB", must, aim)
 }
 
 const fn left(name: &'static str, what: &'static str) -> Row {
-    Row { name, what, unit: "%", good: Good::Small, judged: MEDIAN, must: 15.0, aim: 5.0 }
+    Row::small(name, what, "%", 15.0, 5.0)
 }
 
 pub(super) const FEW: Measurement = Measurement {

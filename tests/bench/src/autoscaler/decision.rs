@@ -6,7 +6,7 @@
 //! in the rows; what it costs stands beside them.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::history::History;
@@ -25,7 +25,7 @@ const REVISIONS: usize = 10_000;
 const ROUNDS: i64 = 40;
 
 const fn row(name: &'static str, what: &'static str) -> Row {
-    Row { name, what, unit: "ns", good: Good::Small, judged: MEDIAN, must: 1000.0, aim: 300.0 }
+    Row::small(name, what, "ns", 1000.0, 300.0)
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 const SPANS: u32 = 2;
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit: "KiB", good: Good::Small, judged: MEDIAN, must, aim }
+    Row::small(name, what, "KiB", must, aim)
 }
 
 pub(super) const SCRAPED: Measurement = Measurement {

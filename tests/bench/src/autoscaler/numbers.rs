@@ -8,7 +8,7 @@ use super::wake::{PAUSE, SLEEPERS, SOON, activator};
 use crate::client::Connection;
 use crate::fleet::{self, Autoscaler, Fleet, Rules, State};
 use crate::idle::SETTLE;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::Context;
 use common::RevisionKey;
@@ -23,17 +23,19 @@ const FEW: usize = SLEEPERS;
 
 const PREFIX: &str = "asleep";
 
-const fn row(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
-}
-
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row("numbers-time", "start → each of 10 000 sleeping workloads has its number", "s", 60.0, 20.0),
-        row("numbers-cpu", "CPU of the autoscaler for each of them, until nothing is left to write", "ms", 5.0, 2.0),
-        row("numbers-restart", "start with all of that in place → last write", "s", 30.0, 10.0),
-        row("numbers-restart-cpu", "CPU of the autoscaler for each of them, until then", "ms", 1.0, 0.5),
-        row(
+        Row::small("numbers-time", "start → each of 10 000 sleeping workloads has its number", "s", 60.0, 20.0),
+        Row::small(
+            "numbers-cpu",
+            "CPU of the autoscaler for each of them, until nothing is left to write",
+            "ms",
+            5.0,
+            2.0,
+        ),
+        Row::small("numbers-restart", "start with all of that in place → last write", "s", 30.0, 10.0),
+        Row::small("numbers-restart-cpu", "CPU of the autoscaler for each of them, until then", "ms", 1.0, 0.5),
+        Row::small(
             "numbers-wake",
             "request written to its port → patch at the API server: one of 10 000 ÷ one of 120, medians",
             "",

@@ -16,7 +16,6 @@ use common::names;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use rustix::process::Signal;
@@ -78,9 +77,7 @@ impl ControlPlane {
                 (path, Ipv4Addr::from(u32::from(first) - 1), Some(api))
             }
         };
-        let file = Kubeconfig::read_from(&kubeconfig)?;
-        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = e2e::space::client(&kubeconfig).await?;
         for name in [e2e::bare::SYSTEM, NAMESPACE] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             e2e::bare::create(&client, None, namespace).await?;

@@ -19,7 +19,6 @@ use common::ports::{Block, ledger};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use std::collections::HashMap;
@@ -77,9 +76,7 @@ impl Fleet {
         let path = kubeconfig.display().to_string();
         // Addresses of Services are only told, never used.
         let (process, api) = Process::talking_role(&["api", &path, "127.128.0.0/14"])?;
-        let file = Kubeconfig::read_from(&kubeconfig)?;
-        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = e2e::space::client(&kubeconfig).await?;
         for name in [e2e::bare::SYSTEM, NAMESPACE] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             e2e::bare::create(&client, None, namespace).await?;

@@ -28,6 +28,13 @@ pub(crate) struct Row {
     pub(crate) aim: f64,
 }
 
+impl Row {
+    /// Of which the smaller is the better, by the median; no `unit`: a ratio.
+    pub(crate) const fn small(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
+        Self { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
+    }
+}
+
 /// Half of the repetitions are better.
 pub(crate) const MEDIAN: f64 = 0.5;
 /// For rows whose repetitions are single events.

@@ -18,8 +18,8 @@ Written by `cargo run --profile dist -p bench -- report`; nothing here is writte
 Most rows are ratios to a peer that did the same work on the same machine in the same run, turn by turn, so that what the
 machine did meanwhile fell on all of them. Client, proxy and backend share all cores. Rows with a unit are figures that no
 machine changes much. *Must* is what is demanded, *aim* what is hoped for; judged is the median, or where repetitions are
-single events the 99th percentile (marked), or the one that is worst (marked). Figures beside a row's are absolute, for orientation: least, median and greatest of
-the repetitions.
+single events the 99th percentile (marked), or the one that is worst (marked). Figures beside a row's are absolute, for
+orientation: least, median and greatest of the repetitions.
 ";
 
 /// A plane's measurements.

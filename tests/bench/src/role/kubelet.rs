@@ -10,9 +10,8 @@ use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Binding, Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{Config, Event};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -35,8 +34,7 @@ enum Stage {
 
 /// Serves for ever.
 pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -> anyhow::Result<()> {
-    let file = Kubeconfig::read_from(kubeconfig)?;
-    let client = Client::try_from(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?;
+    let client = e2e::space::client(kubeconfig).await?;
     if controllers {
         tokio::spawn(local::controllers::run(client.clone(), CancellationToken::new()));
     }

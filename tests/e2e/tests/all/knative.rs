@@ -87,19 +87,7 @@ fn labels(kind: &str) -> Value {
 
 /// What Knative's controllers have made of a Revision whose only pod is not ready yet.
 async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "revisions.serving.knative.dev"},
-        "spec": {"group": "serving.knative.dev", "scope": "Namespaced",
-            "names": {"kind": "Revision", "plural": "revisions", "singular": "revision", "listKind": "RevisionList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-    });
-    create(client, None, definition).await?;
-    for name in ["config-network", "config-observability", "config-logging"] {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
-        create(client, Some(SYSTEM), map).await?;
-    }
+    bare::install_activators_part_of_knative(client).await?;
     create(client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await?;
     let revision = json!({
         "apiVersion": "serving.knative.dev/v1", "kind": "Revision",

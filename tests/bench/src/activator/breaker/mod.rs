@@ -9,7 +9,7 @@
 mod upstream;
 
 use super::interleaved::ratio;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use activator_core::breaker::{Breaker, Capacity};
 use activator_core::throttler::{ContainerConcurrency, Throttler};
@@ -27,7 +27,7 @@ const PAIRS: u32 = 20_000;
 const ROUNDS: u32 = 100;
 
 const fn row(name: &'static str, what: &'static str) -> Row {
-    Row { name, what, unit: "", good: Good::Small, judged: MEDIAN, must: 1.0, aim: 1.0 }
+    Row::small(name, what, "", 1.0, 1.0)
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {

@@ -52,15 +52,17 @@ const FIRST_ACTIVATOR: u32 = 2;
 /// Sleepers of all buckets that somebody waits for when an autoscaler is killed.
 const WAITING: u32 = 24;
 
-const fn row(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
-}
-
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row("many-start", "start → who waits is woken: 10 000 asleep and 2 000 busy ÷ 123 and 24", "", 30.0, 15.0),
-        row("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 12.0, 8.0),
-        row("many-cpu", "CPU for each busy workload and second", "µs", 60.0, 33.0),
+        Row::small(
+            "many-start",
+            "start → who waits is woken: 10 000 asleep and 2 000 busy ÷ 123 and 24",
+            "",
+            30.0,
+            15.0,
+        ),
+        Row::small("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 12.0, 8.0),
+        Row::small("many-cpu", "CPU for each busy workload and second", "µs", 60.0, 33.0),
         Row {
             name: "many-patch",
             what: "first stat → replicas at a watcher, p99, all of them ticking",
@@ -70,11 +72,17 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             must: 20.0,
             aim: 5.0,
         },
-        row("many-resync", "all watches end with 410 → what came meanwhile is served", "s", 15.0, 5.0),
-        row("many-resync-cpu", "CPU of that for each workload", "ms", 2.0, 1.0),
-        row("many-takeover", "one of two killed, leases of 15 s → its last sleeper woken", "s", 20.0, 17.0),
-        row("many-slices", "an activator ends and comes back: writes for each workload led to it", "", 3.0, 2.0),
-        row("many-slices-time", "time of that ÷ what so many writes take at the rate that is allowed", "", 1.5, 1.1),
+        Row::small("many-resync", "all watches end with 410 → what came meanwhile is served", "s", 15.0, 5.0),
+        Row::small("many-resync-cpu", "CPU of that for each workload", "ms", 2.0, 1.0),
+        Row::small("many-takeover", "one of two killed, leases of 15 s → its last sleeper woken", "s", 20.0, 17.0),
+        Row::small("many-slices", "an activator ends and comes back: writes for each workload led to it", "", 3.0, 2.0),
+        Row::small(
+            "many-slices-time",
+            "time of that ÷ what so many writes take at the rate that is allowed",
+            "",
+            1.5,
+            1.1,
+        ),
     ],
     run: |settings| run(settings).boxed_local(),
 };
