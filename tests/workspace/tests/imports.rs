@@ -66,7 +66,10 @@ const ORDERS: &[(&str, &str)] = &[
         "bench",
         "main > activator autoscaler stand > fleet idle load proxy stalls > cluster report role tools > client process settings",
     ),
-    ("e2e", "lib > soak test_env up > bare load parts relay space streams talk > browser process workload"),
+    (
+        "e2e",
+        "lib > several soak test_env up > bare load parts relay space streams talk > browser counting process workload",
+    ),
     (
         "sim",
         "main > lib many ports slots > activator autoscaler cluster events faults invariants lease links metrics model \

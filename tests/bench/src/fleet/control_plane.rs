@@ -96,7 +96,7 @@ impl ControlPlane {
         }
         let first = Ipv4Addr::from(u32::from(network) + PLANES + 1).to_string();
         let path = kubeconfig.display().to_string();
-        let mut role = vec!["kubelet", &path, &first];
+        let mut role = vec!["kubelet", &path, NAMESPACE, &first];
         role.extend(api.is_some().then_some("--controllers"));
         let (kubelet, _) = Process::role(&role)?;
         Ok(Self { client, kubeconfig, network, api, _kubelet: kubelet, _files: files })
