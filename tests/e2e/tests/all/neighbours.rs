@@ -1,6 +1,6 @@
 //! ZeroScalers beside others: tools that apply manifests again, and targets of other kinds.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
 use e2e::{Entry, Load, TestEnv, Workload};
@@ -249,7 +249,15 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
             api.get(name).await?.data["spec"]["replicas"].as_i64().context("replicas")
         };
         for turn in ["woken", "woken again"] {
-            assert_eq!(load.get("/").await?.status, 200, "{kind} {name}: {turn}");
+            let Ok(answer) = load.get("/").await else {
+                let ended = control.as_ref().is_some_and(|control| control.is_finished());
+                let (has, pods) = (replicas().await?, env.pods(name).await?.len());
+                let status = env.api::<ZeroScaler>().get(name).await?.status;
+                bail!(
+                    "{kind} {name}, {turn}: no answer; {has} replicas, {pods} pods, controller ended: {ended}; {status:#?}"
+                );
+            };
+            assert_eq!(answer.status, 200, "{kind} {name}: {turn}");
             env.until(e2e::test_env::ASLEEP, "no replicas and no pods", async || {
                 Ok(replicas().await? == 0 && env.pods(name).await?.is_empty())
             })
