@@ -25,7 +25,7 @@
 //! The range cannot be reserved, or is used up: mimalloc serves those blocks too. Which of the two a block came from
 //! is told by its address.
 
-use common_runtime::trim;
+use activator_net::trim;
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;

@@ -3,9 +3,10 @@
 mod allocator;
 
 use activator::{Options, WorkerRuntimes};
+use activator_net::trim;
 use anyhow::Context;
 use clap::Parser;
-use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry, trim};
+use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry};
 use kube::config::KubeConfigOptions;
 
 #[global_allocator]

@@ -12,13 +12,9 @@ use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
 use common_runtime::{api_server, environment, heap, resolve};
 use kube::config::KubeConfigOptions;
-use mimalloc::MiMalloc;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
-
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Decides how many pods each revision should have.
 #[derive(Debug, Parser)]

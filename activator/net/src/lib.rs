@@ -10,7 +10,8 @@
 //! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
 //! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
 //! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready. Connections that carry
-//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds.
+//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds. What all of it leaves in the heap goes
+//! back to the kernel ([`trim`]).
 
 mod alarm;
 mod body;
@@ -29,6 +30,7 @@ mod probe;
 mod relay;
 mod server;
 mod tcp;
+pub mod trim;
 mod tunnel;
 mod worker;
 

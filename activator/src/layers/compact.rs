@@ -13,8 +13,8 @@
 //! Names, and the values of HTTP/2, which are copies already. A scheme of the target that is neither `http` nor `https`:
 //! its head stays as it is. An HTTP/1 head that is larger than a buffer: the connection keeps what it was read into.
 
+use activator_net::trim;
 use bytes::{Bytes, BytesMut};
-use common_runtime::trim;
 use http::header::{HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Request, Version};

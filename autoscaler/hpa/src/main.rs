@@ -14,11 +14,7 @@ use common_runtime::{api_server, heap};
 use hpa::options::{Flags, HpaMode};
 use hpa::run::{HpaOptions, run};
 use kube::config::KubeConfigOptions;
-use mimalloc::MiMalloc;
 use std::path::PathBuf;
-
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Evaluates HorizontalPodAutoscalers, or makes them for PodAutoscalers of class HPA.
 #[derive(Debug, Parser)]

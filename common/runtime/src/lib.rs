@@ -23,6 +23,5 @@ pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
 pub mod token_review;
-pub mod trim;
 pub mod watching;
 pub mod websocket;

@@ -1,7 +1,7 @@
 //! Closing what nobody needs, every few seconds: by age and need at each address, and by number over all of them.
 
 use super::{Pool, Pools};
-use common_runtime::trim;
+use crate::trim;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;

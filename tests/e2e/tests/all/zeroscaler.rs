@@ -289,6 +289,10 @@ async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<(
     assert_eq!(env.replicas("hello").await?, 0);
     let load = env.load(Entry::Activator, "hello");
     terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
+    env.until(SOON, "the pause to be told", async || {
+        Ok(condition(&env, "hello", "Active").await?.is_some_and(|(_, reason)| reason == "Paused"))
+    })
+    .await?;
     env.until(SOON, "a refusal at once", async || Ok(load.get("/").await?.status == 503)).await?;
     let refused = load.get("/").await?;
     assert!(String::from_utf8_lossy(&refused.body).contains("paused"), "{:?}", refused.body);

@@ -11,7 +11,7 @@
 //!
 //! Every [`INTERVAL`] a new round begins ([`run`]). Each worker of a runtime tidies its own heap, once a round, when
 //! it has nothing to do ([`tidy_when_idle`], for the runtime's hook). Those that sleep are woken by tasks that do
-//! nothing; one that sleeps on takes part in a later round. The allocator is mimalloc in every binary.
+//! nothing; one that sleeps on takes part in a later round. The binary's allocator is mimalloc.
 //!
 //! A round costs what there is to give back: a few microseconds on an idle process.
 
