@@ -30,6 +30,10 @@ use crate::usage::UsageTable;
 /// How long connections have to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// How long a connection may idle: longer than clients keep one that idles (kube's 90 s), or else one is closed while a
+/// request is on its way.
+const IDLE: Duration = Duration::from_secs(180);
+
 /// The extension of a kubeconfig's cluster that says where its dashboard is.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
 
@@ -230,7 +234,8 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
         async move { Ok::<_, Infallible>(handler::handle(api, request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).half_close(true);
+    // hyper's bound for a head runs from the former answer on.
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE).half_close(true);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -242,5 +247,27 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
     };
     if let Err(error) = ended {
         tracing::trace!(%error, "API server: connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    /// Goal: a client that keeps a connection for as long as kube does finds it open.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_idles_is_not_closed_under_its_client() {
+        let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
+        let server = ApiServer::start(options).await.expect("a free port");
+        let (mut client, end) = duplex(1 << 16);
+        tokio::spawn(serve(end, server.api.0.clone()));
+        let mut answer = vec![0; 1 << 14];
+        for turn in ["first", "again"] {
+            client.write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("it is open");
+            let length = client.read(&mut answer).await.expect("it is open");
+            assert!(answer[..length].starts_with(b"HTTP/1.1 "), "{turn}: {length} bytes");
+            tokio::time::sleep(Duration::from_secs(90)).await;
+        }
     }
 }
