@@ -32,7 +32,7 @@ pub const ENTRIES_MAX: usize = 64;
 /// Most bytes kept for a revision.
 pub const BYTES_MAX: usize = 4096;
 /// The ring grows by so many entries.
-const GROWTH: usize = 4;
+const GROWTH: usize = 2;
 
 const _: () = assert!(size_of::<Entry>() * ENTRIES_MAX + size_of::<History>() <= BYTES_MAX);
 

@@ -38,7 +38,7 @@ pub(crate) struct Validation {
     served: DashMap<Key, Kept>,
 }
 
-/// The version of a ZeroScaler that was served last.
+/// The version of a ZeroScaler that was served last, without its status.
 struct Kept {
     version: Option<String>,
     /// Beside which it was valid.
@@ -123,7 +123,9 @@ impl Validation {
             .get(key)
             .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
         if !is_kept {
-            let held = self.packer.pack(original.clone());
+            // Its status is another version's by now, whenever this one is asked for.
+            let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
+            let held = self.packer.pack(Arc::new(version_alone));
             self.served.insert(key.clone(), Kept { version: version.clone(), config, held });
         }
     }

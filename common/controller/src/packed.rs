@@ -3,13 +3,18 @@
 //! Of the thousands of objects of a kind hardly any is looked at at a time: an object is read when something happens to
 //! its revision. In memory it is a hundred small blocks, some 4 KiB; as JSON less than half of that, most of which it
 //! shares with every other object of its kind. So it is held as JSON, compressed (LZ4) against a dictionary, which is
-//! the first object that was packed: what is left of most are their names, uids and times. Taking one out costs some
-//! ten microseconds.
+//! another object of its kind: what is left of most are their names, uids and times. Taking one out costs some ten
+//! microseconds.
+//!
+//! # Dictionaries
+//!
+//! The first object that is packed is the first dictionary. Objects change as they live, above all when they get a status:
+//! one that is like none of the dictionaries becomes a further one, up to [`DICTIONARIES_MAX`].
 //!
 //! # Odd cases
 //!
 //! - What cannot be read back is not packed: it is tried at once, so whoever takes something out always gets it.
-//! - A dictionary that turns out to be unlike the others costs memory, nothing else.
+//! - Dictionaries that turn out to be unlike the others cost memory, nothing else.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,12 +23,18 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of a dictionary at most; the format looks back no farther than 64 KiB.
 const DICTIONARY_MAX: usize = 8 * 1024;
 
+/// Dictionaries of a kind.
+const DICTIONARIES_MAX: usize = 4;
+
+/// An object that is packed into less than this part of its JSON is like the dictionary.
+const LIKE: usize = 5;
+
 /// How the objects of one kind are packed.
 #[derive(Debug)]
 pub struct Packer<T> {
     write: fn(&T) -> Option<Vec<u8>>,
     read: fn(&[u8]) -> Option<T>,
-    dictionary: OnceLock<Box<[u8]>>,
+    dictionaries: [OnceLock<Box<[u8]>>; DICTIONARIES_MAX],
 }
 
 /// An object at rest. Cheap to clone.
@@ -31,15 +42,15 @@ pub struct Packer<T> {
 pub enum Held<T> {
     /// As it is.
     Whole(Arc<T>),
-    /// Packed: the length of the JSON, and the compressed JSON.
-    Packed(u32, Arc<[u8]>),
+    /// Packed: the dictionary, the length of the JSON, and the compressed JSON.
+    Packed(u8, u32, Arc<[u8]>),
 }
 
 impl<T> Clone for Held<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Whole(value) => Self::Whole(value.clone()),
-            Self::Packed(length, bytes) => Self::Packed(*length, bytes.clone()),
+            Self::Packed(dictionary, length, bytes) => Self::Packed(*dictionary, *length, bytes.clone()),
         }
     }
 }
@@ -55,7 +66,7 @@ impl<T: Serialize + DeserializeOwned> Packer<T> {
     pub fn new() -> Self {
         let write = |value: &T| serde_json::to_vec(value).ok();
         let read = |bytes: &[u8]| serde_json::from_slice(bytes).ok();
-        Self { write, read, dictionary: OnceLock::new() }
+        Self { write, read, dictionaries: Default::default() }
     }
 }
 
@@ -67,11 +78,30 @@ impl<T> Packer<T> {
 
     fn packed(&self, value: &T) -> Option<Held<T>> {
         let json = (self.write)(value)?;
-        let first = || json[..json.len().min(DICTIONARY_MAX)].into();
-        let dictionary = self.dictionary.get_or_init(first);
-        let bytes = lz4_flex::block::compress_with_dict(&json, dictionary);
-        let packed = Held::Packed(u32::try_from(json.len()).ok()?, bytes.into());
+        let (dictionary, bytes) = self.compressed(&json)?;
+        let packed = Held::Packed(dictionary, u32::try_from(json.len()).ok()?, bytes.into());
         self.taken_out(&packed).is_some().then_some(packed)
+    }
+
+    /// Compressed against the first dictionary that it is like, else against the best one. The latest come first.
+    fn compressed(&self, json: &[u8]) -> Option<(u8, Vec<u8>)> {
+        let known = self.dictionaries.iter().take_while(|dictionary| dictionary.get().is_some()).count();
+        let mut best = None;
+        for number in (0..known).rev() {
+            let found = self.compressed_by(number, json)?;
+            if found.1.len() * LIKE < json.len() {
+                return Some(found);
+            }
+            best = best.filter(|best: &(u8, Vec<u8>)| best.1.len() <= found.1.len()).or(Some(found));
+        }
+        let Some(next) = self.dictionaries.get(known) else { return best };
+        next.get_or_init(|| json[..json.len().min(DICTIONARY_MAX)].into());
+        self.compressed_by(known, json)
+    }
+
+    fn compressed_by(&self, number: usize, json: &[u8]) -> Option<(u8, Vec<u8>)> {
+        let dictionary = self.dictionaries.get(number)?.get()?;
+        Some((u8::try_from(number).ok()?, lz4_flex::block::compress_with_dict(json, dictionary)))
     }
 
     /// The object in use.
@@ -83,9 +113,9 @@ impl<T> Packer<T> {
     }
 
     fn taken_out(&self, held: &Held<T>) -> Option<T> {
-        let Held::Packed(length, bytes) = held else { return None };
-        let length = usize::try_from(*length).ok()?;
-        let json = lz4_flex::block::decompress_with_dict(bytes, length, self.dictionary.get()?).ok()?;
+        let Held::Packed(dictionary, length, bytes) = held else { return None };
+        let (dictionary, length) = (self.dictionaries.get(usize::from(*dictionary))?, usize::try_from(*length).ok()?);
+        let json = lz4_flex::block::decompress_with_dict(bytes, length, dictionary.get()?).ok()?;
         (self.read)(&json)
     }
 }
@@ -122,9 +152,33 @@ mod tests {
             let object = Arc::new(autoscaler(n * 7919));
             let held = packer.pack(object.clone());
             assert_eq!(packer.take_out(&held).as_ref(), Some(&object));
-            let Held::Packed(length, bytes) = held else { panic!("not packed") };
+            let Held::Packed(_, length, bytes) = held else { panic!("not packed") };
             assert!(n == 0 || bytes.len() * 4 < length as usize, "{} bytes of {length}", bytes.len());
         }
+    }
+
+    /// Goal: objects that have got a status since are as small as those that are all alike, whatever came between.
+    #[test]
+    fn objects_that_have_changed_in_kind_have_a_dictionary_of_their_own() {
+        let packer = Packer::new();
+        let without = |n: u32| PodAutoscaler { status: None, ..autoscaler(n) };
+        let sizes = |make: &dyn Fn(u32) -> PodAutoscaler| -> Vec<usize> {
+            let each = (1000..1100).map(|n| {
+                let object = Arc::new(make(n));
+                let held = packer.pack(object.clone());
+                assert_eq!(packer.take_out(&held).as_ref(), Some(&object));
+                let Held::Packed(_, _, bytes) = held else { panic!("not packed") };
+                bytes.len()
+            });
+            each.skip(1).collect() // The first may become the dictionary.
+        };
+        sizes(&without);
+        packer.pack(Arc::new(PodAutoscaler { metadata: Default::default(), ..autoscaler(1) }));
+        let grown = sizes(&autoscaler);
+        let alone = Packer::new();
+        alone.pack(Arc::new(autoscaler(999)));
+        let Held::Packed(_, _, best) = alone.pack(Arc::new(autoscaler(1001))) else { panic!("not packed") };
+        assert!(grown.iter().all(|size| *size <= best.len() + 8), "{grown:?}, alone {}", best.len());
     }
 
     /// Goal: what does not survive the way into JSON and back is kept as it is.

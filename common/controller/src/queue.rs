@@ -33,6 +33,9 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures, unless a queue has another.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
+/// Room for so many keys is kept, however few there are.
+const ROOM_MIN: usize = 64;
+
 /// How soon a key is served, compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
@@ -287,7 +290,7 @@ impl<K: Ord + Hash + Clone> State<K> {
 
     fn take(&mut self, only: Option<Priority>) -> Option<(K, Priority)> {
         for priority in PRIORITIES.into_iter().filter(|priority| only.is_none_or(|only| only == *priority)) {
-            while let Some(key) = self.waiting[priority as usize].pop_front() {
+            while let Some(key) = self.pop(priority) {
                 let Some(entry) = self.entries.get_mut(&key) else { continue };
                 entry.present[priority as usize] = false;
                 if entry.queued == Some(priority) {
@@ -301,6 +304,15 @@ impl<K: Ord + Hash + Clone> State<K> {
         None
     }
 
+    fn pop(&mut self, priority: Priority) -> Option<K> {
+        let waiting = &mut self.waiting[priority as usize];
+        let key = waiting.pop_front();
+        if is_roomy(waiting.len(), waiting.capacity()) {
+            waiting.shrink_to(2 * waiting.len());
+        }
+        key
+    }
+
     fn has_work(&self, only: Option<Priority>) -> bool {
         PRIORITIES
             .iter()
@@ -310,8 +322,17 @@ impl<K: Ord + Hash + Clone> State<K> {
     fn forget_if_idle(&mut self, key: &K) {
         if self.entries.get(key).is_some_and(Entry::is_idle) {
             self.entries.remove(key);
+            if is_roomy(self.entries.len(), self.entries.capacity()) {
+                self.entries.shrink_to(2 * self.entries.len());
+            }
         }
     }
+}
+
+/// Whether a burst has left much more room than is needed: what it costs to give it up is spread over the keys that have
+/// gone since.
+fn is_roomy(len: usize, capacity: usize) -> bool {
+    capacity > ROOM_MIN && len < capacity / 8
 }
 
 /// A key in a worker's hands; dropping it gives it back.

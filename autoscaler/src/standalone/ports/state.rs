@@ -37,8 +37,15 @@ pub(super) struct State {
 pub(crate) struct Given {
     /// The object's.
     pub(crate) uid: Arc<str>,
-    /// By the Service's port.
-    pub(crate) ports: BTreeMap<u16, Outcome>,
+    /// The Service's port, and what became of it: mostly one.
+    pub(crate) ports: Box<[(u16, Outcome)]>,
+}
+
+impl Given {
+    /// What became of a port of the Service.
+    pub(crate) fn of(&self, port: u16) -> Option<&Outcome> {
+        self.ports.iter().find_map(|(of, outcome)| (*of == port).then_some(outcome))
+    }
 }
 
 /// Who waits for an answer. The ledger always does.

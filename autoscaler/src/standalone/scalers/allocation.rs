@@ -28,10 +28,10 @@ impl Allocation {
             given.ports.iter().filter_map(|(port, outcome)| Some((*port, outcome.problem.as_ref()?))).collect();
         let lacks = |outcome: &Outcome| outcome.number.is_none();
         let Some((_, first)) = problems.first() else {
-            return if given.ports.values().any(lacks) { Self::Pending } else { Self::Whole };
+            return if given.ports.iter().any(|(_, outcome)| lacks(outcome)) { Self::Pending } else { Self::Whole };
         };
         let told: Vec<String> = problems.iter().map(|(port, problem)| format!("port {port}: {problem}")).collect();
-        let is_lacking = given.ports.values().any(|outcome| lacks(outcome) && outcome.problem.is_some());
+        let is_lacking = given.ports.iter().any(|(_, outcome)| lacks(outcome) && outcome.problem.is_some());
         Self::Wrong { reason: reason(first), message: told.join("; "), is_lacking }
     }
 }

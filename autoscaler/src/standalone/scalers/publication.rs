@@ -220,7 +220,7 @@ fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>) -> Vec<P
         PortStatus {
             name,
             port: number,
-            number: given.and_then(|given| given.ports.get(&number)?.number),
+            number: given.and_then(|given| given.of(number)?.number),
             protocol: said.protocol,
             wake_after_ms: wake_after,
             ..PortStatus::default()

@@ -138,7 +138,9 @@ impl Pass<'_> {
             listed: listed.get(&port.id.name).and_then(|listed| Some(listed.first()?.number)),
             shown: shown.clone().find(|shown| shown.port == port.id.port).and_then(|shown| shown.number),
         });
-        self.controller.cluster.numbers.want(self.key, self.uid(), wanted.collect());
+        let mut wanted: Vec<_> = wanted.collect();
+        wanted.shrink_to_fit(); // It is kept, and there is mostly one.
+        self.controller.cluster.numbers.want(self.key, self.uid(), wanted);
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {
@@ -152,7 +154,7 @@ impl Pass<'_> {
         let existing = cluster.slices_of(&self.public_key(of));
         let before = numbered::listed(existing.iter().map(|slice| &**slice), uid);
         let given = numbers.given(key, uid);
-        let outcomes = |port: &ServedPort| given.as_ref()?.ports.get(&port.id.port).filter(|_| port.is_carried);
+        let outcomes = |port: &ServedPort| given.as_ref()?.of(port.id.port).filter(|_| port.is_carried);
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());
         let asked: Vec<Port<'_>> = of
             .ports

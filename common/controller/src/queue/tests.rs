@@ -43,6 +43,19 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
     assert_pending!(task::spawn(queue.next()).poll());
 }
 
+/// Goal: a sweep over thousands of keys leaves no room behind that nobody needs.
+#[tokio::test(start_paused = true)]
+async fn room_of_a_burst_is_given_up() {
+    let queue = WorkQueue::new();
+    (0..10_000).for_each(|key: u32| queue.add(key, Priority::Slow));
+    while let Some(item) = queue.try_next() {
+        drop(item);
+    }
+    let state = queue.shared.state.lock();
+    let room = [state.entries.capacity(), state.waiting[Priority::Slow as usize].capacity()];
+    assert!(room.iter().all(|room| *room <= 2 * ROOM_MIN), "{room:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
     let queue = Names::new();
