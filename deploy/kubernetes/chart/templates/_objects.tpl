@@ -36,6 +36,10 @@
 {{- if eq .name "autoscaler" -}}
 {{- $_ := set $env "ZEROSCALE_STAT_TLS_CERT" (dict "value" (printf "%s/tls.crt" $folder)) -}}
 {{- $_ := set $env "ZEROSCALE_STAT_TLS_KEY" (dict "value" (printf "%s/tls.key" $folder)) -}}
+{{- else if $root.Values.stats.activatorTlsSecret -}}
+{{- $own := "/var/run/secrets/zeroscale.dev/activator-tls" -}}
+{{- $_ := set $env "ZEROSCALE_STAT_TLS_CERT" (dict "value" (printf "%s/tls.crt" $own)) -}}
+{{- $_ := set $env "ZEROSCALE_STAT_TLS_KEY" (dict "value" (printf "%s/tls.key" $own)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -83,6 +87,12 @@
 {{- $secret := dict "secretName" $root.Values.stats.tlsSecret -}}
 {{- if eq $name "activator" -}}{{- $_ := set $secret "items" (list (dict "key" "ca.crt" "path" "ca.crt")) -}}{{- end -}}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "stat-tls" "secret" $secret)) -}}
+{{- if and $root.Values.stats.activatorTlsSecret (eq $name "activator") -}}
+{{- $mount := dict "name" "activator-tls" "mountPath" "/var/run/secrets/zeroscale.dev/activator-tls" "readOnly" true -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts $mount) -}}
+{{- $secret := dict "secretName" $root.Values.stats.activatorTlsSecret -}}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "activator-tls" "secret" $secret)) -}}
+{{- end -}}
 {{- end -}}
 {{- with $own.podSpec -}}{{- $_ := set $object.spec.template "spec" (mergeOverwrite $pod .) -}}{{- end -}}
 {{- with $own.podAnnotations -}}{{- $_ := set $object.spec.template.metadata "annotations" . -}}{{- end -}}

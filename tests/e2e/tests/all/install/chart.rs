@@ -168,7 +168,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         },
         "autoscaler": {"replicas": 3, "podAnnotations": {"x": "y"}},
         "config": {"autoscaler": {"stable-window": "30s", "enable-scale-to-zero": false}, "ports": {"range": "30000-30999"}},
-        "stats": {"tlsSecret": "stat-tls"}, "userRoles": false,
+        "stats": {"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"}, "userRoles": false,
         "monitoring": {"podMonitors": true, "rules": true, "board": true, "labels": {"release": "prometheus"}},
     });
     let all = named(render("planes", &values).await?);
@@ -190,6 +190,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         (activator, format!("{pod}/containers/0/resources/requests/memory"), json!("64Mi")),
         (activator, format!("{pod}/nodeSelector"), json!({"a": "b"})),
         (activator, format!("{pod}/volumes/1/secret/items/0/key"), json!("ca.crt")),
+        (activator, format!("{pod}/volumes/2/secret"), json!({"secretName": "activator-tls"})),
+        (activator, format!("{pod}/containers/0/volumeMounts/2/name"), json!("activator-tls")),
         ("Deployment planes/autoscaler", "/spec/replicas".into(), json!(3)),
         ("Deployment planes/autoscaler", "/spec/template/metadata/annotations".into(), json!({"x": "y"})),
         ("HorizontalPodAutoscaler planes/activator", "/spec/minReplicas".into(), json!(3)),
@@ -222,7 +224,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         ("activator", "ZEROSCALE_NAMESPACES", json!("shop,stage")),
         ("activator", "ZEROSCALE_TRUSTED_PROXIES", json!("10.0.0.0/8")),
         ("activator", "ZEROSCALE_MEMORY_LIMIT", json!("1000000000")),
-        ("activator", "ZEROSCALE_STAT_TLS_KEY", Value::Null),
+        ("activator", "ZEROSCALE_STAT_TLS_KEY", json!("/var/run/secrets/zeroscale.dev/activator-tls/tls.key")),
         ("autoscaler", "ZEROSCALE_STAT_TLS_KEY", json!(format!("{folder}/tls.key"))),
         ("autoscaler", "ZEROSCALE_STAT_TLS_CA_FILE", json!(format!("{folder}/ca.crt"))),
         ("autoscaler", "ZEROSCALE_STAT_AUDIENCE", Value::Null),
@@ -232,8 +234,10 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         assert_eq!(variable(plane, name)?, expected, "{plane}: {name}");
     }
     ensure!(!all.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", all.keys());
-    let without = render("planes", &json!({"policies": false})).await?;
+    let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
+    let activator = named(without).remove(activator).context("an activator")?.to_string();
+    ensure!(activator.contains("stat-tls/ca.crt") && !activator.contains("_TLS_KEY"), "{activator}");
     Ok(())
 }
 
@@ -248,6 +252,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
         (json!({"monitoring": {"rules": "yes"}}), "/monitoring/rules"),
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
+        (json!({"stats": {"activatorTlsSecret": "a"}}), "stats.tlsSecret"),
     ] {
         let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
         ensure!(error.contains(named), "{bad}: {error}");
