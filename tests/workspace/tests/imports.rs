@@ -26,7 +26,7 @@ const ORDERS: &[(&str, &str)] = &[
     (
         "common-runtime",
         "lib > observe > config_map credential descriptor lease process profiling resolve shutdown stat_tls token_review watching websocket > \
-         admin admin_tls api_version clock heap namespaces > api_server telemetry trim > tls > environment failure_log listen",
+         admin admin_tls api_version clock heap namespaces > api_server telemetry > tls > environment failure_log listen",
     ),
     (
         "activator-core",
@@ -34,7 +34,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits worker",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits trim worker",
     ),
     (
         "activator",
