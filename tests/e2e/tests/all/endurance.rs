@@ -66,7 +66,7 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
     let env = TestEnv::with(options).await?;
     cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
-    let workload = Workload::new("link").env("HELLO_LATENCY_MS", 50).set("scale.load.concurrency", 10);
+    let workload = Workload::new("link").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Ingress, "link"), CancellationToken::new());
     let steady = tokio::spawn({
