@@ -40,7 +40,7 @@ pub(crate) struct Validation {
 
 /// The version of a ZeroScaler that was served last, without its status.
 struct Kept {
-    version: Option<String>,
+    version: Option<u64>,
     /// Beside which it was valid.
     config: Arc<AutoscalerConfig>,
     held: Held<ZeroScaler>,
@@ -76,11 +76,11 @@ impl Validation {
     /// It breaks a rule.
     pub(super) fn newest(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let config = self.config.borrow().clone();
-        let version = &original.metadata.resource_version;
+        let version = version(original);
         let is_known = self
             .served
             .get(key)
-            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
+            .is_some_and(|kept| version.is_some() && kept.version == version && Arc::ptr_eq(&kept.config, &config));
         let checked = if is_known { Ok(()) } else { check(original, &config) };
         let ((), plan) = all_errors(checked, self.plan(original))?;
         Ok(meaning(original.clone(), plan, &config))
@@ -117,16 +117,16 @@ impl Validation {
     /// It is served as it is written.
     pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
         self.scalers.keep(key, None);
-        let (version, config) = (&original.metadata.resource_version, self.config.borrow().clone());
+        let (version, config) = (version(original), self.config.borrow().clone());
         let is_kept = self
             .served
             .get(key)
-            .is_some_and(|kept| version.is_some() && kept.version == *version && Arc::ptr_eq(&kept.config, &config));
+            .is_some_and(|kept| version.is_some() && kept.version == version && Arc::ptr_eq(&kept.config, &config));
         if !is_kept {
             // Its status is another version's by now, whenever this one is asked for.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
             let held = self.packer.pack(Arc::new(version_alone));
-            self.served.insert(key.clone(), Kept { version: version.clone(), config, held });
+            self.served.insert(key.clone(), Kept { version, config, held });
         }
     }
 
@@ -147,6 +147,11 @@ impl Validation {
         self.served.remove(key);
         self.scalers.keep(key, None);
     }
+}
+
+/// The version of an object, as a number to compare with another.
+fn version(object: &ZeroScaler) -> Option<u64> {
+    object.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// Whether it breaks a rule that it can be looked at by itself for.

@@ -163,6 +163,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     /// Says that all there is has been taken in: for whoever feeds a store by other means than [`Self::follow`].
     pub fn listed(&self) {
         *self.failure.write() = None;
+        self.inner.write().watched.pack_densely();
         self.synced.send_replace(true);
     }
 

@@ -155,12 +155,14 @@ impl Numbers {
 
     /// What a ZeroScaler is to have from now on.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
-        let workload = Workload { key: key.clone(), uid: uid.into(), ports };
         let changed = {
-            let wants = &mut self.shared.state.lock().wants;
-            let changed = wants.get(key) != Some(&workload);
+            let State { objects, wants, .. } = &mut *self.shared.state.lock();
+            let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
+            let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
+            let workload = Workload { key: key.clone(), uid, ports };
+            let changed = wants.get(&key) != Some(&workload);
             if changed {
-                wants.insert(key.clone(), workload);
+                wants.insert(key, workload);
             }
             changed
         };

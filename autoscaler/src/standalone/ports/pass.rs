@@ -81,7 +81,7 @@ impl Controller {
         }
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
         let State { objects, wants, given, maps, listed, proofs, retiring, asks, .. } = &mut *state;
-        let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| known == uid) && leads(key);
+        let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
         let said = wants.values().filter(|workload| is_mine(&workload.key, &workload.uid));
         let mut workloads: Vec<&Workload> = said.chain(unsaid.values()).collect();

@@ -17,7 +17,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub(super) struct State {
     /// All ZeroScalers, and their uids.
-    pub(super) objects: HashMap<Key, String>,
+    pub(super) objects: HashMap<Key, Arc<str>>,
     /// What each is to have.
     pub(super) wants: BTreeMap<Key, Workload>,
     /// What each has.
@@ -141,7 +141,7 @@ impl State {
     /// An object is, or is no more. Returns whether that is news.
     pub(super) fn exists(&mut self, key: &Key, uid: Option<&str>) -> bool {
         let before = match uid {
-            Some(uid) => self.objects.insert(key.clone(), uid.to_owned()),
+            Some(uid) => self.objects.insert(key.clone(), uid.into()),
             None => self.objects.remove(key),
         };
         let is_another = before.as_deref() != uid;

@@ -58,7 +58,7 @@ pub(crate) struct Scalers {
     /// Whose status may have to be written.
     publications: WorkQueue<Key>,
     /// How activators reach the pods of each, as last resolved.
-    backends: DashMap<Key, Backend>,
+    backends: DashMap<Key, Box<Backend>>,
     /// How the replicas of each were changed since its status was written.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
@@ -226,8 +226,8 @@ impl Scalers {
 
     /// Notes how activators reach the pods of one.
     pub(crate) fn reached(&self, key: &Key, backend: Backend) {
-        if self.has(key) && self.backends.get(key).is_none_or(|have| *have != backend) {
-            self.backends.insert(key.clone(), backend);
+        if self.has(key) && self.backends.get(key).is_none_or(|have| **have != backend) {
+            self.backends.insert(key.clone(), Box::new(backend));
             self.publications.add(key.clone(), Priority::Normal);
         }
     }
@@ -253,7 +253,7 @@ impl Scalers {
 
     /// How activators reach the pods of one; none: that is not known yet.
     pub(crate) fn backend(&self, key: &Key) -> Option<Backend> {
-        self.backends.get(key).map(|backend| backend.clone())
+        self.backends.get(key).map(|backend| Backend::clone(&backend))
     }
 }
 
