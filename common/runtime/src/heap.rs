@@ -5,8 +5,8 @@
 //!
 //! # Why not one with a heap for each thread
 //!
-//! Objects come by the thousand, live long, and are made among many that do not. With mimalloc a sleeping workload of
-//! standalone had 11.8 KiB of an autoscaler that has 10 000, of which it uses 5.
+//! Objects come by the thousand, live long, and are made among many that do not. Of 2 000 sleeping workloads in
+//! standalone, each had 16.2 KiB of the autoscaler with mimalloc, and the same objects have 12.9 with glibc.
 
 use std::future::Future;
 use std::time::Duration;
