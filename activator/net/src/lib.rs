@@ -28,6 +28,7 @@ mod pod;
 mod pool;
 mod probe;
 mod relay;
+mod scoped;
 mod server;
 mod tcp;
 pub mod trim;

@@ -15,6 +15,7 @@
 //!
 //! A round costs what there is to give back: a few microseconds on an idle process.
 
+use crate::scoped::scoped;
 use mimalloc as _; // Links the allocator's own library, which has what is declared below.
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,15 +48,7 @@ pub fn tidy_when_idle() {
 /// Runs `act`, which lets go of buffers that nobody will need soon: an allocator that asks [`is_cooling`] gives their
 /// pages back to the kernel at once.
 pub fn cooling<T>(act: impl FnOnce() -> T) -> T {
-    /// Also when `act` panics.
-    struct Before(bool);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            COOLING.set(self.0);
-        }
-    }
-    let _before = Before(COOLING.replace(true));
-    act()
+    scoped(&COOLING, true, act)
 }
 
 /// Whether the caller runs within [`cooling`]. Allocates nothing.

@@ -14,6 +14,7 @@ use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
 use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::packed::{Held, Packer};
+use common_controller::version_of;
 use dashmap::DashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -40,7 +41,8 @@ pub(crate) struct Validation {
 
 /// The version of a ZeroScaler that was served last, without its status.
 struct Kept {
-    version: Option<u64>,
+    /// Its resourceVersion.
+    version: u64,
     /// Beside which it was valid.
     config: Arc<AutoscalerConfig>,
     held: Held<ZeroScaler>,
@@ -76,12 +78,7 @@ impl Validation {
     /// It breaks a rule.
     pub(super) fn newest(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let config = self.config.borrow().clone();
-        let version = version(original);
-        let is_known = self
-            .served
-            .get(key)
-            .is_some_and(|kept| version.is_some() && kept.version == version && Arc::ptr_eq(&kept.config, &config));
-        let checked = if is_known { Ok(()) } else { check(original, &config) };
+        let checked = if self.is_served(key, original, &config) { Ok(()) } else { check(original, &config) };
         let ((), plan) = all_errors(checked, self.plan(original))?;
         Ok(meaning(original.clone(), plan, &config))
     }
@@ -117,17 +114,20 @@ impl Validation {
     /// It is served as it is written.
     pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
         self.scalers.keep(key, None);
-        let (version, config) = (version(original), self.config.borrow().clone());
-        let is_kept = self
-            .served
-            .get(key)
-            .is_some_and(|kept| version.is_some() && kept.version == version && Arc::ptr_eq(&kept.config, &config));
-        if !is_kept {
+        let config = self.config.borrow().clone();
+        if !self.is_served(key, original, &config) {
             // Its status is another version's by now, whenever this one is asked for.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
             let held = self.packer.pack(Arc::new(version_alone));
-            self.served.insert(key.clone(), Kept { version, config, held });
+            self.served.insert(key.clone(), Kept { version: version_of(&**original), config, held });
         }
+    }
+
+    /// Whether this very version was served last, and beside this very configuration.
+    fn is_served(&self, key: &Key, object: &ZeroScaler, config: &Arc<AutoscalerConfig>) -> bool {
+        let version = version_of(object);
+        let is_it = |kept: &Kept| version != 0 && kept.version == version && Arc::ptr_eq(&kept.config, config);
+        self.served.get(key).is_some_and(|kept| is_it(&kept))
     }
 
     /// A former version of it stays in force.
@@ -147,11 +147,6 @@ impl Validation {
         self.served.remove(key);
         self.scalers.keep(key, None);
     }
-}
-
-/// The version of an object, as a number to compare with another.
-fn version(object: &ZeroScaler) -> Option<u64> {
-    object.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// Whether it breaks a rule that it can be looked at by itself for.

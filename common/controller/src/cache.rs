@@ -239,7 +239,7 @@ impl<V> Answers<V> {
 
 /// The resourceVersion as a number. Kubernetes promises since 1.35 that versions of one kind are numbers that grow; one
 /// that is not is never newer.
-pub(crate) fn version_of<K: Resource>(object: &K) -> u64 {
+pub fn version_of<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().map_or(0, number)
 }
 

@@ -54,7 +54,7 @@ pub mod tally;
 pub mod workers;
 pub mod writer;
 
-pub use cache::Cache;
+pub use cache::{Cache, version_of};
 pub use changes::Changes;
 pub use common::RevisionKey as ObjectKey;
 pub use error::{Failure, WriteError, code};

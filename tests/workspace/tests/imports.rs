@@ -34,7 +34,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits trim worker",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits trim worker > scoped",
     ),
     (
         "activator",

@@ -3,6 +3,7 @@
 //! `http_body` has no argument for it, and between who asks and who reads stand bodies that know nothing of either. So
 //! who asks says it beside the call, for as long as the call lasts, and who reads looks here: both are in one thread.
 
+use crate::scoped::scoped;
 use std::cell::Cell;
 
 thread_local! {
@@ -11,15 +12,7 @@ thread_local! {
 
 /// Asks for data of which no more than `most` bytes are to be read.
 pub(crate) fn at_most<T>(most: usize, ask: impl FnOnce() -> T) -> T {
-    /// Puts back what was said before, if `ask` panics, too.
-    struct Before(usize);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            MOST.set(self.0);
-        }
-    }
-    let _before = Before(MOST.replace(most));
-    ask()
+    scoped(&MOST, most, ask)
 }
 
 /// Most bytes to be read now.

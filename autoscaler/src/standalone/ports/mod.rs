@@ -157,6 +157,7 @@ impl Numbers {
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
         let changed = {
             let State { objects, wants, .. } = &mut *self.shared.state.lock();
+            // Its name and uid are held once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
             let workload = Workload { key: key.clone(), uid, ports };

@@ -32,7 +32,7 @@ use crate::reconcile::records::Scaled;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ZeroScaler};
-use common_controller::{Leadership, Priority, Store, WorkQueue, key_of};
+use common_controller::{Leadership, Priority, Store, WorkQueue, key_of, version_of};
 use dashmap::DashMap;
 use enabled::Enabled;
 use kube::ResourceExt;
@@ -259,7 +259,5 @@ impl Scalers {
 
 /// Whether `have` is a newer version of the same object.
 fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
-    let version =
-        |object: &ZeroScaler| object.resource_version().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    have.metadata.uid == than.metadata.uid && version(have) > version(than)
+    have.metadata.uid == than.metadata.uid && version_of(have) > version_of(than)
 }

@@ -276,6 +276,7 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         until_gone(&env, name).await?;
         assert_eq!(replicas().await?, 1, "{kind} {name}: given back");
         if let Some(control) = control {
+            assert!(!control.is_finished(), "{:?}", control.await);
             control.abort();
         }
         api.delete(name, &DeleteParams::default()).await?;
