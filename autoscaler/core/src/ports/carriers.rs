@@ -45,6 +45,7 @@ pub fn endpoints_among(
         for (port, all) in ports.iter().zip(&mut all) {
             let found = of_family(port, &family, &named, proofs, now);
             all.listed.extend(found.listed);
+            all.unready.extend(found.unready);
             all.ask.extend(found.ask);
         }
     }

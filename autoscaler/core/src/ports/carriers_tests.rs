@@ -106,6 +106,18 @@ fn others_stand_in_until_those_that_are_named_are_proven() {
     assert_eq!(of(&[others[0], others[1]], &[second]), set(&[others[0], second]), "one for one");
 }
 
+/// Goal: a family of which nobody is ready keeps those that it had, beside one that is served.
+#[test]
+fn each_family_keeps_its_own_that_are_not_ready() {
+    let now = epoch();
+    let is = |address, serving| Activator { address, serving };
+    let activators = [is(four(1), Serving::Ready), is(four(2), Serving::Unready), is(six(1), Serving::Unready)];
+    let had = [four(1), four(2), six(1)].map(at);
+    let found = look(&had, &activators, Some(2), "a", (&proven([four(1)], now), now));
+    assert_eq!((found.listed.as_slice(), found.unready.as_slice()), (&[at(four(1))][..], &[at(six(1))][..]));
+    assert_eq!(found.with_unready(), [at(four(1)), at(six(1))]);
+}
+
 /// Goal: ports of a workload go together, also where one of them has more.
 #[test]
 fn ports_of_one_workload_are_carried_by_the_same_activators() {
@@ -150,6 +162,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let serving = prop_oneof![
         4 => Just(Some(Serving::Ready)),
         1 => Just(Some(Serving::Terminating)),
+        1 => Just(Some(Serving::Unready)),
         1 => Just(Some(Serving::No)),
         1 => Just(None),
     ];
@@ -188,7 +201,7 @@ proptest! {
             let runs: BTreeSet<IpAddr> =
                 activators.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
             let proofs = proven(heard.iter().copied(), now);
-            let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).listed;
+            let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).with_unready();
             let led = |listed: &[Listed]| {
                 listed.iter().filter(|at| at.ready && runs.contains(&at.address)).count()
             };

@@ -7,7 +7,7 @@
 //! instance, and as soon as the activator there is not ready or is gone: it may be started again, or the address be given
 //! to another pod. Whoever does not hear of that in time asks each activator every [`IDENTIFIED_FOR`] who it is.
 
-use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS, Serving};
+use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS};
 use common::ports::answer::Listening;
 use common::ports::ledger::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +93,7 @@ impl Proofs {
     /// Follows which activators there are, and forgets what was answered by those that are not ready or gone; and
     /// numbers that are nobody's.
     pub fn follow(&mut self, activators: &[Activator], is_number: impl Fn(u16) -> bool, now: Instant) {
-        let runs = |activator: &&Activator| activator.serving != Serving::No;
+        let runs = |activator: &&Activator| activator.serving.is_on();
         let running: BTreeSet<IpAddr> = activators.iter().filter(runs).map(|activator| activator.address).collect();
         self.answers.retain(|(address, number), _| running.contains(address) && is_number(*number));
         for (address, process) in &mut self.processes {

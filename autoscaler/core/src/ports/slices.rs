@@ -4,12 +4,13 @@
 //!
 //! | the activator | at the port's number | then |
 //! |---|---|---|
-//! | is not in its Service, or is neither ready nor still serving on its way out | | no |
+//! | is not in its Service, or has ended serving on its way out | | no |
 //! | is ready | proven | yes |
 //! | | is in the slices now, ready, and nothing speaks against it | stays |
 //! | | else is in the slices under a former number that is still open | stays there, until the new one is proven |
 //! | | else | no; it is asked |
 //! | is on its way out and serves | is in the slices now | stays, not ready, unless a ready one is there |
+//! | is not ready, and not on its way out | is in the slices now, ready | stays where nobody else is to be had |
 //!
 //! Proxies lead clients to those that are on their way out only where nobody is ready. So beside ready ones they are taken
 //! out at once, and the end of an activator is one change of a workload's slices, not two.
@@ -17,8 +18,17 @@
 //! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
 //! another, and has to be proven.
 //!
-//! What speaks against it: a refused connection, or an answer for another workload or of something else. That nothing
-//! was heard does not: who asks may be the one that is cut off.
+//! # When no activator is ready
+//!
+//! One that had no processor for a few seconds, or is started again by its kubelet, is not ready for a moment. Its clients
+//! are better off in its listen queue than turned away, and slices that nobody writes are right as soon as it is back:
+//! of a single activator's ten thousand workloads, without a minute of writes before it and another one behind. So the
+//! slices go on naming it, as long as neither another activator nor a pod can have the traffic ([`Endpoints::with_unready`]).
+//! It is added to none, and every number that leads to it stays taken meanwhile ([`super::retire`]).
+//!
+//! # What speaks against it
+//!
+//! A refused connection, or an answer for another workload or of something else. That nothing was heard does not: who asks may be the one that is cut off.
 //!
 //! # Several ports
 //!
@@ -46,8 +56,17 @@ pub enum Serving {
     Ready,
     /// It is on its way out, and still does.
     Terminating,
-    /// It does not.
+    /// It does not, and is not on its way out: it starts, or stands still.
+    Unready,
+    /// It does not any more.
     No,
+}
+
+impl Serving {
+    /// Whether it takes requests.
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::Ready | Self::Terminating)
+    }
 }
 
 /// An address in a slice.
@@ -79,8 +98,19 @@ pub struct Port<'a> {
 pub struct Endpoints {
     /// What the slices are to have, in order of the addresses.
     pub listed: Vec<Listed>,
+    /// What they have of activators that are not ready, of an address family of which `listed` has none.
+    pub unready: Vec<Listed>,
     /// Whom to ask, and on which number.
     pub ask: Vec<(IpAddr, u16)>,
+}
+
+impl Endpoints {
+    /// What the slices are to have where no pod can have the traffic either.
+    pub fn with_unready(mut self) -> Vec<Listed> {
+        self.listed.append(&mut self.unready);
+        self.listed.sort_unstable();
+        self.listed
+    }
 }
 
 /// Applies the table above.
@@ -93,6 +123,7 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
             port.listed.iter().any(|at| (at.address, at.number) == (address, number) && (at.ready || !is_ready))
         };
         let stays = |number: &u16| is_listed(*number) && verdict(*number) != Verdict::Denied;
+        let numbers = || port.number.into_iter().chain(port.former.iter().copied());
         let proven = port.number.filter(|number| is_ready && verdict(*number) == Verdict::Proven);
         if let Some(number) = port.number.filter(|number| is_ready && verdict(*number) != Verdict::Proven) {
             let is_known = stays(&number) && verdict(number) == Verdict::Listens;
@@ -100,14 +131,26 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
                 endpoints.ask.push((address, number));
             }
         }
-        let kept = || port.number.into_iter().chain(port.former.iter().copied()).find(|number| stays(number));
-        let number = if serving == Serving::No { None } else { proven.or_else(kept) };
-        endpoints.listed.extend(number.map(|number| Listed { address, number, ready: is_ready }));
+        match serving {
+            Serving::Ready | Serving::Terminating => {
+                let number = proven.or_else(|| numbers().find(stays));
+                endpoints.listed.extend(number.map(|number| Listed { address, number, ready: is_ready }));
+            }
+            Serving::Unready => {
+                let stays = numbers().filter(stays).map(|number| Listed { address, number, ready: true });
+                endpoints.unready.extend(stays.filter(|at| port.listed.contains(at)).take(1));
+            }
+            Serving::No => {}
+        }
+    }
+    if !endpoints.listed.is_empty() {
+        endpoints.unready.clear();
     }
     if endpoints.listed.iter().any(|listed| listed.ready) {
         endpoints.listed.retain(|listed| listed.ready);
     }
     endpoints.listed.sort_unstable();
+    endpoints.unready.sort_unstable();
     endpoints
 }
 

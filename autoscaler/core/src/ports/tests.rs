@@ -300,7 +300,7 @@ fn an_answer_is_its_process_and_holds_for_a_while() {
     assert_eq!(proofs.unidentified(at(20)), [(A, 101)], "it may be another process by now");
     proofs.follow(&activators(&[(A, Serving::Terminating)]), |number| number == 101, at(11));
     assert_eq!(proofs.verdict(A, 101, "a", at(11)), Verdict::Proven);
-    proofs.follow(&activators(&[(A, Serving::No)]), |_| true, at(12));
+    proofs.follow(&activators(&[(A, Serving::Unready)]), |_| true, at(12));
     assert_eq!(proofs.verdict(A, 101, "a", at(12)), Verdict::Unknown, "it may come back as another process");
     proofs.record(A, 101, held("3"), at(11));
     assert_eq!(proofs.verdict(A, 101, "a", at(13)), Verdict::Unknown, "asked before, and answered late");
@@ -330,11 +330,11 @@ fn a_number_is_in_use_only_after_a_while() {
 /// Goal: the table of [`slices`], row by row.
 #[test]
 fn an_address_is_listed_where_it_listens() {
-    use Serving::{No, Ready, Terminating};
+    use Serving::{No, Ready, Terminating, Unready};
     let (now, held) = (epoch(), || ours("1", "a", State::Held));
     let closing = || ours("1", "a", State::Closing);
     type Row<'a> = (&'a str, Serving, &'a [(u16, Answer)], &'a [u16], Option<(u16, bool)>, &'a [u16]);
-    let rows: [Row<'_>; 15] = [
+    let rows: [Row<'_>; 16] = [
         ("nobody was asked", Ready, &[], &[], None, &[100]),
         ("proven", Ready, &[(100, held())], &[], Some((100, true)), &[]),
         ("proven, in transit from a former number", Ready, &[(100, held())], &[90], Some((100, true)), &[]),
@@ -349,7 +349,8 @@ fn an_address_is_listed_where_it_listens() {
         ("closing, and not listed", Ready, &[(100, closing())], &[], None, &[100]),
         ("on its way out", Terminating, &[(100, held())], &[100], Some((100, false)), &[]),
         ("on its way out, and not listed", Terminating, &[(100, held())], &[], None, &[]),
-        ("not ready", No, &[(100, held())], &[100], None, &[]),
+        ("not ready", Unready, &[(100, held())], &[100], None, &[]),
+        ("has ended serving", No, &[(100, held())], &[100], None, &[]),
     ];
     for (case, serving, answers, listed, expected, ask) in rows {
         let mut proofs = Proofs::default();
@@ -384,6 +385,38 @@ fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     assert_eq!(found(Serving::Terminating, Serving::Ready), [at(B, true)]);
     assert_eq!(found(Serving::Terminating, Serving::Terminating), [at(A, false), at(B, false)]);
     assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
+}
+
+/// Goal: activators of which none is ready stay where they are, each at one number; none is added, and whatever speaks
+/// against one counts. Whoever is ready and proven takes their place.
+#[test]
+fn who_is_not_ready_stays_where_nobody_else_is() {
+    use Serving::{No, Ready, Terminating, Unready};
+    let now = epoch();
+    let at = |address, number, ready| Listed { address, number, ready };
+    let there = [at(A, 100, true), at(A, 90, true), at(B, 90, true)];
+    let was = [at(A, 100, true), at(B, 90, true)];
+    let find = |listed: &[Listed], serving: &[(IpAddr, Serving)], answers: &[(IpAddr, u16, Answer)]| {
+        let mut proofs = Proofs::default();
+        answers.iter().for_each(|(address, number, answer)| proofs.record(*address, *number, answer.clone(), now));
+        let port = slices::Port { uid: "a", number: Some(100), former: &[90], listed };
+        endpoints(&port, &activators(serving), &proofs, now)
+    };
+    let both = |a, b| [(A, a), (B, b)];
+    let found = find(&there, &both(Unready, Unready), &[]);
+    assert_eq!((found.listed.as_slice(), found.unready.as_slice()), (&[][..], &was[..]));
+    assert_eq!(found.with_unready(), was);
+    assert_eq!(find(&[], &both(Unready, Unready), &[]).with_unready(), [], "none is added");
+    let leaving = there.map(|at| Listed { ready: false, ..at });
+    assert_eq!(find(&leaving, &both(Unready, No), &[]).with_unready(), [], "those were on their way out");
+    assert_eq!(find(&there, &both(Unready, No), &[]).with_unready(), [was[0]], "one has gone");
+    let refused = [(A, 100, Answer::Refused), (B, 90, ours("1", "b", State::Held))];
+    assert_eq!(find(&there, &both(Unready, Unready), &refused).with_unready(), [at(A, 90, true)], "it was refused");
+    let proven = [(B, 100, ours("1", "a", State::Held))];
+    assert_eq!(find(&there, &both(Unready, Ready), &proven).with_unready(), [at(B, 100, true)], "one is back");
+    assert_eq!(find(&there, &both(Unready, Ready), &[]).with_unready(), [was[1]], "it was not away");
+    assert_eq!(find(&there[..1], &both(Unready, Ready), &[]).with_unready(), [was[0]], "until another is proven");
+    assert_eq!(find(&there, &both(Unready, Terminating), &[]).with_unready(), [at(B, 90, false)], "one still serves");
 }
 
 /// Goal: who is led to nobody, or to somebody who goes, comes first; who has one activator gets the second without a wait;
@@ -433,6 +466,7 @@ fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
         (Serving::Ready, Some(Answer::Refused), false),
         (Serving::Ready, Some(Answer::Foreign), false),
         (Serving::Terminating, Some(ours("1", "a", State::Held)), false),
+        (Serving::Unready, Some(ours("1", "a", State::Held)), false),
         (Serving::No, Some(ours("1", "a", State::Held)), false),
     ] {
         let mut proofs = Proofs::default();
@@ -513,7 +547,7 @@ fn a_number_comes_back_slowly() {
     );
     assert_eq!(step(&mut retiring, at(203)), [""; 0]);
     proofs.record(B, 100, Answer::Refused, at(204));
-    let starting = activators(&[(A, Serving::Ready), (B, Serving::No)]);
+    let starting = activators(&[(A, Serving::Ready), (B, Serving::Unready)]);
     assert_eq!(retiring.look(&starting, &none, &proofs, at(205)), [(B, 100)], "it may be about to listen");
     assert_eq!(retiring.look(&both, &none, &proofs, at(206)), []);
     assert_eq!(step(&mut retiring, at(206)), ["100 gone"]);

@@ -152,6 +152,44 @@ async fn slices_lead_to_activators_that_have_answered() {
     assert_eq!(addresses(slice), [B], "at once");
 }
 
+/// Goal: an only activator that is not ready for a moment costs no write for who is asleep, neither then nor when it is
+/// back. Pods that are ready take its place, and one that is gone is taken out.
+#[tokio::test(start_paused = true)]
+async fn an_only_activator_that_is_not_ready_keeps_its_place() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(0);
+    f.activators(&[(A, true)]);
+    f.settle().await;
+    f.hear(A, &[(20_000, "zs")]);
+    let asked = f.settle().await;
+    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
+    f.put_slice(at(slice, "101"));
+    let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
+    for is_ready in [false, true, false] {
+        f.activators(&[(A, is_ready)]);
+        let asked = f.settle().await;
+        assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "ready: {is_ready}: {:?}", lines(&asked));
+    }
+    let pod = |endpoints: Value| {
+        json!({"metadata": {"name": "private", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
+            "addressType": "IPv4", "ports": [{"name": "web", "port": 8080}], "endpoints": endpoints})
+    };
+    f.put_target(1);
+    f.put_slice(pod(json!([{"addresses": ["10.1.0.1"], "conditions": {"ready": true}}])));
+    let asked = f.settle().await;
+    let (_, _, to_pods) = asked.iter().find(|(_, line, _)| *line == put).expect("a switch to the pods");
+    assert_eq!(to_pods["metadata"]["labels"]["zeroscale.dev/leads-to"], "pods", "{to_pods}");
+
+    f.put_target(0);
+    f.put_slice(at(&pod(json!([])), "51"));
+    f.activators(&[]);
+    let asked = f.settle().await;
+    let gone = format!("DELETE {SLICES}/hello-zeroscale-ipv4-0");
+    assert!(lines(&asked).contains(&gone.as_str()), "{:?}", lines(&asked));
+}
+
 /// Goal: who is asleep wakes by a patch that nothing else comes before, by what the status says alone: another process
 /// has written it.
 #[tokio::test]

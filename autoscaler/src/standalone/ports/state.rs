@@ -246,6 +246,7 @@ fn serving(endpoint: &Endpoint) -> Serving {
     match (conditions.ready.unwrap_or(true), conditions.serving, conditions.terminating.unwrap_or(false)) {
         (true, _, false) => Serving::Ready,
         (_, Some(true), true) => Serving::Terminating,
-        _ => Serving::No,
+        (false, _, false) => Serving::Unready,
+        (_, _, true) => Serving::No,
     }
 }

@@ -171,17 +171,21 @@ impl Pass<'_> {
             true => numbers.endpoints(key, &asked, need),
             false => numbers.endpoints_still(key, &asked, need),
         };
-        let ports: Vec<_> = of.ports.iter().cloned().zip(found.into_iter().map(|found| found.listed)).collect();
         let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());
         let private = of.led.clone().unwrap_or_else(|| cluster.slices_of(&private_key));
+        let mode = self.object.spec.mode.unwrap_or(Mode::Proxy);
+        let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
+        let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
+        let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
+        let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
         let outcome = numbered::desired(&numbered::Inputs {
             namespace: key.namespace(),
             service: &of.public.service.name_any(),
             families: &families,
             ports: &ports,
-            mode: self.object.spec.mode.unwrap_or(Mode::Proxy),
-            is_asleep: of.target.current() == 0 || controller.leaving.is_leaving(key),
+            mode,
+            is_asleep,
             private: &private,
             activators: &cluster.activators(),
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),

@@ -9,7 +9,7 @@
 //! 4. Its EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
 //!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
 //!    pods where no activator is ready, but not while the last pod is being taken: its proof that activators are in the
-//!    path came before.
+//!    path came before. Where no pod is ready either, they go on leading to activators that are not ready for a moment.
 //! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
 //!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
 //!

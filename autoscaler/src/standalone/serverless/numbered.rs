@@ -6,6 +6,7 @@
 //! | some activator that is ready is proven on its number | those activators |
 //! | else pods are ready, and not about to go | the pods |
 //! | else activators on their way out are proven | those |
+//! | else it led to activators that are not ready now | still to those |
 //! | else | the pods as they are, not ready |
 //!
 //! Whose addresses may be there is the rule of [`autoscaler_core::ports::slices`]; here they become objects. Ports that are
@@ -55,7 +56,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) service: &'a str,
     /// Its address families; none: any.
     pub(crate) families: &'a [String],
-    /// Its ports, and which activators may stand in their slices.
+    /// Its ports, and which activators may stand in their slices; those that are not ready where no pod serves.
     pub(crate) ports: &'a [(ServedPort, Vec<Listed>)],
     /// What the ServerlessService asks for.
     pub(crate) mode: Mode,
@@ -78,16 +79,21 @@ pub(crate) struct Outcome {
     pub(crate) route: Route,
     /// Pods that are ready.
     pub(crate) pods_ready: usize,
-    /// Whether each port that is carried leads to somebody who is ready.
+    /// Whether each port that is carried leads to somebody who is ready, or was and has no successor.
     pub(crate) is_led: bool,
     /// The slices.
     pub(crate) slices: Vec<EndpointSlice>,
 }
 
+/// Whether pods can have the traffic: some are ready, and not about to go. `private`: their slices.
+pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: Mode, is_asleep: bool) -> bool {
+    ready(private) > 0 && !(is_asleep && mode == Mode::Proxy)
+}
+
 /// Applies the table above.
 pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     let pods_ready = ready(inputs.private);
-    let pods_serve = pods_ready > 0 && !(inputs.is_asleep && inputs.mode == Mode::Proxy);
+    let pods_serve = pods_serve(inputs.private, inputs.mode, inputs.is_asleep);
     let to_activators = |listed: &[Listed]| match pods_serve {
         true => inputs.mode == Mode::Proxy && listed.iter().any(|listed| listed.ready),
         false => !listed.is_empty(),

@@ -4,6 +4,11 @@ use anyhow::Context;
 use e2e::parts::{Parts, Plane};
 use e2e::space::SOON;
 use e2e::{Load, Process, Space, Workload};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -96,6 +101,72 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
 
     an_api_server_that_is_away_costs_nothing(&space, &parts.api, activator, &load).await?;
 
+    space.delete().await?;
+    parts.end(forwarding, deciding).await
+}
+
+/// Where a Service's slices lead, and the version of each.
+async fn slices(space: &Space, service: &str) -> anyhow::Result<Vec<(Vec<String>, Option<String>)>> {
+    let of = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    let found = space.api::<EndpointSlice>().list(&of).await?.items.into_iter().map(|slice| {
+        let version = slice.resource_version();
+        (slice.endpoints.into_iter().flatten().flat_map(|endpoint| endpoint.addresses).collect(), version)
+    });
+    Ok(found.collect())
+}
+
+/// Goal: a single activator that stands still, and one that is killed and started again, is not ready for a moment: the
+/// slices of who is asleep are not written for it, and whoever comes meanwhile is answered afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<()> {
+    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let deciding = parts.run(parts.autoscaler).await?;
+    let forwarding = parts.run(parts.activator).await?;
+    let space = Space::create_in(parts.client.clone()).await?;
+    space.deploy(&Workload::new("hello")).await?;
+    space.until_asleep("hello").await?;
+    let spec = space.api::<Service>().get("hello").await?.spec.context("a spec")?;
+    let address = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, 80);
+    let load = Load::new(address, format!("hello.{}", space.namespace));
+    let before = slices(&space, "hello").await?;
+    anyhow::ensure!(before.iter().all(|(to, _)| *to == [parts.activator.address.ip().to_string()]), "{before:?}");
+
+    // Who is born now is led to nobody: by that the autoscaler is seen to know.
+    let until_known = async |born: &str| {
+        let (workload, program) = (Workload::new(born), e2e::space::program()?);
+        space.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&program)).await?;
+        space.create::<Service>(workload.service()).await?;
+        space.create::<common_api::ZeroScaler>(workload.scaler()).await?;
+        let is_numbered = async || {
+            let allocated = space.condition(born, "PortsAllocated").await?;
+            Ok(allocated.is_some_and(|(status, ..)| status == "True"))
+        };
+        space.until(SOON, "a number", is_numbered).await?;
+        anyhow::ensure!(!space.scaler(born).await?.is_ready(), "{born}: nobody is there to serve it");
+        anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
+        Ok(())
+    };
+    forwarding.freeze()?;
+    parts.publish(parts.activator, false).await?;
+    until_known("still").await?;
+    let held = tokio::spawn({
+        let load = load.clone();
+        async move { load.get("/").await }
+    });
+    forwarding.thaw()?;
+    let answer = held.await??;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    parts.publish(parts.activator, true).await?;
+    space.until_served("still").await?;
+    space.until_asleep("hello").await?;
+    anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
+
+    parts.kill(parts.activator, forwarding).await?;
+    until_known("dead").await?;
+    let forwarding = parts.run(parts.activator).await?;
+    let answer = load.get("/").await?;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
     space.delete().await?;
     parts.end(forwarding, deciding).await
 }

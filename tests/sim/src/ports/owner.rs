@@ -166,8 +166,8 @@ impl World {
             let (need, name) = (self.need(*workload), key(*workload));
             let found = endpoints_among(&ports, &activators, need, name.name(), &owner.proofs, now);
             for ((id, outcome), found) in scaler.ports.iter().zip(&outcomes).zip(found) {
-                ask.extend(found.ask);
-                next.ports.insert(id.name.clone(), found.listed);
+                ask.extend(found.ask.iter().copied());
+                next.ports.insert(id.name.clone(), found.with_unready());
                 status.extend(outcome.number.map(|number| (id.name.clone(), number)));
             }
             let next = if scaler.deleting { Object::Gone } else { Object::Slices(next) };

@@ -168,8 +168,9 @@ impl World {
     pub(super) fn publish(&mut self) {
         let of = |(index, proxy): (usize, &Proxy)| {
             let serving = match proxy {
-                Proxy { down: true, .. } | Proxy { ready: false, .. } => Serving::No,
-                Proxy { terminating: true, .. } => Serving::Terminating,
+                Proxy { terminating: true, down: false, ready: true, .. } => Serving::Terminating,
+                Proxy { terminating: true, .. } => Serving::No,
+                Proxy { down: true, .. } | Proxy { ready: false, .. } => Serving::Unready,
                 _ => Serving::Ready,
             };
             (!proxy.gone).then(|| activator(index, serving))
