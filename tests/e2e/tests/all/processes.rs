@@ -128,11 +128,17 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
     let spec = space.api::<Service>().get("hello").await?.spec.context("a spec")?;
     let address = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, 80);
     let load = Load::new(address, format!("hello.{}", space.namespace));
-    let before = slices(&space, "hello").await?;
-    anyhow::ensure!(before.iter().all(|(to, _)| *to == [parts.activator.address.ip().to_string()]), "{before:?}");
+    let led = [parts.activator.address.ip().to_string()];
+    let until_led = async || {
+        let is_led = async || Ok(slices(&space, "hello").await?.iter().all(|(to, _)| *to == led));
+        space.until(SOON, "slices that lead to the activator", is_led).await
+    };
 
     // Who is born now is led to nobody: by that the autoscaler is seen to know.
     let until_known = async |born: &str| {
+        let before = slices(&space, "hello").await?;
+        anyhow::ensure!(before.len() == 1 && before[0].0 == led, "{before:?}");
+        parts.publish(parts.activator, false).await?;
         let (workload, program) = (Workload::new(born), e2e::space::program()?);
         space.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&program)).await?;
         space.create::<Service>(workload.service()).await?;
@@ -143,11 +149,12 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
         };
         space.until(SOON, "a number", is_numbered).await?;
         anyhow::ensure!(!space.scaler(born).await?.is_ready(), "{born}: nobody is there to serve it");
-        anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
+        let after = slices(&space, "hello").await?;
+        anyhow::ensure!(after == before, "{after:?} after {before:?}");
         Ok(())
     };
+    until_led().await?;
     forwarding.freeze()?;
-    parts.publish(parts.activator, false).await?;
     until_known("still").await?;
     let held = tokio::spawn({
         let load = load.clone();
@@ -158,15 +165,15 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     parts.publish(parts.activator, true).await?;
     space.until_served("still").await?;
+    // The pod had the traffic while the activator was not ready.
     space.until_asleep("hello").await?;
-    anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
+    until_led().await?;
 
-    parts.kill(parts.activator, forwarding).await?;
+    forwarding.kill().await?;
     until_known("dead").await?;
     let forwarding = parts.run(parts.activator).await?;
     let answer = load.get("/").await?;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
-    anyhow::ensure!(slices(&space, "hello").await? == before, "{:?}", slices(&space, "hello").await);
     space.delete().await?;
     parts.end(forwarding, deciding).await
 }
