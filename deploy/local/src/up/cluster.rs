@@ -355,6 +355,17 @@ impl Shared {
         });
     }
 
+    /// Starts those again that have failed.
+    fn restart(self: &Arc<Self>) {
+        let mut planes = self.planes.lock();
+        for (id, plane) in planes.iter_mut().filter(|(_, plane)| plane.is_to_restart()) {
+            match self.clone().start(*id) {
+                Ok(another) => *plane = another,
+                Err(error) => tracing::error!(plane = %id.name(), error = %format!("{error:#}"), "not started again"),
+            }
+        }
+    }
+
     fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
         let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
         let folder = self.folder.clone();
@@ -465,6 +476,7 @@ impl Probed {
 async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     loop {
+        shared.restart();
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
         let probes = asked.into_iter().map(async |(id, number)| {
             let ready = plane::is_ready(shared.address(id)).await;

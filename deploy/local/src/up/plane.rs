@@ -1,19 +1,25 @@
 //! One activator or autoscaler of the cluster, on a runtime of its own.
 //!
 //! A runtime for each makes the planes independent of each other as processes are: one can be drained, or taken away
-//! in an instant together with every task and socket it has, as by SIGKILL.
+//! in an instant together with every task and socket it has, as by SIGKILL. One that ends by itself has failed, and is
+//! started again, as a kubelet does ([`Plane::is_to_restart`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Longest wait for the answer to a probe, as a kubelet's default.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// From a plane's failure until it is started again.
+const RESTARTED_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Plane {
     /// No other plane of this process has it: what was found out about a plane is not true of the one that follows it.
@@ -21,6 +27,8 @@ pub(super) struct Plane {
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     ended: Option<oneshot::Receiver<()>>,
+    /// When it ended in an error.
+    failed: Arc<OnceLock<Instant>>,
 }
 
 impl Plane {
@@ -37,15 +45,22 @@ impl Plane {
         let runtime = Builder::new_multi_thread().thread_name(name).enable_all().build()?;
         let shutdown = CancellationToken::new();
         let (end, ended) = oneshot::channel();
-        let (token, name) = (shutdown.clone(), name.to_owned());
+        let failed = Arc::<OnceLock<Instant>>::default();
+        let (token, name, fails) = (shutdown.clone(), name.to_owned(), failed.clone());
         runtime.spawn(async move {
             if let Err(error) = run(token).await {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
+                fails.get_or_init(Instant::now);
             }
             let _ = end.send(()); // Nobody waits if the cluster is going too.
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, runtime: Some(runtime), shutdown, ended: Some(ended) })
+        Ok(Self { number, runtime: Some(runtime), shutdown, ended: Some(ended), failed })
+    }
+
+    /// Whether it failed a while ago: another one is to take its place.
+    pub(super) fn is_to_restart(&self) -> bool {
+        self.failed.get().is_some_and(|at| at.elapsed() >= RESTARTED_AFTER)
     }
 
     /// Asks it to drain, and waits until it has.

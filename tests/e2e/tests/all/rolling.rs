@@ -20,6 +20,24 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
 
 /// Activators that end in order cost no request, and a service that sleeps wakes through either of them
 /// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
+/// Goal: an activator that could not start, since its port was somebody else's, is started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let activator = PlaneId::Activator(0);
+    env.cluster.drain_plane(activator).await;
+    let taken = tokio::net::TcpListener::bind(env.cluster.address(activator)).await?;
+    env.cluster.start_plane(activator)?;
+    // Whoever asks whether it is ready gets no answer; after a few of them it has failed, once or more often.
+    for _ in 0..5 {
+        taken.accept().await?;
+    }
+    drop(taken);
+    env.cluster.ready_planes(2).await;
+    env.end().await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
