@@ -75,5 +75,5 @@ fn without_its_pauses_old_slices_lead_to_closed_ports() {
 
 #[test]
 fn without_the_list_a_number_is_closed_that_a_slice_has() {
-    breaks(Without::List, OPEN, 600);
+    breaks(Without::List, OPEN, 1030);
 }
