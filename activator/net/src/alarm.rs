@@ -122,8 +122,13 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_was_given_up_shortens_and_lengthens_no_other() {
         let mut alarm = Alarm::default();
-        let unheard = Instant::now() + Duration::from_millis(2);
-        assert_eq!(alarm.until(Some(unheard)).now_or_never(), None);
+        // On a busy machine an instant may have passed before it is waited for.
+        let unheard = loop {
+            let soon = Instant::now() + Duration::from_millis(2);
+            if alarm.until(Some(soon)).now_or_never().is_none() {
+                break soon;
+            }
+        };
         rings(&mut Alarm::default(), unheard + Duration::from_millis(1)).await;
         rings(&mut alarm, Instant::now() + Duration::from_millis(5)).await;
         assert_eq!(alarm.until(Some(Instant::now() + 2 * LONG)).now_or_never(), None);
@@ -143,7 +148,9 @@ mod tests {
     async fn the_runtimes_timer_stands_in() {
         let (no_timer, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let mut alarm = Alarm { timer: Some(Timer::on(no_timer.into()).expect("registered")) };
-        rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
-        assert!(alarm.timer.is_none());
+        // One that has passed before it is waited for sets nothing.
+        while alarm.timer.is_some() {
+            rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
+        }
     }
 }
