@@ -115,10 +115,19 @@ impl Space {
     /// # Errors
     /// An object is refused, or the takeover takes too long.
     pub async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
+        self.create_workload(workload).await?;
+        self.until_served(&workload.name).await
+    }
+
+    /// Creates a workload: its Deployment, its Service and its ZeroScaler.
+    ///
+    /// # Errors
+    /// An object is refused.
+    pub async fn create_workload(&self, workload: &Workload) -> anyhow::Result<()> {
         self.create::<Deployment>(workload.deployment(&program()?)).await?;
         self.create::<Service>(workload.service()).await?;
         self.create::<ZeroScaler>(workload.scaler()).await?;
-        self.until_served(&workload.name).await
+        Ok(())
     }
 
     /// Waits until the ZeroScaler `name` is served.

@@ -28,7 +28,8 @@
 //!
 //! # What speaks against it
 //!
-//! A refused connection, or an answer for another workload or of something else. That nothing was heard does not: who asks may be the one that is cut off.
+//! A refused connection, or an answer for another workload or of something else. That nothing was heard does not: who
+//! asks may be the one that is cut off.
 //!
 //! # Several ports
 //!
@@ -150,7 +151,6 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
         endpoints.listed.retain(|listed| listed.ready);
     }
     endpoints.listed.sort_unstable();
-    endpoints.unready.sort_unstable();
     endpoints
 }
 

@@ -76,6 +76,16 @@ pub(super) fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
     asked.iter().map(|(_, line, _)| line.as_str()).collect()
 }
 
+/// A ZeroScaler of which nothing has been written yet, its target without replicas, and an activator that is ready.
+fn born_asleep() -> Fixture {
+    let f = Fixture::scalers();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(0);
+    f.activators(&[(A, true)]);
+    f
+}
+
 /// Goal: a birth writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
 async fn a_birth_writes_no_object_of_knatives() {
@@ -120,11 +130,7 @@ async fn a_birth_writes_no_object_of_knatives() {
 /// joins without a wait; one that goes is taken out at once.
 #[tokio::test(start_paused = true)]
 async fn slices_lead_to_activators_that_have_answered() {
-    let mut f = Fixture::scalers();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(0);
-    f.activators(&[(A, true)]);
+    let mut f = born_asleep();
     let asked = f.settle().await;
     assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "nobody has answered: {:?}", lines(&asked));
     f.hear(A, &[(20_000, "another")]);
@@ -156,11 +162,7 @@ async fn slices_lead_to_activators_that_have_answered() {
 /// back. Pods that are ready take its place, and one that is gone is taken out.
 #[tokio::test(start_paused = true)]
 async fn an_only_activator_that_is_not_ready_keeps_its_place() {
-    let mut f = Fixture::scalers();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(0);
-    f.activators(&[(A, true)]);
+    let mut f = born_asleep();
     f.settle().await;
     f.hear(A, &[(20_000, "zs")]);
     let asked = f.settle().await;

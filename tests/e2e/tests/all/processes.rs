@@ -139,10 +139,7 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
         let before = slices(&space, "hello").await?;
         anyhow::ensure!(before.len() == 1 && before[0].0 == led, "{before:?}");
         parts.publish(parts.activator, false).await?;
-        let (workload, program) = (Workload::new(born), e2e::space::program()?);
-        space.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&program)).await?;
-        space.create::<Service>(workload.service()).await?;
-        space.create::<common_api::ZeroScaler>(workload.scaler()).await?;
+        space.create_workload(&Workload::new(born)).await?;
         let is_numbered = async || {
             let allocated = space.condition(born, "PortsAllocated").await?;
             Ok(allocated.is_some_and(|(status, ..)| status == "True"))

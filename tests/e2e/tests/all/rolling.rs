@@ -18,8 +18,6 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
     tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
 }
 
-/// Activators that end in order cost no request, and a service that sleeps wakes through either of them
-/// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
 /// Goal: an activator that could not start, since its port was somebody else's, is started again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<()> {
@@ -38,6 +36,8 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
     Ok(())
 }
 
+/// Activators that end in order cost no request, and a service that sleeps wakes through either of them
+/// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
