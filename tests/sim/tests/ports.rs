@@ -27,6 +27,13 @@ fn numbers_are_nobody_elses_and_slices_lead_to_open_ports() {
     assert!(all.connections > 1000 * SEEDS && all.unreachable > 0, "{all:?}");
 }
 
+/// Goal: a number is not closed where another process took it out of a slice a moment ago, of which nodes have not heard.
+/// Method: the seed that has shown it: an owner that heard nothing of slices for more than a minute.
+#[test]
+fn who_follows_slices_has_the_time_to_follow() {
+    run(197, None, false).unwrap_or_else(|broken| panic!("{broken}"));
+}
+
 /// Goal: a seed is a run: the same events, to the last one.
 #[test]
 fn a_seed_replays() {
@@ -75,5 +82,5 @@ fn without_its_pauses_old_slices_lead_to_closed_ports() {
 
 #[test]
 fn without_the_list_a_number_is_closed_that_a_slice_has() {
-    breaks(Without::List, OPEN, 1030);
+    breaks(Without::List, OPEN, 1580);
 }

@@ -24,8 +24,9 @@
 //!    has stays as long as nothing speaks against it. Slices too are replaced only under the version that was read.
 //! 4. **A number is taken back slowly** ([`retire`]), and each step waits for what the one before has set going:
 //!    - *held → closing* as soon as nobody wants it. Activators go on listening, and answer that it is closing.
-//!    - *closing → closed* [`SETTLE`] after every activator that exists has said so and no slice is seen with the number,
-//!      if a list read from the API server has none either. Activators stop listening.
+//!    - *closing → closed* when, [`SETTLE`] after every activator that exists has said so and no slice is seen with the
+//!      number, a list read from the API server has none either, and [`FOLLOWED_IN`] has passed since. Activators stop
+//!      listening.
 //!    - *closed → no line* when, asked [`SETTLE`] later, every activator is ready and does not listen there. Only now
 //!      somebody else may have it.
 //!
@@ -39,8 +40,10 @@
 //! *No slice leads to a closed port.* An address gets there only by 3, so some activator saw the line held at most
 //! [`PROOF_HOLDS`] before the write began, and a write ends within ten seconds or not at all. From the moment when every
 //! activator has said that the line is closing, no proof is made; after [`SETTLE`], which is longer than both together,
-//! no write that rests on one is under way. What the list shows then is final, and whoever follows slices has followed. (An activator that dies stays in slices
-//! until its Service says so, as a pod of any Service does.)
+//! no write that rests on one is under way. What the list shows then is final: from then on slices only lose the number,
+//! and where none has it, whoever follows slices has followed [`FOLLOWED_IN`] later. A list just before the end would not
+//! do: another process may have taken the number out of a slice a moment ago, of which nobody else has heard yet. (An
+//! activator that dies stays in slices until its Service says so, as a pod of any Service does.)
 //!
 //! # Who of them
 //!
@@ -77,6 +80,8 @@ use std::time::Duration;
 
 /// How long an activator's answer lets its address be added to a slice.
 pub const PROOF_HOLDS: Duration = Duration::from_secs(30);
+/// Who follows slices (nodes, proxies, autoscalers) has seen what is written within so long.
+pub const FOLLOWED_IN: Duration = Duration::from_secs(30);
 /// How long an activator is taken for the process that has answered last.
 pub const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 /// A number on which something else has answered for so long is in use by another process.

@@ -79,8 +79,6 @@ pub struct Change {
     pub number: u16,
     /// What it is to say; none: it goes.
     pub entry: Option<Entry>,
-    /// Only if a list read from the API server has no slice with the number.
-    pub if_unlisted: bool,
 }
 
 /// What a port has.
@@ -132,6 +130,8 @@ pub struct Plan {
     pub changes: BTreeMap<Block, Vec<Change>>,
     /// For each workload, its ports in their order.
     pub ports: BTreeMap<RevisionKey, Vec<Outcome>>,
+    /// Numbers to look for in a list of slices, of which [`Retiring::looked_up`] is to hear.
+    pub look_up: BTreeSet<u16>,
     /// When to plan again though nothing has changed.
     pub again: Option<Instant>,
 }
@@ -162,9 +162,10 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
         let patience = if is_orphan { ORPHANED_AFTER } else { Duration::ZERO };
         match retiring.step(*number, entry, patience, now) {
             Step::Wait(at) => planner.plan.again = [planner.plan.again, at].into_iter().flatten().min(),
-            Step::To { state, if_unlisted } => {
+            Step::LookUp => _ = planner.plan.look_up.insert(*number),
+            Step::To(state) => {
                 let entry = state.map(|state| Entry { state, ..entry.clone() });
-                planner.change(Change { number: *number, entry, if_unlisted });
+                planner.change(Change { number: *number, entry });
             }
         }
     }
@@ -232,7 +233,7 @@ impl Planner<'_, '_> {
                 (Some(next), ..) => {
                     let (key, uid, port) = (workload.key.clone(), workload.uid.clone(), wanted.port.clone());
                     let entry = Entry { state: State::Held, key, uid, port };
-                    self.change(Change { number: next, entry: Some(entry), if_unlisted: false });
+                    self.change(Change { number: next, entry: Some(entry) });
                 }
                 (None, Some(number), _) => problem = Some(Problem::InUse { number, tried: retired }),
                 (None, None, _) => problem = Some(Problem::Exhausted { range: self.view.range }),
@@ -256,7 +257,7 @@ impl Planner<'_, '_> {
         let stale = lines.iter().find(|(other, entry)| *other == number && entry.port != *port);
         if let Some((_, entry)) = stale {
             let entry = Entry { port: port.clone(), ..(*entry).clone() };
-            self.change(Change { number, entry: Some(entry), if_unlisted: false });
+            self.change(Change { number, entry: Some(entry) });
         }
     }
 

@@ -4,7 +4,7 @@
 //! again by whoever owns it next. An activator that exists and does not answer holds a number back, for as long as it
 //! does either: numbers are not scarce.
 
-use super::{Activator, Answer, Proofs, SETTLE, Serving};
+use super::{Activator, Answer, FOLLOWED_IN, Proofs, SETTLE, Serving};
 use common::ports::ledger::{Entry, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,6 +25,8 @@ struct Seen {
     since: Instant,
     /// When no slice had it, and every activator had said what the step waits for.
     settled: Option<Instant>,
+    /// When a list of slices, begun [`SETTLE`] after that, had been read and none had it.
+    unlisted: Option<Instant>,
     /// Those activators, and which process it was.
     said: BTreeMap<IpAddr, Option<String>>,
 }
@@ -53,13 +55,10 @@ impl Seen {
 pub enum Step {
     /// Nothing, before this moment or until something more is known.
     Wait(Option<Instant>),
+    /// A list of slices is to be read from the API server, for [`Retiring::looked_up`].
+    LookUp,
     /// Another state; none: the line goes.
-    To {
-        /// The state.
-        state: Option<State>,
-        /// Only if a list read from the API server has no slice with the number.
-        if_unlisted: bool,
-    },
+    To(Option<State>),
 }
 
 impl Retiring {
@@ -67,24 +66,35 @@ impl Retiring {
     pub fn step(&mut self, number: u16, entry: &Entry, patience: Duration, now: Instant) -> Step {
         let fresh = || {
             let (uid, state) = (entry.uid.clone(), entry.state);
-            Seen { uid, state, since: now, settled: None, said: BTreeMap::new() }
+            Seen { uid, state, since: now, settled: None, unlisted: None, said: BTreeMap::new() }
         };
         let seen = self.numbers.entry(number).or_insert_with(fresh);
         if seen.uid != entry.uid || seen.state != entry.state {
             *seen = fresh();
         }
-        let (at, state) = match (entry.state, seen.settled) {
-            (State::Held, _) => (seen.since + patience, Some(State::Closing)),
-            (State::Closing, Some(settled)) => (settled + SETTLE, Some(State::Closed)),
-            (State::Closed, Some(settled)) => (settled, None),
+        let (at, step) = match (entry.state, seen.settled) {
+            (State::Held, _) => (seen.since + patience, Step::To(Some(State::Closing))),
+            (State::Closing, Some(settled)) => match seen.unlisted {
+                None => (settled + SETTLE, Step::LookUp),
+                Some(unlisted) => (unlisted + FOLLOWED_IN, Step::To(Some(State::Closed))),
+            },
+            (State::Closed, Some(settled)) => (settled, Step::To(None)),
             (State::Closing | State::Closed, None) => {
                 return Step::Wait(Some(seen.ask_at()).filter(|at| now < *at));
             }
         };
-        if now < at {
-            return Step::Wait(Some(at));
+        if now < at { Step::Wait(Some(at)) } else { step }
+    }
+
+    /// What a list of slices says of a number, which was asked for at `begun` and has been read: whether one has it.
+    pub fn looked_up(&mut self, number: u16, is_listed: bool, begun: Instant, now: Instant) {
+        let Some(seen) = self.numbers.get_mut(&number) else { return };
+        if is_listed {
+            // By a slice that this process has not heard of. It counts from now on that none has it.
+            (seen.settled, seen.unlisted) = (seen.settled.map(|_| now), None);
+        } else if seen.settled.is_some_and(|settled| settled + SETTLE <= begun) {
+            seen.unlisted.get_or_insert(now);
         }
-        Step::To { state, if_unlisted: entry.state == State::Closing }
     }
 
     /// Looks at what the activators, all that exist, have answered on the numbers on their way back, and which numbers
@@ -111,8 +121,9 @@ impl Retiring {
             let is_complete = is_left && said.len() == activators.len();
             // Whoever has come, or come back, is one more to hear; whoever has gone needs no hearing.
             let is_known = said.iter().all(|(address, instance)| seen.said.get(address) == Some(instance));
-            seen.settled = seen.settled.filter(|_| is_known).or(Some(now)).filter(|_| is_complete);
-            seen.said = said;
+            let settled = seen.settled.filter(|_| is_known).or(Some(now)).filter(|_| is_complete);
+            seen.unlisted = seen.unlisted.filter(|_| settled == seen.settled);
+            (seen.settled, seen.said) = (settled, said);
         }
         ask
     }

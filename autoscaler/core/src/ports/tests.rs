@@ -64,13 +64,14 @@ impl Sees {
     }
 }
 
-/// Changes as text: `NUMBER line`, or `NUMBER gone`.
+/// Changes as text: `NUMBER line`, `NUMBER gone`, or `NUMBER ?` for one that is to be looked for in slices.
 fn changes(plan: &Plan) -> Vec<String> {
     let text = |change: &Change| match &change.entry {
-        Some(entry) => format!("{} {entry}{}", change.number, if change.if_unlisted { " if unlisted" } else { "" }),
+        Some(entry) => format!("{} {entry}", change.number),
         None => format!("{} gone", change.number),
     };
-    plan.changes.values().flatten().map(text).collect()
+    let looked_up = plan.look_up.iter().map(|number| format!("{number} ?"));
+    plan.changes.values().flatten().map(text).chain(looked_up).collect()
 }
 
 fn apply(ledger: &mut Ledger, plan: &Plan) {
@@ -533,24 +534,37 @@ fn a_number_comes_back_slowly() {
     proofs.record(A, 100, ours("3", "a", State::Closing), at(79)); // Another process: likewise.
     assert_eq!(retiring.look(&both, &none, &proofs, at(80)), []);
     assert_eq!(step(&mut retiring, at(139)), [""; 0]);
-    assert_eq!(step(&mut retiring, at(140)), ["100 closed default/a a 80 if unlisted"]);
+    assert_eq!(step(&mut retiring, at(140)), ["100 ?"]);
+    retiring.looked_up(100, true, at(140), at(141)); // A slice has it that this process has not heard of.
+    assert_eq!(step(&mut retiring, at(200)), [""; 0]);
+    retiring.looked_up(100, false, at(200), at(201)); // Too early: somebody may still be adding it.
+    assert_eq!(step(&mut retiring, at(201)), ["100 ?"]);
+    retiring.looked_up(100, false, at(201), at(202));
+    proofs.record(B, 100, ours("3", "a", State::Closing), at(202)); // It may have read an older list of lines.
+    assert_eq!(retiring.look(&both, &none, &proofs, at(203)), []);
+    assert_eq!(step(&mut retiring, at(262)), [""; 0], "the list is of no use any more");
+    assert_eq!(step(&mut retiring, at(263)), ["100 ?"]);
+    retiring.looked_up(100, false, at(263), at(264));
+    assert_eq!(retiring.look(&both, &none, &proofs, at(265)), []);
+    assert_eq!(step(&mut retiring, at(293)), [""; 0], "those who follow slices may not have seen the last of it");
+    assert_eq!(step(&mut retiring, at(294)), ["100 closed default/a a 80"]);
 
-    assert_eq!(step(&mut retiring, at(140)), [""; 0]);
-    assert_eq!(retiring.look(&both, &none, &proofs, at(199)), [], "nobody is asked before");
-    assert_eq!(retiring.look(&both, &none, &proofs, at(200)).len(), 2);
-    proofs.record(A, 100, Answer::Refused, at(201));
-    proofs.record(B, 100, Answer::Foreign, at(201));
+    assert_eq!(step(&mut retiring, at(294)), [""; 0]);
+    assert_eq!(retiring.look(&both, &none, &proofs, at(353)), [], "nobody is asked before");
+    assert_eq!(retiring.look(&both, &none, &proofs, at(354)).len(), 2);
+    proofs.record(A, 100, Answer::Refused, at(355));
+    proofs.record(B, 100, Answer::Foreign, at(355));
     assert_eq!(
-        retiring.look(&both, &none, &proofs, at(202)),
+        retiring.look(&both, &none, &proofs, at(356)),
         [(B, 100)],
         "something else is there: nobody else is sent to it"
     );
-    assert_eq!(step(&mut retiring, at(203)), [""; 0]);
-    proofs.record(B, 100, Answer::Refused, at(204));
+    assert_eq!(step(&mut retiring, at(357)), [""; 0]);
+    proofs.record(B, 100, Answer::Refused, at(358));
     let starting = activators(&[(A, Serving::Ready), (B, Serving::Unready)]);
-    assert_eq!(retiring.look(&starting, &none, &proofs, at(205)), [(B, 100)], "it may be about to listen");
-    assert_eq!(retiring.look(&both, &none, &proofs, at(206)), []);
-    assert_eq!(step(&mut retiring, at(206)), ["100 gone"]);
+    assert_eq!(retiring.look(&starting, &none, &proofs, at(359)), [(B, 100)], "it may be about to listen");
+    assert_eq!(retiring.look(&both, &none, &proofs, at(360)), []);
+    assert_eq!(step(&mut retiring, at(360)), ["100 gone"]);
 }
 
 /// Something that happens to the workloads of two owners that do not know of each other.
@@ -640,6 +654,7 @@ proptest! {
                         }
                     }
                     let planned = sees.plan(range, retiring, now);
+                    planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
                     let mut numbers = BTreeSet::new();
                     for change in planned.changes.values().flatten() {
                         prop_assert!(numbers.insert(change.number), "one change for each line: {:?}", planned.changes);
@@ -683,6 +698,7 @@ proptest! {
                 proofs.record(address, number, answer, now);
             }
             let planned = sees.plan(range, retiring, now);
+            planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
             apply(&mut ledger, &planned);
         }
         sees.ledger.clone_from(&ledger);

@@ -9,7 +9,7 @@ use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
-use common::ports::ledger::{self, Block, Ledger};
+use common::ports::ledger::{self, Block, Entry, Ledger};
 use common_api::PodAutoscaler;
 use common_controller::{Priority, Store, WriteError};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -42,8 +42,10 @@ struct Planned {
     changes: BTreeMap<Block, Vec<Change>>,
     /// The maps that change, as the plan has seen them.
     read: BTreeMap<Block, Arc<ConfigMap>>,
-    /// Whose the lines are that change.
+    /// Whose the lines are that change, or that slices are to be looked at for.
     owners: HashMap<u16, Key>,
+    /// Numbers that are closed if no slice has them.
+    look_up: BTreeSet<u16>,
     again: Option<std::time::Instant>,
 }
 
@@ -66,9 +68,9 @@ impl Controller {
         }
         let mut outcome = Ok(());
         for (block, changes) in &planned.changes {
-            outcome = outcome.and(self.write(&planned, *block, changes.clone()).await);
+            outcome = outcome.and(self.write(&planned, *block, changes).await);
         }
-        outcome
+        outcome.and(self.look_up(&planned).await)
     }
 
     fn planned(&self) -> Planned {
@@ -102,7 +104,7 @@ impl Controller {
             is_mine: &leads,
         };
         let asked = retiring.look(&activators, &listed, proofs, now);
-        let Plan { changes, ports, again } = plan(&view, retiring, now);
+        let Plan { changes, ports, look_up, again } = plan(&view, retiring, now);
         for at in &asked {
             asks.of(*at);
         }
@@ -116,25 +118,21 @@ impl Controller {
                 shared.statuses.add(workload.key.clone(), Priority::Normal);
             }
         }
-        let owner = |change: &Change| {
-            let entry = change.entry.as_ref().or_else(|| maps.lines.get(&change.number))?;
-            Some((change.number, entry.key.clone()))
-        };
-        let owners = changes.values().flatten().filter_map(owner).collect();
+        let owner = |number: u16, entry: Option<&Entry>| Some((number, entry?.key.clone()));
+        let line = |number: &u16| maps.lines.get(number);
+        let changed = changes.values().flatten();
+        let changed = changed.map(|change| owner(change.number, change.entry.as_ref().or(line(&change.number))));
+        let owners = changed.chain(look_up.iter().map(|number| owner(*number, line(number)))).flatten().collect();
         let read = changes.keys().filter_map(|block| Some((*block, maps.read.get(block)?.clone()))).collect();
         drop(state);
         if !asked.is_empty() {
             shared.asks.notify_one();
         }
-        Planned { changes, read, owners, again }
+        Planned { changes, read, owners, look_up, again }
     }
 
-    async fn write(&self, planned: &Planned, block: Block, mut changes: Vec<Change>) -> Result<(), Error> {
+    async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
         let store = &self.numbers.ledger;
-        if changes.iter().any(|change| change.if_unlisted) {
-            let listed = self.listed(planned, &changes).await?;
-            changes.retain(|change| !(change.if_unlisted && listed.contains(&change.number)));
-        }
         // Its lease is looked at, and stands for those of the others: what two write, the version tells apart.
         let Some(led) = changes.iter().find_map(|change| planned.owners.get(&change.number)) else { return Ok(()) };
         let map_key = self.numbers.shared.map_key(block);
@@ -154,20 +152,31 @@ impl Controller {
         Ok(())
     }
 
-    /// Numbers that slices lead to, in the namespaces of those that are to be closed, as the API server has it now.
-    async fn listed(&self, planned: &Planned, changes: &[Change]) -> Result<BTreeSet<u16>, Error> {
-        let to_close = changes.iter().filter(|change| change.if_unlisted);
-        let owners = to_close.filter_map(|change| planned.owners.get(&change.number));
-        let namespaces: BTreeSet<&str> = owners.map(|key| key.namespace()).collect();
+    /// Looks for numbers in the slices of their namespaces, as the API server has them now.
+    async fn look_up(&self, planned: &Planned) -> Result<(), Error> {
+        let mut namespaces: BTreeMap<&str, Vec<u16>> = BTreeMap::new();
+        for number in &planned.look_up {
+            if let Some(owner) = planned.owners.get(number) {
+                namespaces.entry(owner.namespace()).or_default().push(*number);
+            }
+        }
         let ours = ListParams::default().labels(&format!("{}={}", names::LEADS_TO, names::LEADS_TO_ACTIVATORS));
-        let mut listed = BTreeSet::new();
-        for namespace in namespaces {
+        for (namespace, numbers) in namespaces {
             let slices = Api::<EndpointSlice>::namespaced(self.writes.client.clone(), namespace);
+            let begun = Instant::now().into_std();
             let list = slices.list(&ours).await;
             let list = list.map_err(WriteError::api("failed to list EndpointSlices"))?;
-            listed.extend(list.items.iter().filter(|slice| leads_to_activators(slice)).flat_map(numbers_of));
+            let now = Instant::now().into_std();
+            let leading = list.items.iter().filter(|slice| leads_to_activators(slice));
+            let listed: BTreeSet<u16> = leading.flat_map(numbers_of).collect();
+            let mut state = self.numbers.shared.state.lock();
+            for number in numbers {
+                state.retiring.looked_up(number, listed.contains(&number), begun, now);
+            }
+            drop(state);
+            self.numbers.look(); // When they are closed is known now.
         }
-        Ok(listed)
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use autoscaler_core::ports::{Activator, Answer, Change, Listed};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Ledger, PortId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,13 +65,12 @@ pub(super) enum Event {
         /// Lines of the ledger, for who writes over what stands there.
         lines: Vec<Change>,
     },
-    /// A list of slices is read, for lines that are to change only if no slice has their number.
+    /// A list of slices is read, for numbers that are to be closed if no slice has them.
     List {
         by: usize,
         life: u32,
-        block: Block,
-        base: u64,
-        changes: Vec<Change>,
+        numbers: BTreeSet<u16>,
+        begun: Duration,
     },
     /// A probe reaches an activator.
     Probe {
@@ -109,10 +108,10 @@ pub(super) enum ToOwner {
         answer: Answer,
         sent: Duration,
     },
-    Checked {
-        block: Block,
-        base: u64,
-        changes: Vec<Change>,
+    LookedUp {
+        /// Those that were to be looked for, and whether a slice has them.
+        numbers: BTreeMap<u16, bool>,
+        begun: Duration,
     },
     Written {
         id: Id,

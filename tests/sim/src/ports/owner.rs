@@ -8,7 +8,8 @@ use super::world::{BUCKETS, WORKLOADS, World};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Activator, Answer, Change, Listed, Outcome, Plan, Proofs, Retiring, Serving, View, Wanted, Workload, plan,
+    Activator, Answer, Change, FOLLOWED_IN, Listed, Outcome, Plan, Proofs, Retiring, Serving, View, Wanted, Workload,
+    plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
@@ -50,6 +51,8 @@ pub(super) struct Owner {
     probed: BTreeMap<(IpAddr, u16), Duration>,
     /// Objects that are being written, and since when.
     writing: BTreeMap<Id, Duration>,
+    /// A list of slices is being read, and since when.
+    looking_up: Option<Duration>,
 }
 
 impl Owner {
@@ -104,9 +107,15 @@ impl World {
                 self.owners[index].proofs.record(address, number, answer, sent);
                 self.ask_owner(index);
             }
-            ToOwner::Checked { block, base, changes } => {
-                self.owners[index].writing.remove(&Id::Block(block));
-                self.write_lines(index, block, base, changes);
+            ToOwner::LookedUp { numbers, begun } => {
+                let hurry = if self.without == Some(Without::Settle) { SETTLE } else { Duration::ZERO };
+                let (begun, now) = (self.instant(begun + hurry), self.instant(self.now));
+                let owner = &mut self.owners[index];
+                owner.looking_up = None;
+                for (number, is_listed) in numbers {
+                    owner.retiring.looked_up(number, is_listed, begun, now);
+                }
+                self.ask_owner(index);
             }
             ToOwner::Written { id, version, object } => {
                 let owner = &mut self.owners[index];
@@ -137,6 +146,7 @@ impl World {
         let (at, now) = (self.now, self.instant(self.now));
         let mut owner = std::mem::take(&mut self.owners[index]);
         owner.writing.retain(|_, since| at < *since + WRITE_TIMEOUT);
+        owner.looking_up = owner.looking_up.filter(|since| at < *since + WRITE_TIMEOUT);
         let others = self.owners.iter().any(|other| !other.down && !other.owns.is_disjoint(&owner.owns));
         self.summary.disagreements += u64::from(others);
         let ledger = ledger_of(&owner.view);
@@ -200,13 +210,12 @@ impl World {
             if self.owners[index].writing.contains_key(&Id::Block(block)) {
                 continue;
             }
-            if changes.iter().any(|change| change.if_unlisted) {
-                self.owners[index].writing.insert(Id::Block(block), self.now);
-                let delay = self.write_delay();
-                self.at(delay, Event::List { by: index, life, block, base, changes });
-            } else {
-                self.write_lines(index, block, base, changes);
-            }
+            self.write_lines(index, block, base, changes);
+        }
+        if !planned.look_up.is_empty() && self.owners[index].looking_up.is_none() {
+            self.owners[index].looking_up = Some(self.now);
+            let (delay, begun) = (self.write_delay(), self.now);
+            self.at(delay, Event::List { by: index, life, numbers: planned.look_up, begun });
         }
     }
 
@@ -266,18 +275,15 @@ impl World {
         match self.without {
             Some(Without::Return) => {
                 for change in planned.changes.values_mut().flatten() {
-                    let is_unwanted = change.entry.as_ref().is_none_or(|entry| entry.state != State::Held);
-                    if is_unwanted {
-                        (change.entry, change.if_unlisted) = (None, false);
-                    }
+                    change.entry.take_if(|entry| entry.state != State::Held);
                 }
             }
             Some(Without::Settle) => {
-                let later = self.instant(self.now) + SETTLE;
+                let later = self.instant(self.now) + SETTLE + FOLLOWED_IN;
                 *planned = plan(view, &mut retiring.clone(), later);
                 for (number, entry) in view.ledger {
                     if entry.state == State::Closed && (view.is_mine)(&entry.key) {
-                        let change = Change { number: *number, entry: None, if_unlisted: false };
+                        let change = Change { number: *number, entry: None };
                         planned.changes.entry(Block::of(*number)).or_default().push(change);
                     }
                 }

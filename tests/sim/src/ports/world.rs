@@ -117,12 +117,11 @@ impl World {
                 self.judge_numbers();
             }
             Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
-            Event::List { by, life, block, base, changes } => {
-                let listed = |change: &Change| change.if_unlisted && self.is_listed(change.number);
-                let (kept, changes): (Vec<_>, Vec<_>) = changes.into_iter().partition(listed);
-                self.summary.listed += kept.len() as u64;
-                let changes = if self.without == Some(Without::List) { [kept, changes].concat() } else { changes };
-                self.answer(by, life, ToOwner::Checked { block, base, changes });
+            Event::List { by, life, numbers, begun } => {
+                let look = |number: u16| self.without != Some(Without::List) && self.is_listed(number);
+                let numbers: BTreeMap<_, _> = numbers.into_iter().map(|number| (number, look(number))).collect();
+                self.summary.listed += numbers.values().filter(|is_listed| **is_listed).count() as u64;
+                self.answer(by, life, ToOwner::LookedUp { numbers, begun });
             }
             Event::Probe { by, life, address: to, number, sent } => {
                 let answer = self.probed(to, number);
