@@ -10,6 +10,7 @@ mod ingest;
 mod links;
 mod many;
 mod numbers;
+mod page;
 mod wake;
 
 use crate::report::Measurement;
@@ -23,6 +24,7 @@ pub(crate) const MEASUREMENTS: &[Measurement] = &[
     fleet_rows::ASLEEP,
     fleet_rows::STANDALONE,
     numbers::MEASUREMENT,
+    page::MEASUREMENT,
     wake::MEASUREMENT,
     many::MEASUREMENT,
     idle::MEASUREMENT,

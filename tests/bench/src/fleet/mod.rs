@@ -34,6 +34,9 @@ pub(crate) use objects::{NAMESPACE, Rules, State};
 /// Objects created at once.
 const CREATING: usize = 48;
 
+/// Of autoscalers, by default.
+const DASHBOARD_PORT: u16 = 8090;
+
 /// Pods of one process: each has a listener and a connection.
 const PODS_OF_ONE: u32 = 2_500;
 
@@ -66,6 +69,7 @@ pub(crate) struct Fleet {
 pub(crate) struct Autoscaler {
     pub(crate) process: Process,
     pub(crate) stats: SocketAddr,
+    pub(crate) dashboard: SocketAddr,
     admin: SocketAddr,
 }
 
@@ -223,6 +227,10 @@ impl Fleet {
         timeout(within, patch).await.with_context(|| format!("nobody woke {revision}"))?
     }
 
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     pub(crate) fn kubeconfig(&self) -> String {
         self.kubeconfig.display().to_string()
     }
@@ -264,13 +272,13 @@ impl Launch<'_> {
             ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
         ];
-        if let IpAddr::V4(ip) = ip
-            && !ip.is_loopback()
-        {
-            // Dashboards are on loopback, and two of them cannot be on the same address.
-            let [.., last] = ip.octets();
-            env.push(("ZEROSCALE_DASHBOARD_ADDRESS", format!("127.0.0.{last}:8090")));
-        }
+        // Dashboards are on loopback, and two of them cannot be on the same address.
+        let own = match ip {
+            IpAddr::V4(ip) if !ip.is_loopback() => IpAddr::from([127, 0, 0, ip.octets()[3]]),
+            _ => ip,
+        };
+        let dashboard = SocketAddr::new(own, DASHBOARD_PORT);
+        env.push(("ZEROSCALE_DASHBOARD_ADDRESS", dashboard.to_string()));
         if !is_paced {
             env.extend(["KUBE_API_QPS", "KUBE_API_BURST"].map(|name| (name, "100000".to_owned())));
         }
@@ -281,7 +289,7 @@ impl Launch<'_> {
             ensure!(Instant::now() < deadline, "the autoscaler was not ready within {READY_WITHIN:?}");
             tokio::time::sleep(READY_AGAIN).await;
         }
-        Ok(Autoscaler { process, stats, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
+        Ok(Autoscaler { process, stats, dashboard, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
     }
 }
 

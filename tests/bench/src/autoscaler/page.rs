@@ -1,0 +1,133 @@
+//! The live page with thousands of workloads, in a real Chromium: how long until all are there, and whether its list is
+//! scrolled as smoothly as one of [`FEW`], while rows change.
+//!
+//! The list jumps by a screen with every frame, which is further than a hand scrolls: each frame paints nothing but new
+//! rows. A frame that is missed makes the next one come late, by at least a sixtieth of a second.
+
+use crate::fleet::{self, Fleet, Rules, State};
+use crate::report::{Figures, Measurement, Row};
+use crate::settings::{Settings, quantile};
+use anyhow::{Context, bail, ensure};
+use common_api::ZeroScaler;
+use e2e::browser::Browser;
+use futures::FutureExt;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// What is compared with.
+const FEW: usize = 100;
+
+const PREFIX: &str = "asleep";
+
+/// From one row that changes to the next.
+const CHANGE_EVERY: Duration = Duration::from_millis(20);
+
+/// Frames of one reading: ten seconds.
+const FRAMES: usize = 600;
+
+/// Most rows that there are as elements, on a screen that shows fifteen.
+const ELEMENTS_MAX: u64 = 60;
+
+pub(super) const MEASUREMENT: Measurement = Measurement {
+    rows: &[
+        Row::small("page-open", "the live page is asked for → it shows all of 10 000 workloads", "s", 3.0, 1.0),
+        Row::small(
+            "page-frames",
+            "time between two frames while its list jumps by a screen with each and 50 rows change a second, p99: \
+             10 000 workloads ÷ 100",
+            "",
+            1.5,
+            1.0,
+        ),
+    ],
+    run: |settings| run(settings).boxed_local(),
+};
+
+async fn run(settings: &Settings) -> anyhow::Result<Figures> {
+    let few = measure(settings, FEW).await?;
+    let many = measure(settings, settings.revisions).await?;
+    let mut figures = Figures::default();
+    figures.row("page-open", vec![many.open.as_secs_f64()]);
+    figures.row("page-frames", vec![quantile(&many.frames, 0.99) / quantile(&few.frames, 0.99)]);
+    for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
+        figures.beside(format!("s until all of {workloads} are there"), vec![measured.open.as_secs_f64()]);
+        figures.beside(format!("rows with {workloads} that there are as elements"), vec![measured.elements as f64]);
+        figures.beside(format!("MiB of the page's own heap with {workloads}"), vec![measured.heap]);
+        figures.beside(format!("ms between two frames with {workloads}"), measured.frames);
+    }
+    Ok(figures)
+}
+
+struct Measured {
+    open: Duration,
+    /// Milliseconds from each frame to the next.
+    frames: Vec<f64>,
+    elements: u64,
+    /// Mebibytes.
+    heap: f64,
+}
+
+async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
+    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
+    fleet.fill(PREFIX, State::Asleep, workloads).await?;
+    let autoscaler = fleet.autoscaler().await?;
+    fleet.until_numbered(workloads).await?;
+    fleet.until_quiet().await?;
+
+    let browser = Browser::start().await?;
+    let tab = browser.tab().await?;
+    tab.screen(1280, 900, false, "light").await?;
+    let begin = Instant::now();
+    tab.go(&format!("http://{}/", autoscaler.dashboard)).await?;
+    // The heads are a row, too.
+    let all = format!("document.getElementById('grid').getAttribute('aria-rowcount') === '{}'", workloads + 1);
+    tab.until(&all).await?;
+    tab.until("document.querySelector('.row:not([hidden])') !== null").await?;
+    let open = begin.elapsed();
+
+    let scroll = format!(
+        "(async () => {{
+            const rows = document.getElementById('rows');
+            const frames = [];
+            let last = await new Promise(requestAnimationFrame);
+            while (frames.length < {FRAMES}) {{
+                const end = rows.scrollHeight - rows.clientHeight;
+                rows.scrollTop = rows.scrollTop >= end ? 0 : rows.scrollTop + rows.clientHeight;
+                const now = await new Promise(requestAnimationFrame);
+                frames.push(now - last);
+                last = now;
+            }}
+            return frames;
+        }})()"
+    );
+    let frames = tokio::select! {
+        frames = tab.look(&scroll) => frames?,
+        changing = change(&fleet, workloads) => {
+            changing?;
+            bail!("rows do not change any more")
+        }
+    };
+    let frames: Vec<f64> = serde_json::from_value(frames)?;
+    let elements = tab.look("document.querySelectorAll('.row').length").await?.as_u64().context("a count")?;
+    ensure!(elements <= ELEMENTS_MAX, "{elements} rows exist, though only those in sight should");
+    let heap = tab.look("performance.memory.usedJSHeapSize").await?.as_f64().context("a size")? / f64::from(1 << 20);
+    ensure!(tab.errors().is_empty(), "the page says {:?}", tab.errors());
+    Ok(Measured { open, frames, elements, heap })
+}
+
+/// Pauses and resumes one workload after the other, until it fails.
+async fn change(fleet: &Fleet, workloads: usize) -> anyhow::Result<()> {
+    let scalers: Api<ZeroScaler> = Api::namespaced(fleet.client(), fleet::NAMESPACE);
+    let mut ticks = interval(CHANGE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for n in 0.. {
+        ticks.tick().await;
+        let name = fleet::name(PREFIX, u32::try_from(n % workloads)?);
+        let paused = json!({"spec": {"paused": (n / workloads).is_multiple_of(2)}});
+        scalers.patch(&name, &PatchParams::default(), &Patch::Merge(paused)).await?;
+    }
+    Ok(())
+}
