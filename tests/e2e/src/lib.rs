@@ -9,6 +9,7 @@
 pub mod bare;
 pub mod browser;
 pub mod counting;
+pub mod gate;
 pub mod load;
 pub mod parts;
 pub mod process;
@@ -23,6 +24,7 @@ pub mod up;
 pub mod workload;
 
 pub use counting::CountingPods;
+pub use gate::Gate;
 pub use load::{Answer, Load, Outcome};
 pub use process::Process;
 pub use several::Several;

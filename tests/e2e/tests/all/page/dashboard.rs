@@ -2,9 +2,9 @@
 
 use super::picture;
 use common_api::ZeroScaler;
-use e2e::Workload;
 use e2e::browser::{Browser, Tab};
 use e2e::up::Up;
+use e2e::{Gate, Workload};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -16,9 +16,6 @@ const DETAIL: &str = "deploy/docs/dashboard-detail-dark.png";
 const PHONE: &str = "deploy/docs/dashboard-phone.png";
 /// Most bytes of one.
 const PICTURE_BYTES_MAX: usize = 160 * 1024;
-
-/// Long enough to be seen waking, however busy the machine is.
-const START_MS: u64 = 8000;
 
 /// Waits until the row of a workload reads so.
 async fn reads(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result<()> {
@@ -40,14 +37,11 @@ async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
-    let space = &up.space;
-    let shop = Workload::new("shop")
-        .env("HELLO_START_MS", START_MS)
-        .set("scale.load", json!({"concurrency": 2}))
-        .set("scale.max", 4);
+    let (space, gate) = (&up.space, Gate::new()?);
+    let shop = Workload::new("shop").set("scale.load", json!({"concurrency": 2})).set("scale.max", 4);
     // Without a probe a pod counts as ready as soon as its process runs.
     let ready = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 3});
-    let shop = Workload { readiness: Some(ready), ..shop };
+    let shop = gate.before(Workload { readiness: Some(ready), ..shop });
     let failing = Workload::new("checkout").env("HELLO_EXIT_AFTER_MS", 1);
     for workload in [shop, failing, Workload::new("archive"), Workload::new("mail"), Workload::new("reports")] {
         space.deploy(&workload).await?;
@@ -68,6 +62,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         tokio::spawn(async move { load.steady(8, "/?latency_ms=300", stop).await })
     };
     reads(&desk, &up, "shop", &["Waking", "asked for, none is ready yet"]).await?;
+    gate.open()?;
     let in_vain = {
         let (load, stop) = (up.load("checkout"), stop.clone());
         tokio::spawn(async move { load.open(1.0, 10, "/", stop).await })

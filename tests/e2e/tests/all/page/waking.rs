@@ -1,10 +1,10 @@
 //! The page that a visitor sees while a workload wakes.
 
 use super::picture;
-use e2e::Workload;
 use e2e::browser::{Browser, Tab};
 use e2e::space::SOON;
 use e2e::up::Up;
+use e2e::{Gate, Workload};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::time::Duration;
@@ -15,11 +15,9 @@ const DARK: &str = "deploy/docs/waking-dark-phone.png";
 /// Most bytes of one.
 const PICTURE_BYTES_MAX: usize = 40 * 1024;
 
-/// Long enough to be seen.
-const START_MS: u64 = 4000;
-
-fn sleeper(name: &str) -> Workload {
-    Workload::new(name).env("HELLO_START_MS", START_MS).env("HELLO_TEXT", "hello, awake").set("wake.page", json!({}))
+/// Starts when the gate is open: the page is there for as long as it is looked at.
+fn sleeper(gate: &Gate, name: &str) -> Workload {
+    gate.before(Workload::new(name).env("HELLO_TEXT", "hello, awake").set("wake.page", json!({})))
 }
 
 /// Nothing of a page came from elsewhere, and its console is empty.
@@ -45,8 +43,8 @@ async fn fits(tab: &Tab) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
-    let space = &up.space;
-    space.deploy(&sleeper("shop")).await?;
+    let (space, gate) = (&up.space, Gate::new()?);
+    space.deploy(&sleeper(&gate, "shop")).await?;
     let first = browser.tab().await?;
     first.screen(800, 420, false, "light").await?;
     first.go(&up.url("shop", "/cart?item=1")).await?;
@@ -59,6 +57,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     assert_eq!(first.look("document.title").await?, json!("shop is waking"));
     let light = first.look("getComputedStyle(document.body).backgroundColor").await?;
     first.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 1").await?;
+    gate.open()?;
     first.until("document.body.innerText.trim() === 'hello, awake'").await?;
     assert_eq!(first.documents(), [503, 200], "one page, then the workload");
     assert_eq!(first.look("location.pathname + location.search").await?, json!("/cart?item=1"));
@@ -66,6 +65,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     first.call("Page.close", json!({})).await?;
 
     space.until_asleep("shop").await?;
+    gate.close()?;
     let (desk, phone) = (browser.tab().await?, browser.tab().await?);
     desk.screen(800, 420, false, "light").await?;
     phone.screen(360, 640, true, "dark").await?;
@@ -79,6 +79,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     assert_ne!(dark, light, "dark is dark");
     desk.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 2").await?;
     let pictures = [(LIGHT, desk.screenshot().await?), (DARK, phone.screenshot().await?)];
+    gate.open()?;
     for tab in [&desk, &phone] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
         is_by_itself(tab, &up, "shop");
@@ -94,15 +95,15 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
-    let space = &up.space;
+    let (space, gate) = (&up.space, Gate::new()?);
     let html = "<!doctype html><html lang=en><title>{{workload}}</title><p id=own title=\"{{workload}}\">{{workload}} \
                 comes, {{elapsed}} s so far, {{other}}</p>";
     let texts =
         json!({"metadata": {"name": "pages", "labels": {"zeroscale.dev/response": "true"}}, "data": {"own": html}});
     space.create::<ConfigMap>(texts).await?;
-    let own = sleeper("own").set("wake.page", json!({"html": {"configMap": "pages", "key": "own"}}));
+    let own = sleeper(&gate, "own").set("wake.page", json!({"html": {"configMap": "pages", "key": "own"}}));
     let failing = Workload::new("failing").env("HELLO_EXIT_AFTER_MS", 1).set("wake.page", json!({}));
-    for workload in [sleeper("plain"), own, failing] {
+    for workload in [sleeper(&gate, "plain"), own, failing] {
         space.deploy(&workload).await?;
     }
     space
@@ -127,6 +128,7 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyh
     assert_eq!(own.look("document.getElementById('own').title").await?, json!("own"));
     let failing = browser.tab().await?;
     failing.go(&up.url("failing", "/")).await?;
+    gate.open()?;
     for (tab, name) in [(&plain, "plain"), (&own, "own")] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
         is_by_itself(tab, &up, name);
