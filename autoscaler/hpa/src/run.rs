@@ -249,7 +249,7 @@ fn campaign(
         },
         balance: false,
     };
-    let (ownership, released) = lease::start(client.clone(), elector, until.clone());
+    let (ownership, released) = lease::start(client.clone(), elector, std::future::ready(()), until.clone());
     (Shares::new(names, ownership), released)
 }
 

@@ -91,9 +91,11 @@ impl Reconcilers {
     }
 
     /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
+    /// `listed` is cancelled as soon as all objects have been listed once.
+    pub(crate) async fn run(self, listed: &CancellationToken, shutdown: CancellationToken) {
         let Self { parts, lifecycle, own, shown: _ } = self;
         parts.stores.follow(&parts.writes.client, &shutdown).await;
+        listed.cancel();
         let queues = parts.stores.queues().clone();
         let kpa = Arc::new(kpa::Controller::new(&parts, lifecycle));
         let metric = Arc::new(metric::Controller::new(&parts));

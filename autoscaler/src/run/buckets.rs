@@ -9,12 +9,13 @@ use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Starts to campaign for the buckets, unless a StatefulSet has given them away. The handle ends when everything is
-/// released.
+/// Campaigns for the buckets from the moment when `listed` is cancelled, unless a StatefulSet has given them away. The
+/// handle ends when everything is released.
 pub(super) fn campaign(
     client: &Client,
     options: &Options,
     config: &LeaderElectionConfig,
+    listed: &CancellationToken,
     until: &CancellationToken,
 ) -> (Shares, JoinHandle<()>) {
     if let Some(set) = &options.stateful_set {
@@ -38,6 +39,6 @@ pub(super) fn campaign(
         },
         balance: options.front_end.decides().balances_leases(),
     };
-    let (ownership, released) = lease::start(client.clone(), elector, until.clone());
+    let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());
     (Shares::new(names, ownership).known_as(me), released)
 }

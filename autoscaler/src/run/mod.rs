@@ -9,8 +9,10 @@
 //!    says so loudly. The map of the leases is the exception: it is read once, as upstream does, since a change that
 //!    some replicas know of and others do not would make two owners. For the same reason one that breaks a rule ends
 //!    the process: the defaults might not be what its peers go by.
-//! 4. Watches, leases, ticks and scrapes begin; the stat server accepts.
+//! 4. Watches, those of the leases too, ticks and scrapes begin; the stat server accepts.
 //! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
+//! 6. It campaigns for leases once all that it reconciles has been listed: from others, who act, it would take them for
+//!    nothing until then.
 //!
 //! # End
 //!
@@ -80,7 +82,7 @@ pub async fn run(
     options.front_end.decides().judge(&configs.refusals)?;
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
-    let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.leases);
+    let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.listed, &tokens.leases);
     let who = Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = match options.front_end.decides().traces() {
         true => Tracing::start(&configs.observability.borrow().tracing, &who, &options.process.otel)?,
@@ -119,7 +121,7 @@ pub async fn run(
     }
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = components.pods.synced() => reconcilers.run(tokens.stop.clone()).await,
+        () = components.pods.synced() => reconcilers.run(&tokens.listed, tokens.stop.clone()).await,
     }
     tokens.stop.cancel();
     tokens.leases.cancel();

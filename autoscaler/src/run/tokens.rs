@@ -1,9 +1,11 @@
-//! What ends when. Every token is cancelled on every way out, a dropped future included.
+//! What begins and ends when. Every token of an end is cancelled on every way out, a dropped future included.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// One token for each stage of the end.
+/// One token for each stage.
 pub(super) struct Tokens {
+    /// Cancelled when everything has been listed once: the campaign for leases begins.
+    pub(super) listed: CancellationToken,
     /// Ends with shutdown: what takes in work.
     pub(super) stop: CancellationToken,
     /// Ends when the reconcilers have: leases.
@@ -17,6 +19,6 @@ impl Tokens {
     pub(super) fn new(shutdown: &CancellationToken) -> Self {
         let (stop, leases, last) = (shutdown.child_token(), CancellationToken::new(), CancellationToken::new());
         let _guards = [stop.clone().drop_guard(), leases.clone().drop_guard(), last.clone().drop_guard()];
-        Self { stop, leases, last, _guards }
+        Self { listed: CancellationToken::new(), stop, leases, last, _guards }
     }
 }

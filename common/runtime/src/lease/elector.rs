@@ -17,6 +17,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -49,10 +50,16 @@ pub struct ElectorOptions {
     pub balance: bool,
 }
 
-/// Campaigns until `shutdown`, then gives everything up. The handle ends when all leases are released.
+/// Watches at once, campaigns from the moment when `ready` has come until `shutdown`, then gives everything up. The handle
+/// ends when all leases are released.
 ///
 /// Must be called within a tokio runtime.
-pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToken) -> (Ownership, JoinHandle<()>) {
+pub fn start(
+    client: Client,
+    options: ElectorOptions,
+    ready: impl Future<Output = ()> + Send + 'static,
+    shutdown: CancellationToken,
+) -> (Ownership, JoinHandle<()>) {
     let views = Arc::new(RwLock::new(vec![View::default(); options.names.len()]));
     let writers = Writers::new(options.names.len());
     let (changed, changes) = watch::channel(0);
@@ -68,7 +75,7 @@ pub fn start(client: Client, options: ElectorOptions, shutdown: CancellationToke
         changed,
         options,
     };
-    (Ownership { views, writers, changes }, tokio::spawn(elector.run(shutdown)))
+    (Ownership { views, writers, changes }, tokio::spawn(elector.run(ready, shutdown)))
 }
 
 struct Elector {
@@ -95,18 +102,21 @@ enum Outcome {
 }
 
 impl Elector {
-    async fn run(mut self, shutdown: CancellationToken) {
+    async fn run(mut self, ready: impl Future<Output = ()>, shutdown: CancellationToken) {
+        let (mut ready, mut is_ready) = (pin!(ready), false);
         let mut events = watching::watch(self.leases.clone(), watcher::Config::default());
         let mut writes = FuturesUnordered::new();
         let mut listed = HashSet::new();
         loop {
-            for (lease, op) in self.election.due(Instant::now().into_std()) {
+            let now = Instant::now().into_std();
+            for (lease, op) in if is_ready { self.election.due(now) } else { Vec::new() } {
                 writes.push(self.perform(lease, op).boxed());
             }
             self.publish();
-            let wake = self.election.wake(Instant::now().into_std()).map(Instant::from_std);
+            let wake = self.election.wake(Instant::now().into_std()).filter(|_| is_ready).map(Instant::from_std);
             tokio::select! {
                 () = shutdown.cancelled() => break,
+                () = &mut ready, if !is_ready => is_ready = true,
                 Some((lease, sent, outcome)) = writes.next() => self.settle(lease, sent, outcome),
                 event = events.next() => match event {
                     Some(event) => self.handle(event, &mut listed),

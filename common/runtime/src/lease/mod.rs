@@ -18,6 +18,11 @@
 //! not needed, nothing is ever without an owner on the way, and shares end up at most one apart. Off in the drop-in,
 //! whose upstream peers would not yield.
 //!
+//! # Readiness
+//!
+//! Whoever cannot act yet, since it has not listed what it is to act for, only watches: a lease that it took, from a holder
+//! that can, would be nobody's for that time.
+//!
 //! # Not here
 //!
 //! The rules of holding leases (`common::election`), which bucket a key belongs to (`common::ownership`); Knative's

@@ -21,6 +21,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use local::api::ApiServer;
 use serde_json::json;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,15 @@ fn holder(number: u8) -> Holder {
 }
 
 fn campaign(client: &Client, number: u8, timing: Timing) -> (Ownership, JoinHandle<()>, CancellationToken) {
+    campaign_once(ready(()), client, number, timing)
+}
+
+fn campaign_once(
+    ready: impl Future<Output = ()> + Send + 'static,
+    client: &Client,
+    number: u8,
+    timing: Timing,
+) -> (Ownership, JoinHandle<()>, CancellationToken) {
     let options = ElectorOptions {
         namespace: SYSTEM.into(),
         names: bucket_names(4),
@@ -50,7 +60,7 @@ fn campaign(client: &Client, number: u8, timing: Timing) -> (Ownership, JoinHand
         balance: true,
     };
     let stop = CancellationToken::new();
-    let (ownership, released) = lease::start(client.clone(), options, stop.clone());
+    let (ownership, released) = lease::start(client.clone(), options, ready, stop.clone());
     (ownership, released, stop)
 }
 
@@ -91,6 +101,31 @@ async fn leases_are_shared_and_handed_on() {
     assert!(!(0..4).any(|bucket| first.owns(bucket) || first.may_write(bucket)), "nothing is held after the release");
     shares(&second, 4).await;
     assert!(left.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", left.elapsed());
+}
+
+/// Goal: who cannot act yet takes no lease and asks for none, and is told who holds them; as soon as it can, it has its
+/// share.
+#[tokio::test]
+async fn who_is_not_ready_only_watches() {
+    let (_server, client) = cluster().await;
+    let (first, _, _stop) = campaign(&client, 1, Timing::STANDALONE);
+    shares(&first, 4).await;
+    let ready = CancellationToken::new();
+    let (second, _, _stop_second) = campaign_once(ready.clone().cancelled_owned(), &client, 2, Timing::STANDALONE);
+    let mut changes = second.changes();
+    let seen = async {
+        while (0..4).any(|bucket| second.holder(bucket) != Some(holder(1))) {
+            changes.changed().await.expect("the elector lives");
+        }
+    };
+    timeout(PATIENCE, seen).await.expect("it watches");
+    // What it would have asked for was asked for together with what a third one, who came later, has got.
+    let (third, _, _stop_third) = campaign(&client, 3, Timing::STANDALONE);
+    shares(&third, 2).await;
+    shares(&first, 2).await;
+    shares(&second, 0).await;
+    ready.cancel();
+    shares(&second, 1).await;
 }
 
 /// Goal: a lease that another asks for is not handed over while anything is being written under it, and at once
