@@ -9,7 +9,7 @@ use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
-use common::ports::ledger::{self, Block, Entry, Ledger};
+use common::ports::ledger::{self, Block, Ledger};
 use common_api::PodAutoscaler;
 use common_controller::{Priority, Store, WriteError};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -42,10 +42,10 @@ struct Planned {
     changes: BTreeMap<Block, Vec<Change>>,
     /// The maps that change, as the plan has seen them.
     read: BTreeMap<Block, Arc<ConfigMap>>,
-    /// Whose the lines are that change, or that slices are to be looked at for.
+    /// Whose the lines are that change.
     owners: HashMap<u16, Key>,
-    /// Numbers that are closed if no slice has them.
-    look_up: BTreeSet<u16>,
+    /// Numbers that are closed if no slice has them, by the namespace of their slices.
+    look_up: BTreeMap<String, Vec<u16>>,
     again: Option<std::time::Instant>,
 }
 
@@ -118,17 +118,21 @@ impl Controller {
                 shared.statuses.add(workload.key.clone(), Priority::Normal);
             }
         }
-        let owner = |number: u16, entry: Option<&Entry>| Some((number, entry?.key.clone()));
-        let line = |number: &u16| maps.lines.get(number);
-        let changed = changes.values().flatten();
-        let changed = changed.map(|change| owner(change.number, change.entry.as_ref().or(line(&change.number))));
-        let owners = changed.chain(look_up.iter().map(|number| owner(*number, line(number)))).flatten().collect();
+        let owner = |change: &Change| {
+            let entry = change.entry.as_ref().or_else(|| maps.lines.get(&change.number))?;
+            Some((change.number, entry.key.clone()))
+        };
+        let owners = changes.values().flatten().filter_map(owner).collect();
+        let mut namespaces: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+        for (number, entry) in look_up.iter().filter_map(|number| Some((*number, maps.lines.get(number)?))) {
+            namespaces.entry(entry.key.namespace().to_owned()).or_default().push(number);
+        }
         let read = changes.keys().filter_map(|block| Some((*block, maps.read.get(block)?.clone()))).collect();
         drop(state);
         if !asked.is_empty() {
             shared.asks.notify_one();
         }
-        Planned { changes, read, owners, look_up, again }
+        Planned { changes, read, owners, look_up: namespaces, again }
     }
 
     async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
@@ -154,14 +158,8 @@ impl Controller {
 
     /// Looks for numbers in the slices of their namespaces, as the API server has them now.
     async fn look_up(&self, planned: &Planned) -> Result<(), Error> {
-        let mut namespaces: BTreeMap<&str, Vec<u16>> = BTreeMap::new();
-        for number in &planned.look_up {
-            if let Some(owner) = planned.owners.get(number) {
-                namespaces.entry(owner.namespace()).or_default().push(*number);
-            }
-        }
         let ours = ListParams::default().labels(&format!("{}={}", names::LEADS_TO, names::LEADS_TO_ACTIVATORS));
-        for (namespace, numbers) in namespaces {
+        for (namespace, numbers) in &planned.look_up {
             let slices = Api::<EndpointSlice>::namespaced(self.writes.client.clone(), namespace);
             let begun = Instant::now().into_std();
             let list = slices.list(&ours).await;
@@ -171,7 +169,7 @@ impl Controller {
             let listed: BTreeSet<u16> = leading.flat_map(numbers_of).collect();
             let mut state = self.numbers.shared.state.lock();
             for number in numbers {
-                state.retiring.looked_up(number, listed.contains(&number), begun, now);
+                state.retiring.looked_up(*number, listed.contains(number), begun, now);
             }
             drop(state);
             self.numbers.look(); // When they are closed is known now.

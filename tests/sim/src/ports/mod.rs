@@ -28,8 +28,8 @@
 //! # The shell, by its contract
 //!
 //! A pass over all of an owner's workloads, one write at a time for each object, a map of the ledger and a workload's
-//! slices only under the version that was read, a list read from the API server for numbers that are to be closed, finalizers that
-//! take the slices away first: this is written down here again. A change of it must be made in both places.
+//! slices only under the version that was read, a list read from the API server for numbers that are to be closed,
+//! finalizers that take the slices away first: this is written down here again. A change of it must be made in both places.
 //!
 //! # Not here
 //!
