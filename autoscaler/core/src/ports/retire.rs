@@ -68,9 +68,10 @@ impl Retiring {
             let (uid, state) = (entry.uid.clone(), entry.state);
             Seen { uid, state, since: now, settled: None, unlisted: None, said: BTreeMap::new() }
         };
+        let mut is_news = !self.numbers.contains_key(&number);
         let seen = self.numbers.entry(number).or_insert_with(fresh);
         if seen.uid != entry.uid || seen.state != entry.state {
-            *seen = fresh();
+            (*seen, is_news) = (fresh(), true);
         }
         let (at, step) = match (entry.state, seen.settled) {
             (State::Held, _) => (seen.since + patience, Step::To(Some(State::Closing))),
@@ -80,7 +81,8 @@ impl Retiring {
             },
             (State::Closed, Some(settled)) => (settled, Step::To(None)),
             (State::Closing | State::Closed, None) => {
-                return Step::Wait(Some(seen.ask_at()).filter(|at| now < *at));
+                // Whoever looks next finds whom to ask; nothing else may happen that would make one look.
+                return Step::Wait(Some(seen.ask_at()).filter(|at| is_news || now < *at));
             }
         };
         if now < at { Step::Wait(Some(at)) } else { step }

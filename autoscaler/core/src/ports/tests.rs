@@ -567,6 +567,34 @@ fn a_number_comes_back_slowly() {
     assert_eq!(step(&mut retiring, at(360)), ["100 gone"]);
 }
 
+/// Goal: a number comes back though nothing else happens anywhere, in three minutes at most.
+/// Method: a pass only after a write, an answer or a list of this number's own, or when the one before has asked for it.
+#[test]
+fn a_number_comes_back_on_its_own() {
+    let (epoch, mut retiring, mut proofs) = (epoch(), Retiring::default(), Proofs::default());
+    let alone = activators(&[(A, Serving::Ready)]);
+    let mut sees = Sees { ledger: ledger(&[(100, "held default/a a 80")]), ..Sees::default() };
+    let (mut now, mut told) = (epoch, Vec::new());
+    loop {
+        let asked = retiring.look(&alone, &BTreeSet::new(), &proofs, now);
+        let planned = sees.plan((100, 110), &mut retiring, now);
+        told.extend(changes(&planned));
+        apply(&mut sees.ledger, &planned);
+        let Some(line) = sees.ledger.get(&100) else { break };
+        let is_one_more = !planned.changes.is_empty() || !planned.look_up.is_empty() || !asked.is_empty();
+        let answer = if line.state.is_open() { ours("1", "a", line.state) } else { Answer::Refused };
+        asked.iter().for_each(|(address, number)| proofs.record(*address, *number, answer.clone(), now));
+        planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
+        now = match (is_one_more, planned.again) {
+            (true, _) => now + Duration::from_millis(20),
+            (false, Some(again)) => now.max(again),
+            (false, None) => panic!("nobody would look again: {told:?}, {retiring:?}"),
+        };
+    }
+    assert_eq!(told, ["100 closing default/a a 80", "100 ?", "100 closed default/a a 80", "100 gone"], "each once");
+    assert!(now < epoch + Duration::from_secs(180), "{:?}", now - epoch);
+}
+
 /// Something that happens to the workloads of two owners that do not know of each other.
 #[derive(Clone, Debug)]
 enum Happens {

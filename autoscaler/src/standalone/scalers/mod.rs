@@ -53,7 +53,7 @@ pub(crate) struct Scalers {
     objects: Store<ZeroScaler>,
     leadership: Arc<dyn Leadership>,
     numbers: Arc<Numbers>,
-    /// Held while a PodAutoscaler is read, changed and put back.
+    /// Held while a PodAutoscaler is read, changed and put back, and while something is noted of an object that is there.
     turn: Mutex<()>,
     /// Whose status may have to be written.
     publications: WorkQueue<Key>,
@@ -131,10 +131,14 @@ impl Scalers {
     }
 
     /// Takes in one, as the API server has it now, and puts what it means into `autoscalers`.
-    pub(crate) fn take(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
+    pub(crate) fn take(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
+        let _turn = self.turn.lock();
+        self.take_in_turn(autoscalers, object);
+    }
+
+    fn take_in_turn(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
-        let _turn = self.turn.lock();
         if self.objects.get(&key).is_some_and(|have| is_newer(&have, &object)) {
             return; // The answer to a write of ours was here before.
         }
@@ -162,10 +166,19 @@ impl Scalers {
         self.objects.apply(&key_of(&object), &version, Some(object));
     }
 
-    /// The same of the answer to a write of ours, unless the object has gone since.
+    /// The same of the answer to a write of ours, unless the object has gone since: nobody would tell of its end again.
     fn answered(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
+        let _turn = self.turn.lock();
         if self.get(&key_of(&object)).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
-            self.take(autoscalers, object);
+            self.take_in_turn(autoscalers, object);
+        }
+    }
+
+    /// Notes something of one, unless it has gone: the end of an object takes all notes of it away, once.
+    fn note(&self, key: &Key, note: impl FnOnce()) {
+        let _turn = self.turn.lock();
+        if self.has(key) {
+            note();
         }
     }
 
@@ -195,14 +208,16 @@ impl Scalers {
     /// Notes that a former version of one is in force; none: it is served as it is written.
     pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
         match former {
-            Some(version) => drop(self.kept.insert(key.clone(), Kept { version, is_leaving: false })),
+            Some(version) => {
+                self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: false })));
+            }
             None => drop(self.kept.remove(key)),
         }
     }
 
     /// Notes that the target of a former version of one is being given back, before another is taken up.
     pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
-        self.kept.insert(key.clone(), Kept { version, is_leaving: true });
+        self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: true })));
     }
 
     /// Whether that is so.
@@ -226,23 +241,30 @@ impl Scalers {
 
     /// Notes how activators reach the pods of one.
     pub(crate) fn reached(&self, key: &Key, backend: Backend) {
-        if self.has(key) && self.backends.get(key).is_none_or(|have| **have != backend) {
-            self.backends.insert(key.clone(), Box::new(backend));
-            self.publications.add(key.clone(), Priority::Normal);
+        if self.backends.get(key).is_none_or(|have| **have != backend) {
+            self.note(key, || {
+                self.backends.insert(key.clone(), Box::new(backend));
+                self.publications.add(key.clone(), Priority::Normal);
+            });
         }
     }
 
     /// Notes that the replicas of one were changed: what is said of several changes in a row is said once.
     fn scaled(&self, key: &Key, scaled: Scaled) {
-        let from = self.scaled.get(key).map_or(scaled.from, |earlier| earlier.from);
-        self.scaled.insert(key.clone(), Scaled { from, ..scaled });
-        self.publications.add(key.clone(), Priority::Normal);
+        self.note(key, || {
+            let from = self.scaled.get(key).map_or(scaled.from, |earlier| earlier.from);
+            self.scaled.insert(key.clone(), Scaled { from, ..scaled });
+            self.publications.add(key.clone(), Priority::Normal);
+        });
     }
 
     /// Notes whether clients of one are led to somebody who is ready.
     pub(crate) fn led(&self, key: &Key, is_led: bool) {
-        if self.led.insert(key.clone(), is_led) != Some(is_led) {
-            self.publications.add(key.clone(), Priority::Normal);
+        if self.led.get(key).is_none_or(|led| *led != is_led) {
+            self.note(key, || {
+                self.led.insert(key.clone(), is_led);
+                self.publications.add(key.clone(), Priority::Normal);
+            });
         }
     }
 
@@ -260,4 +282,42 @@ impl Scalers {
 /// Whether `have` is a newer version of the same object.
 fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
     have.metadata.uid == than.metadata.uid && version_of(have) > version_of(than)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_controller::Alone;
+    use std::sync::Barrier;
+
+    /// Goal: an object that is gone stays so, whoever is late: the answer to the write that let it go, or a note of it.
+    /// Method: the watch and a pass at the same moment, on threads of their own, again and again.
+    #[test]
+    fn what_is_gone_stays_so() {
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let autoscalers = Store::packing(|_, _, _| {});
+        let key = Key::new("ns", "a");
+        let version = |version: &str| {
+            let mut object = ZeroScaler::new("a", common_api::ZeroScalerSpec::default());
+            object.metadata.namespace = Some("ns".to_owned());
+            (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some(version.to_owned()));
+            object
+        };
+        let together = Barrier::new(2);
+        for _ in 0..2000 {
+            scalers.take(&autoscalers, version("1"));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    together.wait();
+                    scalers.gone(&autoscalers, &key);
+                });
+                together.wait();
+                scalers.led(&key, true);
+                scalers.answered(&autoscalers, version("2"));
+                scalers.keep(&key, Some(Arc::new(version("1"))));
+            });
+            assert!(!scalers.has(&key) && autoscalers.get(&key).is_none());
+            assert!(!scalers.is_led(&key) && scalers.kept(&key).is_none());
+        }
+    }
 }
