@@ -212,7 +212,8 @@ impl Decisions for Standalone {
     }
 }
 
-/// Whoever leads the ledgers from now on looks at them, as does everybody when the range of numbers is another.
+/// Whoever leads the ledgers, or workloads that ask by a label, from now on looks at them, as does everybody when the range
+/// of numbers is another.
 async fn look_with_each_leader(
     cluster: Arc<Cluster>,
     mut changes: watch::Receiver<u64>,
@@ -224,6 +225,7 @@ async fn look_with_each_leader(
             Ok(()) = changes.changed() => {
                 cluster.hosts.look();
                 cluster.numbers.look();
+                cluster.scalers.look_at_labels();
             }
             Ok(()) = range.changed() => cluster.numbers.look(),
             () = shutdown.cancelled() => return,

@@ -7,7 +7,8 @@
 //!
 //! A write is answered with the object's new version before the watch tells of it. [`Store::offer`] shows that answer
 //! to readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed: so a reconcile that follows a write
-//! neither repeats it nor undoes it, and an object that was deleted in between cannot haunt us for long.
+//! neither repeats it nor undoes it. The answer for an object whose end the watch has told of already is not shown: the
+//! versions of what has ended are remembered for as long as an answer may be late.
 //!
 //! # Relists
 //!
@@ -33,7 +34,7 @@ use kube::runtime::watcher;
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,7 @@ pub struct Store<T> {
 struct Inner<T> {
     watched: Cache<Held<T>>,
     offered: HashMap<ObjectKey, Offer<T>>,
+    ended: Ended,
 }
 
 struct Offer<T> {
@@ -67,11 +69,44 @@ struct Offer<T> {
     until: Instant,
 }
 
+/// Objects whose end the watch has told of lately, and the last version of each.
+#[derive(Default)]
+struct Ended {
+    versions: HashMap<ObjectKey, u64>,
+    order: VecDeque<(Instant, ObjectKey, u64)>,
+}
+
+impl Ended {
+    /// One has ended, which it did with this version or a later one.
+    fn note(&mut self, key: &ObjectKey, version: u64, now: Instant) {
+        self.forget_until(now);
+        self.versions.insert(key.clone(), version);
+        self.order.push_back((now + OFFER_HOLDS, key.clone(), version));
+    }
+
+    /// Whether that version of an object had been before its end.
+    fn covers(&mut self, key: &ObjectKey, version: u64, now: Instant) -> bool {
+        self.forget_until(now);
+        self.versions.get(key).is_some_and(|last| version <= *last)
+    }
+
+    fn forget_until(&mut self, now: Instant) {
+        while let Some((_, key, version)) = self.order.pop_front_if(|(until, ..)| *until <= now) {
+            if self.versions.get(&key) == Some(&version) {
+                self.versions.remove(&key);
+            }
+        }
+        if self.order.is_empty() && self.order.capacity() > 0 {
+            *self = Self::default(); // Not the room that many have needed.
+        }
+    }
+}
+
 impl<T: Send + Sync + 'static> Store<T> {
     /// An empty store; `listener` gets each key with its value before and after.
     pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
-            inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new() }),
+            inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new(), ended: Ended::default() }),
             packer: None,
             listener: Box::new(listener),
             synced: watch::channel(false).0,
@@ -131,6 +166,9 @@ impl<T: Send + Sync + 'static> Store<T> {
             inner.offered.remove(key);
             return; // Nobody would see it, and nobody would take it away.
         }
+        if inner.ended.covers(key, version, now) {
+            return; // Nobody would tell of its end again.
+        }
         inner.offered.insert(key.clone(), Offer { version, value: Arc::new(value), until: now + OFFER_HOLDS });
     }
 
@@ -176,7 +214,11 @@ impl<T: Send + Sync + 'static> Store<T> {
             let mut inner = self.inner.write();
             let change = match held {
                 Some(held) => Some(inner.watched.put(key.clone(), number(version), held)),
-                None => inner.watched.remove(key),
+                None => {
+                    let last = inner.watched.version(key);
+                    inner.ended.note(key, last.unwrap_or_default(), Instant::now());
+                    inner.watched.remove(key)
+                }
             };
             inner.overtake(key);
             change.and_then(|change| change.old)
@@ -196,7 +238,9 @@ impl<T: Send + Sync + 'static> Store<T> {
                 let changes = {
                     let mut inner = self.inner.write();
                     if let watcher::Event::Delete(object) = &event {
-                        inner.offered.remove(&key_of(object));
+                        let key = key_of(object);
+                        inner.offered.remove(&key);
+                        inner.ended.note(&key, version_of(object), Instant::now());
                     }
                     // Nothing is held of these events' objects.
                     let changes = inner.watched.take(event, |object| self.hold(&Arc::new(convert(object))));
@@ -384,6 +428,33 @@ mod tests {
         store.offer(&key, "9", 9);
         store.apply(&key, "", None);
         assert_eq!(store.get(&key), None, "a deletion beats an offer");
+    }
+
+    /// Goal: the answer to a write that is late, after the watch has told of the object's end, is nobody's; that of a new
+    /// object of the same name is.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_for_what_has_ended_is_not_shown() {
+        let (store, key) = (store().0, ObjectKey::new("ns", "a"));
+        let ended = |version: &str| {
+            let mut object = ConfigMap::default();
+            (object.metadata.namespace, object.metadata.name) = (Some("ns".into()), Some("a".into()));
+            object.metadata.resource_version = Some(version.into());
+            watcher::Event::Delete(object)
+        };
+        store.apply(&key, "5", Some(5));
+        store.take(ended("8"), |_| unreachable!());
+        store.offer(&key, "7", 7);
+        assert_eq!(store.get(&key), None);
+        store.offer(&key, "9", 9);
+        assert_eq!(store.get(&key).as_deref(), Some(&9), "another of that name");
+        store.apply(&key, "10", Some(10));
+        store.apply(&key, "", None); // Whoever tells does not know with which version it ended.
+        store.offer(&key, "10", 10);
+        assert_eq!(store.get(&key), None);
+        tokio::time::advance(OFFER_HOLDS).await;
+        store.offer(&key, "11", 11);
+        let ended = &store.inner.read().ended;
+        assert_eq!((ended.versions.len(), ended.order.len()), (0, 0), "not for ever");
     }
 
     /// Goal: an answer that comes after the watch has told of it is not kept: nothing would take it away again.

@@ -4,7 +4,7 @@
 use super::lifecycle::Lifecycle;
 use super::objects;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::Records;
+use crate::reconcile::records::{Children as ChildRecords, Records};
 use crate::reconcile::stores::Stores;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -13,6 +13,7 @@ use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::WriteError;
 use common_controller::objects::{controller, corrected};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::object::HasStatus;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -36,7 +37,8 @@ impl Children {
     ) -> Result<(), Error> {
         let config = self.config.borrow().clone();
         let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
-        let Some(have) = self.stores.metrics.get(key) else {
+        let have = self.stores.metrics.get(key);
+        let Some(have) = have.filter(|have| !is_former(key, object, &have.metadata, &*self.records.metrics)) else {
             self.records.metrics.create(key, want, "error creating metric").await?;
             return Ok(());
         };
@@ -62,6 +64,7 @@ impl Children {
     ) -> Result<Arc<ServerlessService>, Error> {
         let during = Error::during("error reconciling SKS");
         let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
+        let have = have.filter(|have| !is_former(key, object, &have.metadata, &*self.records.serverless));
         let Some(have) = have else {
             return self.records.serverless.create(key, want, "error creating SKS").await.map_err(during);
         };
@@ -79,6 +82,20 @@ impl Children {
 
 fn owns(object: &PodAutoscaler, meta: &ObjectMeta) -> bool {
     controller(meta).is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
+}
+
+/// Whether it is what this process made for an object of the same name that has gone since. It is forgotten then.
+fn is_former<K: HasStatus + 'static>(
+    key: &Key,
+    object: &PodAutoscaler,
+    meta: &ObjectMeta,
+    records: &dyn ChildRecords<K>,
+) -> bool {
+    let is_former = !owns(object, meta) && !records.outlives_process(key);
+    if is_former {
+        records.forget(key);
+    }
+    is_former
 }
 
 fn not_owned(key: &Key, kind: &'static str) -> Error {

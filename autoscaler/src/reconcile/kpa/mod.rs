@@ -246,6 +246,10 @@ impl Pass<'_> {
         let scrape_target = if parameters.scraped { workload.private_service.as_str() } else { "" };
         let metric = controller.children.metric(key, object, scrape_target, &mut self.status, now).await;
         metric.map_err(Error::during("error reconciling Metric"))?;
+        if controller.ports.collection.health(key).is_none() {
+            // It was stopped, and the Metric is as it was: nothing else would begin anew.
+            controller.stores.queues().metrics.add(key.clone(), Priority::Normal);
+        }
         let have = workload.serverless.clone();
         let mode = path_mode::path_mode(&path_mode::Input {
             want: decided.want,

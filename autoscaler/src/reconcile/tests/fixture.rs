@@ -1,5 +1,6 @@
 //! Controllers with fakes behind every port, and a script that plays the API server.
 
+use super::super::error::Error;
 use super::super::kpa::leaving::Leaving;
 use super::super::kpa::lifecycle::Lifecycle;
 use super::super::kpa::objects;
@@ -35,7 +36,7 @@ use common::RevisionKey as Key;
 use common::backend::Backend;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::hosts::claims::Confinement;
-use common::ports::PortId;
+use common::ports::{PortId, State};
 use common::time::Timestamp;
 use common::write_rate::Rate;
 use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
@@ -672,7 +673,17 @@ impl Fixture {
 
     /// An activator says what it listens on.
     pub(super) fn hear(&self, address: &str, held: &[(u16, &str)]) {
-        self.cx.cluster().numbers.hear(address.parse().expect("an address"), held);
+        self.cx.cluster().numbers.hear(address.parse().expect("an address"), State::Held, held);
+    }
+
+    /// It says that these are closing.
+    pub(super) fn hear_closing(&self, address: &str, closing: &[(u16, &str)]) {
+        self.cx.cluster().numbers.hear(address.parse().expect("an address"), State::Closing, closing);
+    }
+
+    /// One look at the ledger of numbers.
+    pub(super) async fn look_at_numbers(&mut self, script: Vec<Exchange>) -> Result<(), Error> {
+        self.play(script, async |cx, key| cx.standalone().allocator.reconcile(key).await).await
     }
 
     /// The Deployment `hello` with these replicas.

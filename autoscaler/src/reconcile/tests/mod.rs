@@ -9,6 +9,7 @@ mod kpa_knative;
 mod kpa_rows;
 mod kpa_standalone;
 mod metrics;
+mod numbers;
 mod orders;
 mod owned;
 mod refusals;

@@ -1,6 +1,7 @@
 //! ZeroScalers: what they write, and that they write nothing else.
 
 use super::fixture::{Fixture, ago, condition, expect};
+use crate::scale::CollectionHealth;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -659,4 +660,38 @@ async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
     let status = &asked.last().expect("a status").2;
     assert_eq!(condition(status, "HostsOwned").0, "False");
     assert_eq!((&status["status"]["service"], condition(status, "Adopted").0.as_str()), (&json!("hello"), "True"));
+}
+
+/// Goal: an object that was made anew under the name of one that nobody has seen go is none's successor: what this process
+/// holds for the other is forgotten.
+#[tokio::test]
+async fn one_that_is_made_anew_unseen_inherits_nothing() {
+    let mut f = born_asleep();
+    f.settle().await;
+    f.cx.cluster().scalers.led(&f.key, true);
+    let mut anew = scaler(json!({}));
+    (anew["metadata"]["uid"], anew["metadata"]["resourceVersion"]) = (json!("anew"), json!("300"));
+    f.put_scaler(anew);
+    f.put_service(at(&service(), "400")); // Nobody's.
+    let private = common::RevisionKey::new("ns", "hello-private");
+    f.cx.cluster().services.apply(&private, "", None); // The garbage collector takes what had an owner.
+    assert!(!f.cx.cluster().scalers.is_led(&f.key), "nor is what was noted of it");
+    f.settle().await;
+    let (serverless, metric) = (f.cx.stores.serverless.get(&f.key), f.cx.stores.metrics.get(&f.key));
+    assert_eq!(serverless.and_then(|value| value.metadata.uid.clone()).as_deref(), Some("anew"));
+    assert_eq!(metric.and_then(|value| value.metadata.uid.clone()).as_deref(), Some("anew"));
+}
+
+/// Goal: a workload whose measurements were stopped, and that stays after all, is measured again.
+#[tokio::test]
+async fn what_is_not_measured_is_looked_at() {
+    let mut f = born_asleep();
+    f.settle().await;
+    let queue = f.cx.stores.queues().metrics.clone();
+    for (health, expected) in [(Some(CollectionHealth::Healthy), None), (None, Some(f.key.clone()))] {
+        *f.fakes.health.lock() = health;
+        while queue.try_next().is_some() {}
+        f.settle().await;
+        assert_eq!(queue.try_next().map(|item| item.key().clone()), expected);
+    }
 }

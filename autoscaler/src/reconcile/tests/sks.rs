@@ -227,28 +227,40 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     pass(&mut f, vec![led]).await.expect("there is a pod that stays");
 }
 
-/// Goal: another name for the public Service: the new one is made, the former one and its slices go.
+/// Goal: another name for the public Service: the new one is made, the former one and its slices go, also where the Service
+/// has gone before. Slices of a ZeroScaler that has taken the Service over stay.
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
-    let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy").await;
-    f.put_serverless(serverless("Proxy", 2, "pa"));
-    f.put_service(public_service("pa"));
-    f.put_slice(json!({
-        "metadata": {"name": SLICE, "namespace": "ns", "labels": {
-            "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
-        }},
-        "addressType": "IPv4",
-    }));
-    let gone = || json!({"kind": "Status", "status": "Success"});
-    let script = vec![
-        expect(&format!("POST {SERVICES}")),
-        expect(&format!("POST {SERVICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web")),
-        expect(&format!("DELETE {SERVICES}/hello")).answered(200, gone()),
-        expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, gone()),
-        expect(&format!("POST {SLICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web-zeroscale-ipv4-0")),
-        put_status().with(|body| assert_eq!(body["status"]["serviceName"], "web")),
-    ];
-    pass(&mut f, script).await.expect("a pass");
+    for is_there in [true, false] {
+        let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy").await;
+        f.put_serverless(serverless("Proxy", 2, "pa"));
+        if is_there {
+            f.put_service(public_service("pa"));
+        }
+        for (name, owner) in [(SLICE, "pa"), ("hello-zeroscale-ipv4-1", "another")] {
+            let owner = json!({"apiVersion": "v1", "kind": "K", "name": owner, "uid": owner, "controller": true});
+            f.put_slice(json!({
+                "metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner], "labels": {
+                    "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
+                }},
+                "addressType": "IPv4",
+            }));
+        }
+        let gone = || json!({"kind": "Status", "status": "Success"});
+        let mut script = vec![
+            expect(&format!("POST {SERVICES}")),
+            expect(&format!("POST {SERVICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web")),
+        ];
+        if is_there {
+            script.push(expect(&format!("DELETE {SERVICES}/hello")).answered(200, gone()));
+        }
+        script.extend([
+            expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, gone()),
+            expect(&format!("POST {SLICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web-zeroscale-ipv4-0")),
+            put_status().with(|body| assert_eq!(body["status"]["serviceName"], "web")),
+        ]);
+        pass(&mut f, script).await.expect("a pass");
+    }
 }
 
 #[tokio::test]

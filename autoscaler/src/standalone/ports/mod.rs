@@ -231,13 +231,13 @@ impl Numbers {
         self.shared.asks.notify_one();
     }
 
-    /// Takes in what an activator is said to listen on now, each number held for the object with that uid.
+    /// Takes in what an activator is said to listen on now, each number in that state for the object with that uid.
     #[cfg(test)]
-    pub(crate) fn hear(&self, address: IpAddr, held: &[(u16, &str)]) {
+    pub(crate) fn hear(&self, address: IpAddr, state: common::ports::State, numbers: &[(u16, &str)]) {
         use autoscaler_core::ports::Answer;
-        use common::ports::{State, answer::Listening};
-        let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), state: State::Held };
-        let answers = held.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
+        use common::ports::answer::Listening;
+        let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), state };
+        let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
         self.shared.answered(address, questions::Answers::Of(answers), Instant::now());
     }
 }

@@ -84,9 +84,10 @@ impl Controller {
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
         let State { objects, wants, given, maps, listed, proofs, retiring, asks, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
+        // What was said while it was led here before, or of one that has gone since, may be old.
+        wants.retain(|key, workload| is_mine(key, &workload.uid));
         let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
-        let said = wants.values().filter(|workload| is_mine(&workload.key, &workload.uid));
-        let mut workloads: Vec<&Workload> = said.chain(unsaid.values()).collect();
+        let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let listed: BTreeSet<u16> = listed.values().flatten().copied().collect();
         proofs.follow(&activators, |number| maps.lines.contains_key(&number), now);
@@ -156,24 +157,31 @@ impl Controller {
         Ok(())
     }
 
-    /// Looks for numbers in the slices of their namespaces, as the API server has them now.
+    /// Looks for numbers in the slices of their namespaces, as the API server has them now. Where it does not say, because a
+    /// right is missing for instance, numbers stay as they are; those of other namespaces do not wait for them.
     async fn look_up(&self, planned: &Planned) -> Result<(), Error> {
-        let ours = ListParams::default().labels(&format!("{}={}", names::LEADS_TO, names::LEADS_TO_ACTIVATORS));
+        let mut outcome = Ok(());
         for (namespace, numbers) in &planned.look_up {
-            let slices = Api::<EndpointSlice>::namespaced(self.writes.client.clone(), namespace);
-            let begun = Instant::now().into_std();
-            let list = slices.list(&ours).await;
-            let list = list.map_err(WriteError::api("failed to list EndpointSlices"))?;
-            let now = Instant::now().into_std();
-            let leading = list.items.iter().filter(|slice| leads_to_activators(slice));
-            let listed: BTreeSet<u16> = leading.flat_map(numbers_of).collect();
-            let mut state = self.numbers.shared.state.lock();
-            for number in numbers {
-                state.retiring.looked_up(*number, listed.contains(number), begun, now);
-            }
-            drop(state);
-            self.numbers.look(); // When they are closed is known now.
+            outcome = outcome.and(self.look_up_in(namespace, numbers).await);
         }
+        outcome
+    }
+
+    async fn look_up_in(&self, namespace: &str, numbers: &[u16]) -> Result<(), Error> {
+        let ours = ListParams::default().labels(&format!("{}={}", names::LEADS_TO, names::LEADS_TO_ACTIVATORS));
+        let slices = Api::<EndpointSlice>::namespaced(self.writes.client.clone(), namespace);
+        let begun = Instant::now().into_std();
+        let list = slices.list(&ours).await;
+        let list = list.map_err(WriteError::api(format!("failed to list EndpointSlices of {namespace}")))?;
+        let now = Instant::now().into_std();
+        let leading = list.items.iter().filter(|slice| leads_to_activators(slice));
+        let listed: BTreeSet<u16> = leading.flat_map(numbers_of).collect();
+        let mut state = self.numbers.shared.state.lock();
+        for number in numbers {
+            state.retiring.looked_up(*number, listed.contains(number), begun, now);
+        }
+        drop(state);
+        self.numbers.look(); // When they are closed is known now.
         Ok(())
     }
 }

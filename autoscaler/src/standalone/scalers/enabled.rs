@@ -61,6 +61,7 @@ impl Enabled {
     fn each<K: Kind>(self: &Arc<Self>, scalers: &Arc<Scalers>, reach: Reach<K>, shutdown: &CancellationToken) {
         let (enabled, scalers, shutdown) = (self.clone(), scalers.clone(), shutdown.clone());
         let mut changes = watch(reach, Config::default().labels(&format!("{ENABLED}=true")));
+        let mut is_listed = false; // A watch that broke is listed again.
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {
@@ -75,7 +76,9 @@ impl Enabled {
                     }
                     Some(Change::Gone(key)) => enabled.tell::<K>(&key, None),
                     Some(Change::Listed) => {
-                        enabled.listed.fetch_add(1, Ordering::AcqRel);
+                        if !std::mem::replace(&mut is_listed, true) {
+                            enabled.listed.fetch_add(1, Ordering::AcqRel);
+                        }
                         for key in scalers.made_for_labels() {
                             enabled.queue.add(key, Priority::Slow);
                         }
@@ -139,6 +142,14 @@ impl Enabled {
 }
 
 impl Scalers {
+    /// Looks at all labels again: whoever leads now has passed by what it has been told before.
+    pub(crate) fn look_at_labels(&self) {
+        let asking: Vec<Key> = self.enabled.asking.read().keys().cloned().collect();
+        for key in asking.into_iter().chain(self.made_for_labels()) {
+            self.enabled.queue.add(key, Priority::Slow);
+        }
+    }
+
     /// Those that were made for a label.
     fn made_for_labels(&self) -> Vec<Key> {
         let keys = self.objects.keys().into_iter();
@@ -163,4 +174,35 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
     made.metadata.labels = Some([(ENABLED.to_owned(), "true".to_owned())].into());
     made.metadata.owner_references = Some(vec![workload]);
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::standalone::ports::Numbers;
+    use common_controller::Alone;
+    use common_controller::Store;
+
+    fn drained(queue: &WorkQueue<Key>) -> Vec<String> {
+        let mut keys: Vec<_> = std::iter::from_fn(|| queue.try_next()).map(|item| item.key().to_string()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Goal: who leads from now on looks at every label, at those that have gone as well: whoever is told of one and does not
+    /// lead passes it by.
+    #[tokio::test]
+    async fn who_leads_anew_looks_at_every_label() {
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let (autoscalers, queue) = (Store::packing(|_, _, _| {}), scalers.enabled.queue());
+        let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
+        let mut made = made_for(&Key::new("ns", "made"), owner.clone());
+        (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
+        scalers.take(&autoscalers, made);
+        scalers.enabled.tell::<Deployment>(&Key::new("ns", "asks"), Some(owner));
+        assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
+        assert_eq!(drained(&queue), [""; 0]);
+        scalers.look_at_labels();
+        assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
+    }
 }

@@ -78,6 +78,10 @@ impl Subjects for Own {
         }
     }
 
+    fn forget(&self, revision: &Key) {
+        self.scalers.scaled.remove(revision);
+    }
+
     fn merge<'a>(
         &'a self,
         object: &'a Arc<PodAutoscaler>,

@@ -10,12 +10,13 @@ use common::RevisionKey as Key;
 use common_api::ZeroScaler;
 use common_controller::objects::controller;
 use common_controller::{Kind, Statuses, Store, WriteError, key_of};
-use dashmap::DashSet;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::core::object::{HasSpec, HasStatus};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,8 +26,8 @@ type Born<K> = Box<dyn Fn(&Key, &mut K) + Send + Sync>;
 /// Values of one kind.
 pub(super) struct Memory<K> {
     store: Arc<Store<K>>,
-    /// Those that are ours: the store may hold others.
-    held: DashSet<Key>,
+    /// Those that are ours: the store may hold others. Locked while one is read, changed and put back.
+    held: Mutex<HashSet<Key>>,
     version: AtomicU64,
     /// What a new one knows of a former process's.
     born: Born<K>,
@@ -39,14 +40,14 @@ where
 {
     /// Shows them to the readers of `store`. `born` adds to a new one what is known of a former process's.
     pub(super) fn new(store: Arc<Store<K>>, born: impl Fn(&Key, &mut K) + Send + Sync + 'static) -> Self {
-        Self { store, held: DashSet::new(), version: AtomicU64::new(0), born: Box::new(born) }
+        Self { store, held: Mutex::default(), version: AtomicU64::new(0), born: Box::new(born) }
     }
 
     /// Holds `object` as the newest version, and returns it.
-    fn hold(&self, mut object: K) -> Arc<K> {
+    fn hold(&self, held: &mut HashSet<Key>, mut object: K) -> Arc<K> {
         let (key, version) = (key_of(&object), self.version.fetch_add(1, Ordering::Relaxed) + 1);
         object.meta_mut().resource_version = Some(version.to_string());
-        self.held.insert(key.clone());
+        held.insert(key.clone());
         self.store.apply(&key, &version.to_string(), Some(object.clone()));
         Arc::new(object)
     }
@@ -58,11 +59,12 @@ where
     K::Status: PartialEq + Clone + Send,
 {
     fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>> {
+        let mut held = self.held.lock();
         let have = self.store.get(&key_of(&**read)).filter(|have| have.meta().uid == read.meta().uid);
         if let Some(have) = have.filter(|have| have.status() != Some(&status)) {
             let mut next = K::clone(&have);
             *next.status_mut() = Some(status);
-            self.hold(next);
+            self.hold(&mut held, next);
         }
         ready(Ok(())).boxed()
     }
@@ -84,19 +86,20 @@ where
         let meta = object.meta_mut();
         (meta.uid, meta.generation) = (uid, Some(1));
         (self.born)(revision, &mut object);
-        ready(Ok(self.hold(object))).boxed()
+        ready(Ok(self.hold(&mut self.held.lock(), object))).boxed()
     }
 
     fn replace<'a>(&'a self, revision: &'a Key, mut object: K, _: &'a str) -> BoxFuture<'a, Result<Arc<K>, Error>> {
-        let have = self.store.get(revision);
-        if let Some(have) = &have {
-            // Its status is another pass's to write.
-            *object.status_mut() = have.status().cloned();
-        }
-        if have.is_none_or(|have| have.spec() != object.spec()) {
+        let mut held = self.held.lock();
+        let Some(have) = self.store.get(revision) else {
+            return ready(Ok(Arc::new(object))).boxed(); // It has gone since, and stays so.
+        };
+        // Its status is another pass's to write.
+        *object.status_mut() = have.status().cloned();
+        if have.spec() != object.spec() {
             *object.meta_mut().generation.get_or_insert_default() += 1;
         }
-        ready(Ok(self.hold(object))).boxed()
+        ready(Ok(self.hold(&mut held, object))).boxed()
     }
 
     fn delete<'a>(&'a self, revision: &'a Key, _: &'a str) -> BoxFuture<'a, Result<(), Error>> {
@@ -105,7 +108,8 @@ where
     }
 
     fn forget(&self, revision: &Key) {
-        if self.held.remove(revision).is_some() {
+        let mut held = self.held.lock();
+        if held.remove(revision) {
             self.store.apply(revision, "", None);
         }
     }
@@ -131,7 +135,6 @@ mod tests {
     use super::*;
     use common_api::{Mode, ServerlessService, ServerlessServiceSpec, ServerlessServiceStatus};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use parking_lot::Mutex;
 
     /// Goal: a value has the life of an object: readers and listeners see each change, a spec that changes is another
     /// generation, a status that says the same is none.
@@ -170,7 +173,9 @@ mod tests {
 
         memory.delete(&key, "").await.expect("deleted");
         memory.forget(&key);
-        assert_eq!(store.get(&key), None);
+        memory.replace(&key, ServerlessService::clone(&made), "").await.expect("nothing to replace");
+        memory.write(&made, ServerlessServiceStatus::default()).await.expect("nothing to write to");
+        assert_eq!(store.get(&key), None, "what is gone stays so");
         let told: Vec<bool> = told.lock().iter().map(|(_, there)| *there).collect();
         assert_eq!(told, [true, true, true, false], "made, status, spec, gone");
     }

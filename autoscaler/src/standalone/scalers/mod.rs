@@ -139,8 +139,10 @@ impl Scalers {
     fn take_in_turn(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
-        if self.objects.get(&key).is_some_and(|have| is_newer(&have, &object)) {
-            return; // The answer to a write of ours was here before.
+        match self.objects.get(&key) {
+            Some(have) if is_newer(&have, &object) => return, // The answer to a write of ours was here before.
+            Some(have) if have.metadata.uid != object.metadata.uid => self.forget_notes(&key),
+            _ => {}
         }
         let have = autoscalers.get(&key).filter(|have| have.metadata.uid == object.metadata.uid);
         let status = match have.filter(|_| self.leadership.owns(&key)) {
@@ -169,7 +171,8 @@ impl Scalers {
     /// The same of the answer to a write of ours, unless the object has gone since: nobody would tell of its end again.
     fn answered(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
         let _turn = self.turn.lock();
-        if self.get(&key_of(&object)).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
+        let key = key_of(&object);
+        if self.has(&key) && self.get(&key).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
             self.take_in_turn(autoscalers, object);
         }
     }
@@ -187,12 +190,16 @@ impl Scalers {
         let _turn = self.turn.lock();
         self.objects.apply(key, "", None);
         self.numbers.exists(key, None);
+        self.forget_notes(key);
+        autoscalers.apply(key, "", None);
+        self.enabled.queue().add(key.clone(), Priority::Normal);
+    }
+
+    fn forget_notes(&self, key: &Key) {
         self.backends.remove(key);
         self.scaled.remove(key);
         self.kept.remove(key);
         self.led.remove(key);
-        autoscalers.apply(key, "", None);
-        self.enabled.queue().add(key.clone(), Priority::Normal);
     }
 
     /// Holds what a pass says of one: the object that was `read`, if it is still there.
@@ -269,7 +276,7 @@ impl Scalers {
     }
 
     /// Whether they are, as far as it is known.
-    fn is_led(&self, key: &Key) -> bool {
+    pub(crate) fn is_led(&self, key: &Key) -> bool {
         self.led.get(key).is_some_and(|led| *led)
     }
 

@@ -59,6 +59,7 @@ use common_controller::objects::controller;
 use common_controller::{Passed, Passes, WriteError};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use services::Common;
@@ -314,6 +315,10 @@ impl Pass<'_> {
         controller(&service.metadata).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
     }
 
+    fn owns_slice(&self, slice: &EndpointSlice) -> bool {
+        slices::is_ours(slice) && controller(&slice.metadata).is_some_and(|owner| owner.uid == self.uid())
+    }
+
     fn not_owned(&mut self, name: String) -> Error {
         self.status.mark_not_owned("Service", &name, self.now);
         WriteError::NotOwned { owner: format!("SKS: {}", self.key.name()), kind: "Service", name }.into()
@@ -409,19 +414,19 @@ impl Pass<'_> {
     /// How much longer slices of ours stay.
     async fn give_up(&self, former: &Key) -> Result<Option<Duration>, Error> {
         let controller = self.controller;
-        let Some(service) = controller.cluster.services.get(former) else { return Ok(None) };
-        if self.owns(&service) {
-            controller
-                .writes
-                .delete(self.key, &controller.cluster.services, former, "failed to delete former public K8s Service")
-                .await?;
-        } else if self.has_borrowed(&service) {
-            self.give_back(&service).await?;
+        match controller.cluster.services.get(former) {
+            Some(service) if self.owns(&service) => {
+                let (store, doing) = (&controller.cluster.services, "failed to delete former public K8s Service");
+                controller.writes.delete(self.key, store, former, doing).await?;
+            }
+            Some(service) if self.has_borrowed(&service) => drop(self.give_back(&service).await?),
+            _ => {} // Whoever makes one of this name again must not be led by our slices.
         }
         if let Some(left) = controller.cluster.stays_for(former, self.key) {
             return Ok(Some(left));
         }
-        for slice in controller.cluster.slices_of(former).iter().filter(|slice| slices::is_ours(slice)) {
+        // Another may have taken the Service since, and leads its clients by slices of its own.
+        for slice in controller.cluster.slices_of(former).iter().filter(|slice| self.owns_slice(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
             controller
                 .writes

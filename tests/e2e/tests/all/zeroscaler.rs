@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use local::api::{Access, Audit};
-use local::up::UpOptions;
+use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
@@ -126,21 +126,25 @@ async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a label is enough, and taking it away gives everything back.
+/// Goal: a label is enough, and taking it away gives everything back; both also while nobody led.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
+    env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     let mut deployment = Workload::new("labelled").deployment(&program()?);
     deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     env.create::<Deployment>(deployment).await?;
     let before = env.create::<Service>(service("labelled")).await?;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.until(SOON, "a ZeroScaler that is ready", async || {
         Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some_and(|object| object.is_ready()))
     })
     .await?;
     assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
+    env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
+    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.until(SOON, "the ZeroScaler to go", async || is_gone(&env, "labelled").await).await?;
     assert_eq!(essence(&env.api::<Service>().get("labelled").await?)?, essence(&before)?);
     env.end().await;
