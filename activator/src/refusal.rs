@@ -22,7 +22,7 @@ pub(crate) enum Refusal {
     #[error("the workload of this port is not served here")]
     NotServed,
     /// Nothing is known yet: the first list of objects has not arrived.
-    #[error("this activator has not learnt the revisions yet")]
+    #[error("this activator has not learnt the workloads yet")]
     NotSynced,
     /// The revision's queue is full.
     #[error("pending request queue full: {bound} requests are held for this revision already")]
@@ -60,7 +60,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Timeout(#[from] TimedOut),
     /// The same, of a request that waited for a revision which the API server refuses to wake.
-    #[error("{bound}; the revision could not be woken: {why}")]
+    #[error("{bound}; the workload could not be woken: {why}")]
     Unwoken {
         /// The bound.
         bound: TimedOut,
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
         cause: String,
     },
     /// The revision was deleted while the request was held.
-    #[error("the revision was deleted")]
+    #[error("the workload was deleted")]
     Deleted,
     /// Nobody waits for the answer any more.
     #[error("the client has gone")]
@@ -99,13 +99,13 @@ pub(crate) enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TimedOut {
     /// The whole exchange took too long, holding included.
-    #[error("request took longer than the revision's timeout of {0:?}")]
+    #[error("request took longer than the workload's timeout of {0:?}")]
     Total(Duration),
     /// No response began.
-    #[error("no response began within the revision's response start timeout of {0:?}")]
+    #[error("no response began within the workload's response start timeout of {0:?}")]
     ResponseStart(Duration),
     /// Nothing moved.
-    #[error("nothing moved for the revision's idle timeout of {0:?}")]
+    #[error("nothing moved for the workload's idle timeout of {0:?}")]
     Idle(Duration),
 }
 
@@ -155,7 +155,7 @@ impl Refusal {
     /// What a client reads. Anybody may read it, so it names no pod, no address and no namespace: those are in the log.
     pub(crate) fn text(&self) -> String {
         match self {
-            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the revision: {cause}\n"),
+            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload: {cause}\n"),
             // Behind the word Kubernetes tells of the pod, its namespace and its containers.
             Refusal::Failing { reason } => {
                 format!("the workload's pods fail: {}\n", reason.split(':').next().unwrap_or_default())

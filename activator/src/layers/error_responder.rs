@@ -183,7 +183,7 @@ mod tests {
             (Refusal::Failing { reason }, "the workload's pods fail: CrashLoopBackOff\n"),
             (
                 ProxyError::Pod { dest, cause: "connection reset".into() }.into(),
-                "a pod of the revision: connection reset\n",
+                "a pod of the workload: connection reset\n",
             ),
         ];
         for (refusal, expected) in rows {

@@ -276,8 +276,8 @@ mod tests {
     /// start, idle.
     #[tokio::test(start_paused = true)]
     async fn each_bound_is_kept_to_the_millisecond() {
-        let idle_reset = "reset: nothing moved for the revision's idle timeout of 50ms";
-        let total_reset = "reset: request took longer than the revision's timeout of 500ms";
+        let idle_reset = "reset: nothing moved for the workload's idle timeout of 50ms";
+        let total_reset = "reset: request took longer than the workload's timeout of 500ms";
         type Row<'a> = (u64, &'a [u64], (u64, u64, u64), (&'a str, usize, u64));
         let rows: [Row<'_>; 11] = [
             (0, &[0], (100, 10, 50), ("whole", 1, 0)),

@@ -92,8 +92,8 @@ async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
     };
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), late);
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
-    let bound = "request took longer than the revision's timeout of 500ms";
-    assert_eq!(answer.body, format!("{bound}; the revision could not be woken: exceeded quota: pods\n"));
+    let bound = "request took longer than the workload's timeout of 500ms";
+    assert_eq!(answer.body, format!("{bound}; the workload could not be woken: exceeded quota: pods\n"));
 
     let grpc = Request::post("/s/m").header("host", "app.ns").header("content-type", "application/grpc");
     let answer = rig.send(grpc).await;

@@ -125,7 +125,7 @@ async fn what_was_done_about_it_is_told_too() {
         "{table}"
     );
     assert!(
-        whys[1].ends_with("replicas 0 -> 3, bounds 0..3: the load asks for it, within min-scale and max-scale"),
+        whys[1].ends_with("replicas 0 -> 3, bounds 0..3: the load asks for it, within its least and its most"),
         "{table}"
     );
 

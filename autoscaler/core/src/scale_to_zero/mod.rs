@@ -183,7 +183,7 @@ impl Reason {
             Self::Desired => "the load asks for it",
             Self::Metrics => "a metric asks for it",
             Self::MetricFailed => "a metric cannot be measured, so nothing is taken away",
-            Self::Bounds => "the load asks for it, within min-scale and max-scale",
+            Self::Bounds => "the load asks for it, within its least and its most",
             Self::Warming => "the load is not known well enough to scale down",
             Self::ScaleToZeroDisabled => "scale to zero is disabled",
             Self::Activating => "waiting for the first ready pods",

@@ -89,14 +89,18 @@ fn is_other(was: &Condition, is: &Condition) -> bool {
 
 fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
     let (target, found) = (&object.spec.target, status.adopted.clone().unwrap_or_default());
-    let replicas = found.replicas.map(|replicas| format!(" with {replicas} replicas")).unwrap_or_default();
+    let replicas = match found.replicas {
+        None => String::new(),
+        Some(1) => " with 1 replica".to_owned(),
+        Some(replicas) => format!(" with {replicas} replicas"),
+    };
     let service = match (found.service, &status.service) {
         (Some(service), _) => {
             let selector: Vec<_> = service.selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
             format!(", and Service {} with selector {}", service.name, selector.join(","))
         }
-        (None, Some(made)) => format!(", and Service {made} is made for it"),
-        (None, None) => String::new(),
+        (None, Some(made)) if made == object.spec.service_name() => format!(", and Service {made} is made for it"),
+        (None, _) => String::new(), // Another was served until now.
     };
     format!("{} {} is taken over{replicas}{service}", target.kind, target.name)
 }

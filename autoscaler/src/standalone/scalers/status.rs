@@ -16,7 +16,7 @@
 use super::allocation::Allocation;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
 use crate::standalone::answers::Resolved;
-use crate::standalone::reasons::NOT_ADOPTED;
+use crate::standalone::reasons::{NOT_ADOPTED, TARGET_NOT_FOUND};
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
 use common::names;
@@ -98,7 +98,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let is_led = is_led || written::is(&before_conditions, written::READY, ConditionStatus::True);
     set(written::READY, Some(ready(said, allocation.as_ref(), is_led, unreachable)));
     set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
-    set(written::ACTIVE, Some(active(said)));
+    set(written::ACTIVE, Some(active(said, pods)));
     set(written::ADOPTED, Some(taken(said)));
     let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
     set(written::HOSTS_OWNED, Some(()).filter(|()| !object.spec.hosts.is_empty()).map(|()| hosts_owned()));
@@ -142,6 +142,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
 fn state(said: &PodAutoscalerStatus, pods: PodCounts) -> State {
     let desired = said.desired_scale.unwrap_or(-1);
     match said.condition(ACTIVE) {
+        Some(_) if lacks_its_target(said, pods).is_some() => State::Unknown,
         Some(active) if active.is_true() => State::Awake,
         Some(active) if active.is_false() && (pods.actual > 0 || desired > 0) => State::FallingAsleep,
         Some(active) if active.is_false() => State::Asleep,
@@ -156,6 +157,12 @@ fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
     // Whoever is asleep is not ready in Knative's words, which say why in both.
     let sleeps = said.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == ready.reason);
     (!sleeps).then_some(ready)
+}
+
+/// What should be scaled is not there, and no pod of it is left: who was awake is so no longer, and was not put to sleep.
+fn lacks_its_target(said: &PodAutoscalerStatus, pods: PodCounts) -> Option<&Condition> {
+    let is_asleep = said.condition(ACTIVE).is_some_and(Condition::is_false);
+    refused(said).filter(|refused| refused.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
 }
 
 fn ready<'a>(
@@ -193,7 +200,10 @@ fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
     }
 }
 
-fn active(said: &PodAutoscalerStatus) -> Said<'_> {
+fn active(said: &PodAutoscalerStatus, pods: PodCounts) -> Said<'_> {
+    if let Some(why) = lacks_its_target(said, pods) {
+        return says(ConditionStatus::False, &why.reason, &why.message);
+    }
     if said.paused {
         let status = match said.condition(ACTIVE) {
             Some(active) if active.is_true() => ConditionStatus::True,

@@ -76,6 +76,16 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
         said.set_scales(Some(0), 0);
         said.mark_inactive(Inactive::NoTraffic, NOW);
     };
+    let awake = |said: &mut PodAutoscalerStatus| {
+        said.set_scales(Some(1), 1);
+        said.mark_active(NOW);
+    };
+    let without_target = |before: fn(&mut PodAutoscalerStatus)| {
+        move |said: &mut PodAutoscalerStatus| {
+            before(said);
+            said.manage(NOW).set(READY, condition::FALSE, TARGET_NOT_FOUND, "it is not there");
+        }
+    };
     let rows = [
         ("asleep", object(1, pods(0, 0), asleep), "Asleep", "Current", true),
         ("falling asleep", object(1, pods(1, 1), asleep), "FallingAsleep", "Current", true),
@@ -89,16 +99,7 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
             "Current",
             true,
         ),
-        (
-            "awake",
-            object(1, pods(1, 1), |said| {
-                said.set_scales(Some(1), 1);
-                said.mark_active(NOW);
-            }),
-            "Awake",
-            "Current",
-            true,
-        ),
+        ("awake", object(1, pods(1, 1), awake), "Awake", "Current", true),
         (
             "wrong",
             object(1, pods(0, 0), |said| {
@@ -120,6 +121,9 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
             "InProgress",
             false,
         ),
+        ("deleted asleep", object(1, pods(0, 0), without_target(asleep)), "Asleep", "InProgress", false),
+        ("deleted awake", object(1, pods(0, 0), without_target(awake)), "", "InProgress", false),
+        ("its last pod ends", object(1, pods(1, 1), without_target(awake)), "Awake", "InProgress", false),
         ("edited", object(2, pods(0, 0), asleep), "Asleep", "InProgress", false),
     ];
     for (name, object, state, expected, waited) in rows {

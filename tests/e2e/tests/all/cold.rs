@@ -153,7 +153,7 @@ async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
     let answer = env.load(Entry::Activator, "refused").get("/").await?;
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     assert_eq!(answer.status, 504, "{body}");
-    let (_, why) = body.trim_end().split_once("the revision could not be woken: ").context(body.clone())?;
+    let (_, why) = body.trim_end().split_once("the workload could not be woken: ").context(body.clone())?;
     env.until(SOON, "the status to say why", async || {
         let ready = env.condition("refused", "Ready").await?;
         Ok(ready == Some(("False".into(), "FailedUpdateScale".into(), why.to_owned())))
