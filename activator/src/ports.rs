@@ -38,7 +38,7 @@ fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnec
     if spec.contract == Contract::QueueProxy {
         return Carries::Http; // It speaks nothing else.
     }
-    let Some(said) = spec.ports.iter().find(|said| port.is(said)) else { return Carries::Http };
+    let Some(said) = port.among(&spec.ports) else { return Carries::Http };
     let connector = || connections.of(port.clone());
     match said.protocol {
         PortProtocol::Http1 | PortProtocol::H2c => Carries::Http,

@@ -195,7 +195,8 @@ fn exchange(
         };
         let Call { request, peer, received, revision, trace, .. } = call;
         let live = revision.live();
-        let protocol = live.protocol_for(request.version(), peer.port().map(WorkloadPort::service_port));
+        let port = peer.port::<WorkloadPort>().and_then(|port| port.among(&live.ports));
+        let protocol = live.protocol_for(request.version(), port);
         let client = request.version();
         let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);

@@ -6,6 +6,10 @@
 //!
 //! A connection means the object, by its uid, that its number stood for when it came. One of the same name that comes
 //! later is another one, maybe of another Service.
+//!
+//! It means that port of the object, also after the Service has given the port another name or number. The number's line
+//! and what the object says of its ports follow such an edit one after the other; in between they are matched as whoever
+//! gives numbers does: by name, else by number ([`WorkloadPort::among`]).
 
 use super::Registry;
 use super::workload::Workload;
@@ -14,9 +18,11 @@ use crate::registry::revision::Revision;
 use activator_core::Destination;
 use activator_core::contract::Contract;
 use activator_net::PortListeners;
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use common::RevisionKey;
 use common::bound_ports::{BoundPort, BoundPorts, Question};
+use common::ports::PortId;
 use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
@@ -29,7 +35,10 @@ use tokio::time::Instant;
 
 /// What a number stands for. Its connections carry it.
 pub(crate) struct WorkloadPort {
+    /// Whose it is.
     entry: Arc<Entry>,
+    /// The same as its line is now: it calls the port by its present name and number.
+    line: ArcSwap<Entry>,
     number: u16,
 }
 
@@ -54,14 +63,16 @@ pub(super) struct Numbers {
 }
 
 impl WorkloadPort {
-    /// Whether it is this one of its workload's.
-    pub(crate) fn is(&self, port: &Port) -> bool {
-        port.id.port == self.service_port()
+    fn new(entry: Arc<Entry>, number: u16) -> Self {
+        Self { line: ArcSwap::new(entry.clone()), entry, number }
     }
 
-    /// The Service's port that it stands for.
-    pub(crate) fn service_port(&self) -> u16 {
-        self.entry.port.port
+    /// Which of its workload's ports it is; none: it is none of them, or not any more.
+    pub(crate) fn among<'a>(&self, ports: &'a [Port]) -> Option<&'a Port> {
+        let line = self.line.load();
+        let PortId { name, port: number } = &line.port;
+        let find = |is_it: &dyn Fn(&PortId) -> bool| ports.iter().find(|port| is_it(&port.id));
+        find(&|id| *id == line.port).or_else(|| find(&|id| id.name == *name)).or_else(|| find(&|id| id.port == *number))
     }
 
     /// Whose it is.
@@ -83,12 +94,16 @@ impl Revision {
         let address = destination.address();
         let live = self.live();
         let Some(port) = port.filter(|_| live.contract == Contract::Plain) else { return Some(address) };
-        let by_name = self.pod_ports().and_then(|pods| pods.get(&address.ip())?.get(&port.entry.port.name).copied());
-        let said = || live.ports.iter().find(|said| port.is(said));
-        match by_name.or_else(|| said()?.pod_port) {
+        let of_pod = self.pod_ports();
+        let of_pod = of_pod.as_ref().and_then(|pods| pods.get(&address.ip()));
+        let by_name = of_pod.and_then(|ports| ports.get(&port.line.load().port.name).copied());
+        let said = port.among(&live.ports);
+        match by_name.or_else(|| said?.pod_port) {
             Some(number) => Some(SocketAddr::new(address.ip(), number)),
             // The first one is where it takes requests.
-            None => live.ports.first().is_none_or(|first| port.is(first)).then_some(address),
+            None => {
+                live.ports.first().is_none_or(|first| said.is_some_and(|said| said.id == first.id)).then_some(address)
+            }
         }
     }
 }
@@ -128,8 +143,14 @@ impl Numbers {
             match action {
                 Action::Bind(number) => {
                     if let Some(entry) = self.listeners.entry(number) {
-                        ports.sockets.bind(number, Arc::new(WorkloadPort { entry: entry.clone(), number }));
+                        ports.sockets.bind(number, Arc::new(WorkloadPort::new(entry.clone(), number)));
                     }
+                }
+                Action::Rename(number) => {
+                    let Some(entry) = self.listeners.entry(number) else { continue };
+                    ports.sockets.one(number, |port, _| {
+                        port.downcast_ref::<WorkloadPort>().into_iter().for_each(|port| port.line.store(entry.clone()));
+                    });
                 }
                 Action::Unbind(number) => ports.sockets.unbind(number),
             }

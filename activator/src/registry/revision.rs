@@ -310,11 +310,10 @@ impl Live {
 
     /// What a request of this version is sent in. `port`: the Service's port that it came to; none: one that all share. A
     /// port of which nothing is said speaks HTTP/1.1 at plain pods; behind a queue-proxy all are one.
-    pub(crate) fn protocol_for(&self, inbound: http::Version, port: Option<u16>) -> Protocol {
-        let said = |number| self.ports.iter().find(|said| said.id.port == number);
-        let of_port = || port.filter(|_| self.contract == Contract::Plain).and_then(said);
+    pub(crate) fn protocol_for(&self, inbound: http::Version, port: Option<&Port>) -> Protocol {
+        let of_port = port.filter(|_| self.contract == Contract::Plain);
         match self.outbound {
-            Outbound::Declared => of_port().map_or(self.protocol, |said| said.protocol.http().unwrap_or_default()),
+            Outbound::Declared => of_port.map_or(self.protocol, |said| said.protocol.http().unwrap_or_default()),
             Outbound::AsInbound if inbound >= http::Version::HTTP_2 => Protocol::H2c,
             Outbound::AsInbound => Protocol::Http1,
         }
@@ -369,9 +368,9 @@ mod tests {
             (Some(50_051), Protocol::H2c),
             (Some(80), Protocol::Http1),
             (Some(81), Protocol::Http1),
-            (Some(9), Protocol::H2c),
         ];
-        for (port, expected) in rows {
+        for (number, expected) in rows {
+            let port = number.and_then(|number| ports.iter().find(|port| port.id.port == number));
             for version in [http::Version::HTTP_11, http::Version::HTTP_2] {
                 assert_eq!(live(false).protocol_for(version, port), expected, "{port:?} {version:?}");
                 assert_eq!(live(true).protocol_for(version, port), Protocol::H2c, "{port:?} {version:?}");

@@ -165,6 +165,58 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     }
 }
 
+/// Goal: a port that its Service renumbers or renames is served all the while, on connections that stand as on new ones,
+/// whichever of the ledger and the object is told first; and it carries what it carried.
+#[tokio::test]
+async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
+    let (rig, ip) = rig().await;
+    let tell = async |web: &PortId, database: &PortId| {
+        for (name, id, protocol) in [("app", web, PortProtocol::Auto), ("db", database, PortProtocol::Tcp)] {
+            let port = Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+            let backend = backend(name);
+            let spec =
+                Spec { uid: format!("u-{name}").into(), ports: [port].into(), ..Spec::standalone("ns", name, backend) };
+            rig.tell(Event::Revision(Arc::new(spec))).await;
+        }
+        rig.settled().await;
+    };
+    let write_down = async |web: &PortId, database: &PortId| {
+        let lines = [(FIRST, "app", web.clone(), State::Held), (FIRST + 1, "db", database.clone(), State::Held)];
+        ledger(&rig, &lines).await;
+    };
+    let (pod, database) = (Pod::saying("served").await, listen().await);
+    pod_of(&rig, "app", &pod).await;
+    let not_ready = [database.local_addr().expect("bound").into()].into();
+    rig.tell(Event::Pods { key: key("db"), listing: Listing { not_ready, ..Listing::default() } }).await;
+    let names = [(id("http", 80), id("db", 5432)), (id("http", 81), id("db", 5433)), (id("web", 81), id("sql", 5433))];
+    tell(&names[0].0, &names[0].1).await;
+    write_down(&names[0].0, &names[0].1).await;
+    let address = SocketAddr::new(ip, FIRST);
+    let mut standing = http1_client(address).await;
+    let mut is_served = async |when: &str| {
+        let request = || Request::get("/").header("host", "h").body(Empty::<Bytes>::new()).expect("a request");
+        let old = Answer::read(patient(standing.send_request(request())).await.expect(when)).await;
+        let new = ask(address, Request::get("/").header("host", "h")).await;
+        assert_eq!((old.body.as_str(), new.body.as_str()), ("served", "served"), "{when}: {old:?} {new:?}");
+        patient(standing.ready()).await.expect(when);
+        let mut client = patient(TcpStream::connect((ip, FIRST + 1))).await.expect("bound");
+        write(&mut client, "PING\r\n").await;
+        let mut read = [0; 6];
+        // Connections that end without a byte are probes'.
+        while patient(patient(database.accept()).await.expect(when).0.read_exact(&mut read)).await.is_err() {}
+        assert_eq!(&read, b"PING\r\n", "{when}");
+    };
+    is_served("as it was").await;
+    for (n, (web, database)) in names.iter().enumerate().skip(1) {
+        write_down(web, database).await;
+        is_served(&format!("edit {n} is in the ledger")).await;
+        tell(web, database).await;
+        is_served(&format!("edit {n} is everywhere")).await;
+    }
+    tell(&names[1].0, &names[1].1).await;
+    is_served("the object is told first").await;
+}
+
 /// Goal: the proof of a number is for one object, from one process, and only while that is so.
 #[tokio::test]
 async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {

@@ -3,6 +3,9 @@
 //! [`Listeners::follow`] compares what is bound with what the ledger says and answers with what is to be bound and
 //! unbound. It knows no socket: what cannot be bound is asked for again, by whoever carries this out.
 //!
+//! A Service's port that gets another name or number keeps its number here: its line is written anew in place. The socket
+//! stays, and stands for the port as it is called now ([`Action::Rename`]).
+//!
 //! # Never from one workload to another
 //!
 //! A number is given to somebody else only after every activator was seen without it, so no process sees a number change
@@ -40,6 +43,8 @@ pub enum Action {
     Bind(u16),
     /// Stop to accept connections there; those that stand go on.
     Unbind(u16),
+    /// The Service's port behind this number, which is bound, has another name or number.
+    Rename(u16),
 }
 
 impl<E> Default for Listeners<E> {
@@ -52,12 +57,15 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
     /// What changes, unbinding first. The same again as long as the ledger is the same, but for what time brings
     /// ([`Self::wake`]).
     pub fn follow(&mut self, ledger: &BTreeMap<u16, E>, now: Instant) -> Vec<Action> {
-        let (mut unbound, mut actions) = (Vec::new(), Vec::new());
+        let (mut unbound, mut renamed, mut actions) = (Vec::new(), Vec::new(), Vec::new());
         self.barred.retain(|_, until| now < *until);
         for (number, bound) in &mut self.bound {
             let (line, uid) = (ledger.get(number), (*bound).borrow().uid.clone());
             match line.map(|line| (line, line.borrow())) {
                 Some((line, entry)) if entry.uid == uid && entry.state.is_open() => {
+                    if entry.port != (*bound).borrow().port {
+                        renamed.push(Action::Rename(*number));
+                    }
                     bound.clone_from(line);
                     self.vanished.remove(number);
                 }
@@ -75,6 +83,7 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
             self.vanished.remove(&number);
             actions.push(Action::Unbind(number));
         }
+        actions.extend(renamed);
         for (number, entry) in ledger.iter().filter(|(_, entry)| (*entry).borrow().state.is_open()) {
             if !self.bound.contains_key(number) && !self.barred.contains_key(number) {
                 self.bound.insert(*number, entry.clone());
@@ -139,6 +148,30 @@ mod tests {
         }
         assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("c", State::Closing)));
         assert_eq!((listeners.entries().count(), listeners.wake()), (2, None));
+    }
+
+    /// Goal: a port that is renamed or renumbered is told, once, and its number stays bound; nothing else of a line is.
+    #[test]
+    fn a_port_that_is_called_otherwise_keeps_its_number() {
+        let (now, mut listeners) = (epoch(), Listeners::default());
+        let line = |state, name: &str, port| {
+            let mut ledger = ledger(&[(1, "a", state), (2, "b", State::Held)]);
+            ledger.get_mut(&1).expect("a line").port = PortId { name: name.to_owned(), port };
+            ledger
+        };
+        let rows: [(Ledger, &[Action]); 7] = [
+            (line(State::Held, "http", 80), &[Action::Bind(1), Action::Bind(2)]),
+            (line(State::Held, "http", 81), &[Action::Rename(1)]),
+            (line(State::Held, "http", 81), &[]),
+            (line(State::Held, "web", 81), &[Action::Rename(1)]),
+            (line(State::Closing, "web", 81), &[]),
+            (Ledger::new(), &[]),
+            (line(State::Held, "http", 80), &[Action::Rename(1)]),
+        ];
+        for (n, (ledger, expected)) in rows.into_iter().enumerate() {
+            assert_eq!(listeners.follow(&ledger, now), expected, "row {n}");
+        }
+        assert_eq!(listeners.entry(1).map(|entry| entry.port.port), Some(80));
     }
 
     /// Goal: a ledger from a backup makes no number somebody else's at once.

@@ -130,6 +130,8 @@ impl World {
                     proxy.failed.remove(&number);
                     self.say(|| format!("activator {index} leaves {number}"));
                 }
+                // What is served is read where it listens.
+                Action::Rename(_) => {}
             }
         }
     }
