@@ -51,7 +51,7 @@ pub use probe::probe;
 pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use server::{
-    Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortListeners,
-    ProbeReserve, Server, TrustOf,
+    Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortGone,
+    PortListeners, ProbeReserve, Server, TrustOf,
 };
 pub use worker::WorkerRuntimes;

@@ -7,14 +7,16 @@
 //!
 //! Each is counted by its reason.
 //!
-//! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed.
+//! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed. A
+//! connection to a workload's own port is closed, over HTTP/2 as well, where that workload is not served, or no more: one
+//! made anew may mean another object.
 //!
 //! The text is the front end's ([`FrontEnd::text`]); gRPC clients always read our own, which names the bound.
 
 use crate::discovery::front_end::FrontEnd;
 use crate::metrics::Refused;
 use crate::refusal::Refusal;
-use activator_net::ProxyError;
+use activator_net::{PortGone, ProxyError};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Version};
@@ -72,6 +74,9 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     }
     if refusal.is_distrust() && version < Version::HTTP_2 {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if matches!(refusal, Refusal::NotServed | Refusal::Deleted) {
+        response.extensions_mut().insert(PortGone);
     }
     response
 }
@@ -154,6 +159,7 @@ mod tests {
             (Refusal::Paused, 503, Some("14")),
             (Refusal::Fallback { service: "sorry".into(), cause: "refused".into() }, 502, Some("14")),
             (Refusal::Deleted, 503, Some("14")),
+            (Refusal::NotServed, 503, Some("14")),
             (ProxyError::Pod { dest, cause: "connection refused".into() }.into(), 502, Some("14")),
             (ProxyError::NoRoom { bound: 7 }.into(), 503, Some("8")),
             (ProxyError::Malformed("malformed Host header").into(), 400, None),

@@ -15,7 +15,8 @@
 //! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
 //!
 //! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
-//! whose the port is on which process ([`common::ports::answer`]); 503 while the workload is not served there.
+//! whose the port is on which process ([`common::ports::answer`]); 503 while the workload is not served there, and the
+//! connection ends.
 //!
 //! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
 //! [`activator_net::Prepared`]).
@@ -26,7 +27,7 @@ use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::slots::Slots;
-use activator_net::{BodyError, Inbound, Reply};
+use activator_net::{BodyError, Inbound, PortGone, Reply};
 use bytes::Bytes;
 use common::bound_ports::{self, Question};
 use common::golang;
@@ -127,7 +128,11 @@ impl Shared {
                 response.headers_mut().insert(answer::HEADER, proof);
                 response
             }
-            None => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true),
+            None => {
+                let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true);
+                response.extensions_mut().insert(PortGone);
+                response
+            }
         })
     }
 }

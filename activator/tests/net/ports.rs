@@ -1,7 +1,8 @@
 //! Workloads' own ports: whoever connects there means that workload, whatever is said.
 
 use crate::rig::{
-    Answer, Pod, Rig, backend, http1_client, key, listen, own_address, patient, read_to_end, until_async, write,
+    Answer, Pod, Rig, backend, http1_client, http2_client, key, listen, own_address, patient, read_to_end, until,
+    until_async, write,
 };
 use activator::discovery::{Event, Listing, Port, Spec};
 use bytes::Bytes;
@@ -217,6 +218,70 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
     is_served("the object is told first").await;
 }
 
+fn request(host: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://{host}/")).header("host", host).body(Empty::new()).expect("a request")
+}
+
+/// Goal: who has connected to a port of what is served no more is told so once, and the connection ends, so that clients
+/// that keep connections come back to what the port stands for by then; in both protocols.
+#[tokio::test]
+async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
+    let (rig, ip) = rig().await;
+    let pod = Pod::saying("served").await;
+    workload(&rig, "app", &[id("http", 80)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    pod_of(&rig, "app", &pod).await;
+    let address = SocketAddr::new(ip, FIRST);
+    let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
+    for _ in 0..2 {
+        let answer = Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
+        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
+        let answer = Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
+        assert_eq!(answer.body, "served");
+        patient(http1.ready()).await.expect("open");
+    }
+    rig.tell(Event::Deleted(key("app"))).await;
+    rig.settled().await;
+    let old = Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
+    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", "close"));
+    let old = Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
+    assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", ""));
+    until(|| http1.is_closed() && http2.is_closed()).await;
+
+    workload(&rig, "app", &[id("http", 80)]).await;
+    rig.settled().await;
+    let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
+    assert_eq!(Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await.body, "served");
+    assert_eq!(Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await.body, "served");
+}
+
+/// Goal: so does one whose request is held when its workload is deleted; on a shared port it goes on, since the next request
+/// may be for somebody else.
+#[tokio::test]
+async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone() {
+    let (rig, ip) = rig().await;
+    workload(&rig, "app", &[id("http", 80)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    let address = SocketAddr::new(ip, FIRST);
+    let mut http1 = [http1_client(address).await, http1_client(rig.address).await];
+    let mut http2 = [http2_client(address).await, http2_client(rig.address).await];
+    let held1 = http1.each_mut().map(|client| tokio::spawn(client.send_request(request("app.ns"))));
+    let held2 = http2.each_mut().map(|client| tokio::spawn(client.send_request(request("app.ns"))));
+    rig.until(|load| load.queued == 4).await;
+    rig.tell(Event::Deleted(key("app"))).await;
+    let mut closes = Vec::new();
+    for held in held1.into_iter().chain(held2) {
+        let answer = Answer::read(patient(held).await.expect("no panic").expect("an answer")).await;
+        assert_eq!(answer.header("x-zeroscale-reason"), "deleted");
+        closes.push(answer.header("connection").to_owned());
+    }
+    assert_eq!(closes, ["close", "", "", ""]);
+    until(|| http1[0].is_closed() && http2[0].is_closed()).await;
+    for answer in [http1[1].send_request(request("app.ns")).await, http2[1].send_request(request("app.ns")).await] {
+        assert_eq!(answer.expect("open").status(), StatusCode::NOT_FOUND);
+    }
+}
+
 /// Goal: the proof of a number is for one object, from one process, and only while that is so.
 #[tokio::test]
 async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
@@ -249,6 +314,7 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     assert_eq!(Listening::parse(probe(FIRST + 2).await.header(HEADER)).map(|l| l.state), Some(State::Closing));
     let unknown = probe(FIRST + 1).await;
     assert_eq!((unknown.status, unknown.header(HEADER)), (StatusCode::SERVICE_UNAVAILABLE, ""));
+    assert_eq!([&unknown, &proof].map(|answer| answer.header("connection")), ["close", ""]);
     assert_eq!(ask(SocketAddr::new(ip, FIRST + 1), get()).await.header("x-zeroscale-reason"), "not-served");
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);

@@ -91,6 +91,11 @@ impl Peer {
         self.port.as_deref()?.downcast_ref()
     }
 
+    /// Whether it came to a workload's port.
+    pub(crate) fn is_on_own_port(&self) -> bool {
+        self.port.is_some()
+    }
+
     /// Has it looked after by those that look after all clients.
     pub(crate) fn with(self, disconnects: Arc<Disconnects>) -> Self {
         Self { disconnects: Some(disconnects), ..self }

@@ -29,6 +29,12 @@ where
     type Body = B;
 }
 
+/// Marks an answer that says that what a workload's port stood for is not served here, or no more. A connection to such a
+/// port means what the port stood for when it came: it is closed, so that its client makes another. Without effect on
+/// ports that all share, where the next request may be for somebody else.
+#[derive(Clone, Copy, Debug)]
+pub struct PortGone;
+
 /// Makes responses of the chain's errors.
 pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
     /// The response to a request of this version, which may be a gRPC call; none if nobody is there to be answered.

@@ -58,7 +58,7 @@ mod tcp;
 
 pub use bounded_writes::KeepAlive;
 pub use carries::Carries;
-pub use chain::{Chain, ErrorResponder};
+pub use chain::{Chain, ErrorResponder, PortGone};
 pub use client_connections::ClientConnections;
 pub use crowd::CrowdBounds;
 pub use ports::PortListeners;

@@ -2,14 +2,15 @@
 //!
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
 //! answer over HTTP/1 is the last of its connection; so is the answer to a probe for which there was no room
-//! ([`super::reserve`]), over HTTP/2 as well.
+//! ([`super::reserve`]), and one that says that a workload's port stands for nothing any more ([`PortGone`]), over HTTP/2
+//! as well.
 
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
 use super::output::{self, HasOutput, Metered};
 use super::progress::Progress;
 use super::reserve::OnlyProbes;
-use super::{Chain, ErrorResponder};
+use super::{Chain, ErrorResponder, PortGone};
 use crate::body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, UploadUnread};
 use crate::client::Inbound;
 use crate::client::peer::Peer;
@@ -46,6 +47,8 @@ struct Own<R> {
     tunnels: TaskTracker,
     drain: Drain,
     progress: Arc<Progress>,
+    /// It came to a workload's own port.
+    own_port: bool,
     /// There is room for probes alone.
     only: Option<Arc<OnlyProbes>>,
 }
@@ -62,7 +65,8 @@ impl<S, R> ConnectionService<S, R> {
         only: Option<Arc<OnlyProbes>>,
     ) -> Self {
         let progress = Arc::new(Progress::new(drain.second()).writing_within(peer.output()));
-        let own = Arc::new(Own { responder, tunnels, progress, drain, only });
+        let own_port = peer.is_on_own_port();
+        let own = Arc::new(Own { responder, tunnels, progress, drain, own_port, only });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
@@ -174,7 +178,12 @@ where
         let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
         let is_unread = answer.extensions().get::<UploadUnread>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
-        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || charge.is_some());
+        let is_gone = running.0.own_port && answer.extensions().get::<PortGone>().is_some();
+        if is_gone && *this.version >= Version::HTTP_2 {
+            // Whoever serves it is woken by the answer.
+            progress.tell(Phase::Finish);
+        }
+        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || is_gone || charge.is_some());
         match charge {
             Some(charge) if *this.version < Version::HTTP_2 => progress.output().keep(charge),
             Some(charge) => output::charge(&progress, answer.headers_mut(), charge),
