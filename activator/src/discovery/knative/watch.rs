@@ -11,7 +11,7 @@
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::siblings;
 use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
-use crate::discovery::{Closed, Event, Spec, listing};
+use crate::discovery::{Closed, Event, Listing, Spec, listing};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::backend::Protocol;
@@ -113,10 +113,7 @@ impl KnativeWatch {
         for change in changes(event, &mut self.relists[0], self.known.keys()) {
             match change {
                 Change::Applied(revision) => self.revision(&revision).await?,
-                Change::Gone(key) => {
-                    self.known.remove(&key);
-                    self.send(Event::Deleted(key)).await?;
-                }
+                Change::Gone(key) => self.gone(key).await?,
                 Change::Listed => self.set_listed(0).await?,
             }
         }
@@ -163,6 +160,16 @@ impl KnativeWatch {
             }
         }
         Ok(())
+    }
+
+    /// What else was told of it is taken back: without its protocol, what comes of that later cannot be read. If it is
+    /// made again meanwhile, it is told again with it.
+    async fn gone(&mut self, key: RevisionKey) -> Result<(), Closed> {
+        self.known.remove(&key);
+        self.send(Event::Deleted(key.clone())).await?;
+        self.send(Event::Pods { key: key.clone(), listing: Listing::default() }).await?;
+        self.send(Event::Activators { key: key.clone(), addresses: Vec::new() }).await?;
+        self.send(Event::ClusterIp { key, destination: None }).await
     }
 
     /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile.
@@ -331,6 +338,68 @@ mod tests {
         assert_eq!(address(), None, "another one has taken its place");
         assert!(adapter.service_gone(&ObjectKey::new("ns", "second")).await.is_ok());
         assert_eq!(address(), Some(None));
+    }
+
+    /// Goal: nothing is known of a revision that is gone, also when what else there was of it goes later; one that is made
+    /// again finds what is left of it. Method: what the last events of each kind say, step by step.
+    #[tokio::test]
+    async fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let mut told = || {
+            let mut now = Vec::new();
+            while let Ok(event) = told.try_recv() {
+                now.push(match event {
+                    Event::Revision(_) => "is".to_owned(),
+                    Event::Deleted(_) => "deleted".to_owned(),
+                    Event::Pods { listing, .. } => format!("pods {}", listing.all().count()),
+                    Event::Activators { addresses, .. } => format!("activators {}", addresses.len()),
+                    Event::ClusterIp { destination, .. } => format!("cluster IP {}", destination.is_some()),
+                    other => panic!("not of a revision: {other:?}"),
+                });
+            }
+            now
+        };
+        let labels = |kind: &str| json!({names::SERVICE_TYPE: kind, names::REVISION: "app-00001"});
+        let endpoints = |kind: &str| -> Endpoints {
+            let ports = json!([{"name": "http", "port": 8012}]);
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": kind.to_lowercase(), "labels": labels(kind)},
+                "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": ports}],
+            }))
+            .expect("Endpoints")
+        };
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "private", "labels": labels(names::SERVICE_TYPE_PRIVATE)},
+            "spec": {"clusterIP": "10.0.0.2", "ports": [{"name": "http", "port": 80}]},
+        }))
+        .expect("a Service");
+        let kinds = [names::SERVICE_TYPE_PRIVATE, names::SERVICE_TYPE_PUBLIC].map(endpoints);
+        let all = ["is", "pods 1", "activators 1", "cluster IP true"];
+        let gone = ["deleted", "pods 0", "activators 0", "cluster IP false"];
+
+        assert!(adapter.take_revision(watcher::Event::Apply(app())).await.is_ok());
+        for endpoints in &kinds {
+            assert!(adapter.take_endpoints(watcher::Event::Apply(endpoints.clone())).await.is_ok());
+        }
+        assert!(adapter.take_service(watcher::Event::Apply(service.clone())).await.is_ok());
+        assert_eq!(told(), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
+        for _ in 0..2 {
+            assert!(adapter.take_revision(watcher::Event::Delete(app())).await.is_ok());
+            assert_eq!(told(), gone);
+            assert!(adapter.take_revision(watcher::Event::Apply(app())).await.is_ok());
+            assert_eq!(told(), all);
+        }
+        assert!(adapter.take_revision(watcher::Event::Delete(app())).await.is_ok());
+        assert_eq!(told(), gone);
+        for endpoints in kinds {
+            assert!(adapter.take_endpoints(watcher::Event::Apply(endpoints.clone())).await.is_ok());
+            assert!(adapter.take_endpoints(watcher::Event::Delete(endpoints)).await.is_ok());
+        }
+        assert!(adapter.take_service(watcher::Event::Delete(service)).await.is_ok());
+        let told = told();
+        assert!(told.iter().all(|event| event.ends_with(" 0") || event.ends_with(" false")), "{told:?}");
+        assert!(adapter.known.is_empty() && adapter.services.is_empty() && adapter.index.names().next().is_none());
     }
 
     /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
