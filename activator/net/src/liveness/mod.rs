@@ -21,7 +21,7 @@
 //! at once if a connect stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after
 //! 5 s ([`crate::pod::stream`]). So a pod that goes in such a moment is found gone within 1.5 s or so.
 //!
-//! The task sleeps while no connection is open.
+//! The task sleeps while no connection is open and no pod is in doubt.
 
 mod link;
 pub(crate) mod silence;

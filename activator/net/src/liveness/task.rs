@@ -30,29 +30,7 @@ const ENTRIES_KEPT: usize = 64;
 
 /// Looks after all connections until `shutdown`.
 pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
-    let mut task = Task { liveness, entries: Vec::new(), asked: JoinSet::new(), unproven: Vec::new() };
-    let mut next = Instant::now();
-    loop {
-        let idle = task.take_in();
-        let tick = async {
-            match idle {
-                true => std::future::pending().await,
-                false => tokio::time::sleep_until(next).await,
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = task.liveness.news.notified() => {}
-            Some(asked) = task.asked.join_next() => match asked {
-                Ok((link, answer)) => task.answered(&link, &answer),
-                Err(error) => tracing::error!(%error, "a connect panicked"),
-            },
-            () = tick => {
-                let closely = task.sweep();
-                next = Instant::now() + if closely { TICK_CLOSELY } else { TICK };
-            }
-        }
-    }
+    Task::new(liveness).run(shutdown).await;
 }
 
 struct Entry {
@@ -89,14 +67,44 @@ struct Task {
 }
 
 impl Task {
-    /// Takes over what is new. Says whether there is nothing to look at.
+    fn new(liveness: Arc<Liveness>) -> Self {
+        Self { liveness, entries: Vec::new(), asked: JoinSet::new(), unproven: Vec::new() }
+    }
+
+    async fn run(mut self, shutdown: CancellationToken) {
+        let mut next = Instant::now();
+        loop {
+            let idle = self.take_in();
+            let tick = async {
+                match idle {
+                    true => std::future::pending().await,
+                    false => tokio::time::sleep_until(next).await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.liveness.news.notified() => {}
+                Some(asked) = self.asked.join_next() => match asked {
+                    Ok((link, answer)) => self.answered(&link, &answer),
+                    Err(error) => tracing::error!(%error, "a connect panicked"),
+                },
+                () = tick => {
+                    let closely = self.sweep();
+                    next = Instant::now() + if closely { TICK_CLOSELY } else { TICK };
+                }
+            }
+        }
+    }
+
+    /// Takes over what is new. Says whether there is nothing to look at: no connection, and no pod that is to be trusted
+    /// again unless one proves to be silent.
     fn take_in(&mut self) -> bool {
         self.take_opened();
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
         to_cut.into_iter().for_each(|link| self.cut(&link));
-        self.entries.is_empty()
+        self.entries.is_empty() && self.unproven.is_empty()
     }
 
     fn take_opened(&mut self) {
@@ -198,5 +206,59 @@ impl Task {
         for entry in self.entries.iter().filter(|entry| entry.tracked.link.address == link.address) {
             entry.tracked.cut(Broken::Lost);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PodObserver;
+    use super::*;
+    use parking_lot::Mutex;
+    use std::net::SocketAddr;
+
+    /// What was told, and when.
+    struct Told(Mutex<Vec<(&'static str, Instant)>>);
+
+    impl Told {
+        fn note(&self, what: &'static str) {
+            self.0.lock().push((what, Instant::now()));
+        }
+    }
+
+    impl PodObserver for Told {
+        fn pod_doubted(&self, _: SocketAddr) {
+            self.note("doubted");
+        }
+
+        fn pod_trusted(&self, _: SocketAddr) {
+            self.note("trusted");
+        }
+
+        fn pod_failed(&self, _: SocketAddr, _: &str) {
+            self.note("failed");
+        }
+    }
+
+    /// Goal: a pod that left our connect unanswered is trusted again if no connection proves that it is gone, also where
+    /// there is none. Method: the connect's answer is given by hand; a paused clock.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_in_doubt_is_trusted_again_where_no_connection_is_open() {
+        let (liveness, shutdown) = (Arc::new(Liveness::default()), CancellationToken::new());
+        let link = Link::new(([127, 0, 0, 1], 80).into());
+        let told = Arc::new(Told(Mutex::default()));
+        let observer: Arc<dyn PodObserver> = told.clone();
+        liveness.observe(link.address, Arc::downgrade(&observer));
+        let mut task = Task::new(liveness);
+        link.asking.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        task.answered(&link, &Err(io::ErrorKind::TimedOut.into()));
+        let running = tokio::spawn(task.run(shutdown.clone()));
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let (what, when) = told.0.lock().pop().expect("it is told");
+        assert_eq!((what, told.0.lock().len()), ("trusted", 0));
+        assert!((PROOF_MAX..=PROOF_MAX + TICK).contains(&(when - start)), "{:?}", when - start);
+        assert!(!link.asking.load(Ordering::Relaxed), "it may be asked again");
+        shutdown.cancel();
+        running.await.expect("no panic");
     }
 }
