@@ -57,7 +57,7 @@ fn without_what_is_used_a_slot_is_granted_twice() {
 
 #[test]
 fn without_asking_again_a_loan_is_not_counted() {
-    breaks(Without::Again, 570, &[LIMIT]);
+    breaks(Without::Again, 1590, &[LIMIT]);
 }
 
 #[test]

@@ -65,6 +65,12 @@
 //! A process that stands still until it has left the list, and goes on before it has heard of that, is outside of all this: it
 //! may use what it held.
 //!
+//! # Pools that begin later
+//!
+//! An activator has a pool of a revision from the first request or the first pod on. What it was asked before is lost,
+//! and whoever asked does not know. But who lends has claimed the pod of the borrower before, so a claim is the sign to ask
+//! again: what was asked of the claimant until then is taken back, and asked with new numbers.
+//!
 //! # Slots come back
 //!
 //! What is lost with a session is found by the claim that begins the next one: the answer replaces what was known of that

@@ -22,6 +22,8 @@ struct Cluster {
     running: BTreeMap<Request, (usize, Destination)>,
     cut: Vec<Request>,
     requests: u64,
+    /// Whose pool has not begun yet, and the claims that were answered for it.
+    asleep: BTreeMap<usize, Vec<(usize, Message)>>,
 }
 
 #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
@@ -54,6 +56,7 @@ impl Cluster {
             running: BTreeMap::new(),
             cut: Vec::new(),
             requests: 0,
+            asleep: BTreeMap::new(),
         }
     }
 
@@ -138,6 +141,15 @@ impl Cluster {
 
     fn deliver(&mut self, from: usize, to: usize) -> bool {
         let Some(message) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return false };
+        if let Some(claims) = self.asleep.get_mut(&to) {
+            // As the process answers for a pool that has not begun.
+            if let Message::Claim { pod, number } = message {
+                claims.push((from, Message::Claim { pod: pod.clone(), number }));
+                let confirm = Message::Confirm { pod, number, held: false, own: Vec::new() };
+                self.wires.entry((to, from)).or_default().push_back(confirm);
+            }
+            return true;
+        }
         self.feed(to, Input::Received { from: self.names[from].clone(), message });
         true
     }
@@ -145,6 +157,31 @@ impl Cluster {
     fn deliver_all(&mut self) {
         while let Some((from, to)) = self.wires.iter().find(|(_, wire)| !wire.is_empty()).map(|(way, _)| *way) {
             self.deliver(from, to);
+        }
+    }
+
+    /// It has had neither request nor pod for long: its pool is no more.
+    fn sleep(&mut self, at: usize) {
+        assert_eq!((self.pools[at].queued(), self.pools[at].pods().count()), (0, 0), "it rests");
+        self.asleep.insert(at, Vec::new());
+    }
+
+    /// Its pool begins, in a process that has known the list for long.
+    fn begin(&mut self, at: usize) {
+        let Some(claims) = self.asleep.remove(&at) else { return };
+        let since = self.now - Duration::from_secs(30);
+        let limit = NonZeroU32::new(self.limit as u32).expect("a limit");
+        self.pools[at] = Pool::new(self.names[at].clone(), limit, (self.requests + 1) << 32, since);
+        let members = self.names.iter().cloned().collect();
+        self.pools[at].handle(Input::Members(members), &self.peers[at], since);
+        self.feed(at, Input::Pods(BTreeMap::new()));
+        for (one, other) in self.open.clone() {
+            if one == at || other == at {
+                self.feed(at, Input::Connected(self.names[one + other - at].clone()));
+            }
+        }
+        for (from, message) in claims {
+            self.feed(at, Input::Received { from: self.names[from].clone(), message });
         }
     }
 
@@ -163,7 +200,8 @@ impl Cluster {
                 self.peers[with].received(&self.names[at], beat, self.now);
             }
         }
-        (0..self.names.len()).for_each(|at| self.feed(at, Input::Tick));
+        let awake: Vec<usize> = (0..self.names.len()).filter(|at| !self.asleep.contains_key(at)).collect();
+        awake.into_iter().for_each(|at| self.feed(at, Input::Tick));
     }
 
     fn arrive(&mut self, at: usize) -> Request {
@@ -499,6 +537,84 @@ fn a_pod_that_one_cannot_use_is_not_offered_to_it_again_and_again() {
     assert!(messages <= 6, "{messages}");
 }
 
+/// Goal: a question that came before there was a pool to hear it does not keep its request from the pod's idle slot.
+/// Method: one activator alone has a request; the other one's pool begins with the pod, which either of them learns of first.
+#[test]
+fn who_begins_after_it_was_asked_is_asked_again() {
+    for pod_is_first_known_to in [0, 1] {
+        let mut cluster = Cluster::settled(2, 1, 0);
+        let names: BTreeSet<Peer> = cluster.names.iter().cloned().collect();
+        let holder = usize::from(grantor(&pod(1), &names) == Some(&cluster.names[1]));
+        let borrower = 1 - holder;
+        cluster.sleep(holder);
+        let request = cluster.arrive(borrower);
+        cluster.deliver_all();
+        cluster.begin(holder);
+        let order = if pod_is_first_known_to == 0 { [holder, borrower] } else { [borrower, holder] };
+        for at in order {
+            cluster.feed(at, Input::Pods(pods(1)));
+            cluster.deliver_all();
+        }
+        assert_eq!((cluster.holder(&pod(1)), cluster.runs(request)), (Some(holder), Some(&pod(1))));
+        cluster.end(request);
+        cluster.deliver_all();
+        assert_eq!(cluster.state(holder, &pod(1)).in_use, 0);
+    }
+}
+
+/// Goal: what is asked again while the answer to the former question is on its way becomes no second loan that stays.
+#[test]
+fn who_is_asked_again_has_lent_already() {
+    for lent_first in [true, false] {
+        let mut cluster = Cluster::settled(2, 1, 1);
+        let (holder, borrower) = cluster.borrower();
+        let names: BTreeSet<Peer> = cluster.names.iter().cloned().collect();
+        let other = (2..).map(pod).find(|at| grantor(at, &names) == Some(&cluster.names[holder])).expect("another one");
+        let runs = cluster.arrive(holder);
+        let waits = cluster.arrive(borrower);
+        cluster.deliver_all();
+        let both = BTreeMap::from([(pod(1), true), (other, true)]);
+        if lent_first {
+            cluster.end(runs);
+        }
+        (0..2).for_each(|at| cluster.feed(at, Input::Pods(both.clone())));
+        if !lent_first {
+            cluster.end(runs);
+        }
+        while cluster.deliver(holder, borrower) {}
+        assert_eq!(cluster.runs(waits), Some(&pod(1)), "lent before the question came again");
+        cluster.deliver_all();
+        let in_use = |cluster: &Cluster| cluster.pools[holder].pods().map(|(_, pod)| pod.in_use).sum::<u32>();
+        assert_eq!(in_use(&cluster), 1);
+        let third = cluster.arrive(borrower);
+        cluster.deliver_all();
+        assert!(cluster.runs(third).is_some());
+        [waits, third].into_iter().for_each(|request| cluster.end(request));
+        cluster.deliver_all();
+        assert_eq!(in_use(&cluster), 0);
+    }
+}
+
+/// Goal: many pods that are claimed at once, while requests wait, cost an answer each and not all questions each.
+#[test]
+fn a_crowd_of_claims_is_asked_again_once() {
+    let mut cluster = Cluster::settled(2, 1, 1);
+    let (_, borrower) = cluster.borrower();
+    (0..=ASKS_MAX).for_each(|_| _ = cluster.arrive(borrower));
+    cluster.deliver_all();
+    let unusable = (1..=200).map(|n| (pod(n), n == 1)).collect::<BTreeMap<_, _>>();
+    (0..2).for_each(|at| cluster.feed(at, Input::Pods(unusable.clone())));
+    let mut messages = 0;
+    for _ in 0..2 {
+        while let Some((from, to)) = cluster.wires.iter().find(|(_, wire)| !wire.is_empty()).map(|(way, _)| *way) {
+            cluster.deliver(from, to);
+            messages += 1;
+        }
+        cluster.wait(Duration::from_millis(5));
+    }
+    assert!(messages <= 2 * 200 + 2 * 2 * ASKS_MAX, "{messages}");
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Arrive(usize),
@@ -556,8 +672,72 @@ impl Cluster {
     }
 }
 
+#[derive(Clone, Debug)]
+enum Wake {
+    Arrive(usize),
+    Leave,
+    Pods(usize),
+    Deliver(usize, usize),
+    Pass,
+}
+
+fn any_wake() -> impl Strategy<Value = Wake> {
+    prop_oneof![
+        2 => (0..3usize).prop_map(Wake::Arrive),
+        1 => Just(Wake::Leave),
+        1 => (0..3usize).prop_map(Wake::Pods),
+        8 => (0..3usize, 0..3usize).prop_map(|(from, to)| Wake::Deliver(from, to)),
+        1 => Just(Wake::Pass),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Goal: whenever each activator's pool begins, by a request or by a pod, and in whatever order all learn of it, no request
+    /// waits beside an idle slot.
+    #[test]
+    fn a_wake_serves_all_whoever_begins_when(ops in prop::collection::vec(any_wake(), 1..60)) {
+        let mut cluster = Cluster::settled(3, 1, 0);
+        (0..3).for_each(|at| cluster.sleep(at));
+        let mut came = Vec::new();
+        let lists = |cluster: &mut Cluster, at: usize| {
+            cluster.begin(at);
+            cluster.feed(at, Input::Pods(pods(2)));
+        };
+        for op in ops {
+            match op {
+                Wake::Arrive(at) => {
+                    cluster.begin(at);
+                    came.push((at, cluster.arrive(at)));
+                }
+                Wake::Leave => {
+                    let waits = came.iter().position(|(_, request)| cluster.runs(*request).is_none());
+                    if let Some((at, request)) = waits.map(|nth| came.remove(nth)) {
+                        cluster.feed(at, Input::End(request));
+                    }
+                }
+                Wake::Pods(at) => lists(&mut cluster, at),
+                Wake::Deliver(from, to) => _ = cluster.deliver(from, to),
+                Wake::Pass => cluster.wait(Duration::from_millis(5)),
+            }
+        }
+        (0..3).for_each(|at| lists(&mut cluster, at));
+        (0..3).for_each(|_| cluster.pass(Duration::from_millis(5)));
+        while let Some((_, request)) = came.iter().find(|(_, request)| cluster.runs(*request).is_some()).copied() {
+            (0..3).for_each(|_| cluster.pass(Duration::from_millis(5)));
+            let runs = came.iter().filter(|(_, request)| cluster.runs(*request).is_some()).count();
+            prop_assert_eq!(runs, came.len().min(2));
+            came.retain(|(_, other)| *other != request);
+            cluster.end(request);
+            cluster.deliver_all();
+        }
+        prop_assert_eq!(came, []);
+        (0..3).for_each(|_| cluster.pass(Duration::from_millis(5)));
+        for at in 0..3 {
+            prop_assert_eq!(cluster.pools[at].pods().map(|(_, pod)| pod.in_use).sum::<u32>(), 0);
+        }
+    }
 
     /// Whatever the order of messages, lists and broken sessions: no pod is above its limit, one at a time grants its
     /// slots, and in the end all come back.

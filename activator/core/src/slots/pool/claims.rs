@@ -13,6 +13,9 @@ use crate::slots::{Message, Peer, Peers};
 impl Pool {
     /// A sibling wants to grant, or grants and wants to lend here.
     pub(super) fn claimed(&mut self, from: &Peer, at: Destination, number: u64, now: Instant, out: &mut Vec<Output>) {
+        if let Some(sibling) = self.siblings.get_mut(from) {
+            sibling.unheard.0 |= !sibling.asked.is_empty();
+        }
         let comes_first = score(&self.me, &at) > score(from, &at);
         let pod = self.pods.entry(at.clone()).or_insert_with(|| Pod::new(now));
         if !pod.is_gathering() || !comes_first {

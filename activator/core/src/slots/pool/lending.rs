@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ADVERTISE_EVERY, ASKS_MAX, Pool, RETRY_AFTER, Sibling};
+use super::{ADVERTISE_EVERY, ASK_AGAIN_EVERY, ASKS_MAX, Pool, RETRY_AFTER, Sibling};
 use crate::destination::Destination;
 use crate::slots::event::{Output, Request};
 use crate::slots::pod::Pod;
@@ -73,6 +73,7 @@ impl Pool {
 
     /// Asks for as many slots as requests wait, no more and no less: of those that advertise most, or of all.
     pub(super) fn ask(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.take_back_unheard(now, out);
         let needed = self.waiting.len().min(ASKS_MAX);
         if needed == 0 && self.siblings.values().all(|sibling| sibling.asked.is_empty()) {
             return;
@@ -87,6 +88,20 @@ impl Pool {
             left -= left.min(wanted);
             self.ask_for(&peer, wanted, now, out);
         }
+    }
+
+    /// Takes back what was asked of a sibling whose pool may be newer than the questions. They are asked again with other
+    /// numbers: a former one may have been heard, and its loan be on its way. Once in a while for a crowd of claims.
+    fn take_back_unheard(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let mut former = Vec::new();
+        for (peer, sibling) in &mut self.siblings {
+            let (unheard, since) = sibling.unheard;
+            if unheard && now.saturating_duration_since(since) >= ASK_AGAIN_EVERY {
+                sibling.unheard = (false, now);
+                former.extend(sibling.asked.drain(..).map(|number| (peer.clone(), number)));
+            }
+        }
+        former.into_iter().for_each(|(peer, number)| self.send(&peer, Message::Cancel { number }, out));
     }
 
     fn ask_for(&mut self, peer: &Peer, wanted: usize, now: Instant, out: &mut Vec<Output>) {

@@ -28,6 +28,8 @@ pub const ADVERTISE_EVERY: Duration = Duration::from_millis(5);
 /// So many requests ask a sibling at once; more could not be answered before the first ones are. It bounds what a
 /// sibling's waiting requests cost in memory here. The others ask when one of them has its slot.
 pub const ASKS_MAX: usize = 16;
+/// A sibling that claims pods is asked again no more often.
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
 /// Time between two looks at what only time changes, while there is something to look at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A sibling that has left and is silent is known so long: longer than what has left takes to end.
@@ -141,7 +143,9 @@ impl Pool {
             let changed = sibling.connected && sibling.lendable != sibling.told.0;
             changed.then(|| sibling.told.1 + ADVERTISE_EVERY)
         };
-        self.siblings.values().filter_map(later).chain(self.idle.open.then(|| now + LOOK_EVERY)).min()
+        let again = |sibling: &Sibling| sibling.unheard.0.then(|| sibling.unheard.1 + ASK_AGAIN_EVERY);
+        let of_siblings = self.siblings.values().flat_map(|sibling| later(sibling).into_iter().chain(again(sibling)));
+        of_siblings.chain(self.idle.open.then(|| now + LOOK_EVERY)).min()
     }
 
     /// Whether this activator grants every pod's slots, alone: nobody else is ready, or has been for longer than those

@@ -19,6 +19,8 @@ pub(super) struct Sibling {
     pub(super) lendable: u32,
     /// Own requests' questions to it.
     pub(super) asked: VecDeque<u64>,
+    /// It may not have heard those, and when all of them were asked again last.
+    pub(super) unheard: (bool, Instant),
     /// Its requests' questions: since when each waits, and its number.
     pub(super) asks: VecDeque<(Instant, u64)>,
 }
@@ -33,6 +35,7 @@ impl Sibling {
             told: (0, now),
             lendable: 0,
             asked: VecDeque::new(),
+            unheard: (false, now),
             asks: VecDeque::new(),
         }
     }
