@@ -52,7 +52,7 @@ pub trait Siblings: fmt::Debug + Send + Sync {
     fn send(&self, to: &Peer, message: Message);
     /// All requests of this activator on that pod must end at once.
     fn cut(&self, pod: &Destination);
-    /// [`Throttler::tell`] is to be called with [`Input::Tick`] then.
+    /// [`Throttler::tell`] is to be called with [`Input::Tick`] then, or sooner: one tick is due at a time, the earliest.
     fn due(&self, at: Instant);
 }
 
@@ -224,7 +224,6 @@ impl Inner {
         self.with_shared(|shared| {
             let until = shared.siblings.now() + NOTICED_AFTER;
             shared.kept.extend(slot.take().map(|slot| (until, slot)));
-            shared.siblings.due(until);
         });
     }
 
@@ -431,6 +430,10 @@ impl Shared {
             }
             back.extend(self.laid_out.pop());
             returned += 1;
+        }
+        // Said again each time: a tick that comes sooner takes the place of a later one.
+        if let Some((until, _)) = self.kept.front() {
+            self.siblings.due(*until);
         }
         back
     }

@@ -26,6 +26,8 @@ struct Side {
     world: Arc<World>,
     at: usize,
     peers: Mutex<Arc<Peers>>,
+    /// The tick that comes next; later ones are forgotten.
+    due: Mutex<Option<Instant>>,
 }
 
 impl Siblings for Side {
@@ -47,7 +49,10 @@ impl Siblings for Side {
         self.world.cut.lock().push(pod.clone());
     }
 
-    fn due(&self, _: Instant) {}
+    fn due(&self, at: Instant) {
+        let mut due = self.due.lock();
+        *due = Some(due.map_or(at, |due| due.min(at)));
+    }
 }
 
 fn name(at: usize) -> Peer {
@@ -76,7 +81,7 @@ impl Pair {
         let world = Arc::new(World { now: Mutex::new(start), wires: Mutex::default(), cut: Mutex::default() });
         let side = |at| {
             let peers = Mutex::new(Arc::new(Peers::new(start)));
-            Arc::new(Side { world: world.clone(), at, peers })
+            Arc::new(Side { world: world.clone(), at, peers, due: Mutex::default() })
         };
         let throttler = || Throttler::new(ContainerConcurrency::from_number(limit), 1000);
         let pair = Self { sides: [side(0), side(1)], world, throttlers: [throttler(), throttler()] };
@@ -116,9 +121,19 @@ impl Pair {
         }
     }
 
+    /// Time passes, with the ticks that are due.
     fn pass(&self, long: Duration) {
-        *self.world.now.lock() += long;
-        self.throttlers.iter().for_each(|throttler| throttler.tell(Input::Tick));
+        let end = *self.world.now.lock() + long;
+        let next = |side: &Arc<Side>| side.due.lock().filter(|due| *due <= end).map(|due| (due, side.at));
+        while let Some((due, at)) = self.sides.iter().filter_map(next).min() {
+            let mut now = self.world.now.lock();
+            *now = due.max(*now);
+            drop(now);
+            self.sides[at].due.lock().take();
+            self.throttlers[at].tell(Input::Tick);
+            self.deliver();
+        }
+        *self.world.now.lock() = end;
         self.deliver();
     }
 
@@ -419,4 +434,28 @@ fn a_pod_notices_before_its_slot_is_given_again() {
         pair.deliver();
         assert_eq!((pair.in_flight(1), pair.counted()), (vec![0], 0));
     }
+}
+
+/// Goal: slots that are kept go back each in its time, whatever else is due, and though nothing else happens.
+/// Method: two requests leave one after the other, and one while a tick is due sooner.
+#[test]
+fn each_slot_that_is_kept_goes_back_in_its_time() {
+    let pair = Pair::settled(1, 2);
+    let (one, two) = (pair.run(0), pair.run(0));
+    let mut waits = [pair.acquire(0).waiting(), pair.acquire(0).waiting()];
+    pair.deliver();
+    pair.pass(Duration::from_secs(1));
+    drop(one.abandon_pod());
+    pair.pass(NOTICED_AFTER / 2);
+    drop(two.abandon_pod());
+    pair.pass(NOTICED_AFTER);
+    assert!(waits.iter_mut().all(|waits| waits.is_woken()));
+    drop(waits);
+    pair.pass(Duration::from_secs(1));
+    assert_eq!((pair.in_flight(2), pair.counted()), (vec![0; 2], 0));
+
+    drop(pair.run(0).abandon_pod());
+    pair.sides[0].due(*pair.world.now.lock() + Duration::from_millis(1));
+    pair.pass(NOTICED_AFTER + Duration::from_millis(20));
+    assert_eq!((pair.in_flight(2), pair.counted()), (vec![0; 2], 0));
 }
