@@ -8,7 +8,9 @@
 //!
 //! What is going on is published as a [`View`]; the pod turns views into its status. The reasons a waiting container
 //! gives: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError`
-//! (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]).
+//! (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]). The last two only while there
+//! is a back-off: who sees them takes the pod for one that fails. A container that is started again at once is
+//! `ContainerCreating`, and how it ended stands in its last state.
 
 use super::backoff::Restarts;
 use super::environment::DownwardFields;
@@ -102,11 +104,15 @@ impl Container {
             }
             restarts += 1;
             let delay = delays.after(began.elapsed());
-            let (reason, message) = self.waiting(&ended, delay);
-            self.update(|view| {
-                *view = View { last: Some(ended), ..View::creating(restarts) };
-                view.phase = Phase::Waiting { reason, message: Some(message) };
-            });
+            let mut view = View::creating(restarts);
+            if let Some((reason, message)) = backing_off(&ended, delay, &self.spec.name, &self.pod.name_any()) {
+                if reason == CRASH_LOOP {
+                    self.warn("BackOff", &message);
+                }
+                view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
+            }
+            view.last = Some(ended);
+            self.update(|before| *before = view);
             if pause(delay, &mut stop).await {
                 return;
             }
@@ -271,20 +277,6 @@ impl Container {
         }
     }
 
-    /// Reason and message while waiting to be started again.
-    fn waiting(&self, ended: &Ended, delay: Duration) -> (String, String) {
-        let pod = self.pod.name_any();
-        let name = &self.spec.name;
-        let message = format!("back-off {}s restarting failed container={name} pod={pod}", delay.as_secs());
-        if ended.reason == COLLISION {
-            return (COLLISION.into(), format!("{} ({message})", ended.message.as_deref().unwrap_or_default()));
-        }
-        if !delay.is_zero() {
-            self.warn("BackOff", &message);
-        }
-        ("CrashLoopBackOff".into(), message)
-    }
-
     fn warn(&self, reason: &str, message: &str) {
         self.node.events.warn(&self.pod, &self.downward.node_name, reason, message);
     }
@@ -300,6 +292,20 @@ impl Container {
 
 /// The reason of a failure over an address or port.
 const COLLISION: &str = "PortCollision";
+/// The reason of a wait after any other failure.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// Reason and message of a container that waits to be started again; none if it is started at once.
+fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Option<(&'static str, String)> {
+    if delay.is_zero() {
+        return None;
+    }
+    let message = format!("back-off {}s restarting failed container={container} pod={pod}", delay.as_secs());
+    Some(match &ended.message {
+        Some(why) if ended.reason == COLLISION => (COLLISION, format!("{why} ({message})")),
+        _ => (CRASH_LOOP, message),
+    })
+}
 
 /// What a running container meets next.
 enum Next {
@@ -339,5 +345,36 @@ async fn stop_within(process: &mut Process, stop: &mut watch::Receiver<Option<Du
             }
             Ok(()) = stop.changed() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backoff::Backoff;
+    use super::*;
+
+    fn ended(reason: &str, message: Option<&str>) -> Ended {
+        let (started, finished) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        let (exit, message) = (Exit::Code(1), message.map(str::to_owned));
+        Ended { exit, reason: reason.into(), message, started, finished, pid: 1 }
+    }
+
+    /// Goal: a pod that fails once while it wakes is not taken for one that fails. Method: failures in a row, each with
+    /// what the container says after it.
+    #[test]
+    fn a_container_says_that_it_backs_off_only_while_it_does() {
+        let short = Duration::from_secs(1);
+        let back_off = |seconds: u32| format!("back-off {seconds}s restarting failed container=c pod=p");
+        let crash = ended("Error", None);
+        let mut delays = Restarts::new(Backoff::default());
+        let mut after = |ended: &Ended, ran: Duration| backing_off(ended, delays.after(ran), "c", "p");
+        assert_eq!(after(&crash, short), None, "the first time it is started again at once");
+        assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(10))));
+        assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(20))));
+        let collision = ended(COLLISION, Some("8080 is taken"));
+        assert_eq!(after(&collision, short), Some((COLLISION, format!("8080 is taken ({})", back_off(40)))));
+        assert_eq!(after(&crash, Duration::from_secs(600)), None, "a long run forgets what was before");
+        let mut first = Restarts::new(Backoff::default());
+        assert_eq!(backing_off(&collision, first.after(short), "c", "p"), None);
     }
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::net::IpAddr;
 
-/// A container waits because nothing has been decided about it yet.
+/// A container is about to be started, for the first time or again.
 pub(crate) const CREATING: &str = "ContainerCreating";
 
 /// How one run of a container ended.
