@@ -249,6 +249,38 @@ async fn numbers_are_nobody_elses_and_come_back() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: a Service that gives its one port another number while its workload sleeps wakes it by that, with the number on the
+/// activators that the port had.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_renumbered_wakes_its_workload() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    env.create::<Deployment>(Workload::new("app").deployment(&program()?)).await?;
+    let service = |port: u16| json!({"selector": {"app": "app"}, "ports": [{"port": port, "targetPort": 8080}]});
+    env.create::<Service>(json!({"metadata": {"name": "app"}, "spec": service(80)})).await?;
+    env.create::<ZeroScaler>(
+        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "app"},
+        "spec": {"target": {"kind": "Deployment", "name": "app"}, "scale": {"window": "6s"}}}),
+    )
+    .await?;
+    until_ready(&env, "app").await?;
+    let before = ports(&env, "app").await?;
+    let edit = Patch::Merge(json!({"spec": service(81)}));
+    env.api::<Service>().patch("app", &PatchParams::default(), &edit).await?;
+    env.until(SOON, "the status to have the new number", async || {
+        let now = ports(&env, "app").await?;
+        Ok(now.len() == 1 && now[0].port == 81 && now[0].number == before[0].number)
+    })
+    .await?;
+    env.until(SOON, "the ledger to have it", async || Ok(lines(&env).await?.values().all(|line| line.port.port == 81)))
+        .await?;
+    // Slices may be without an address for a moment.
+    let load = Load::new(address(&env, "app", 81).await?, "app");
+    env.until(SOON, "an answer of the pod", async || Ok(load.get("/").await.is_ok_and(|answer| answer.status == 200)))
+        .await?;
+    env.end().await;
+    Ok(())
+}
+
 async fn asleep_again(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     asleep(env, name, "client", json!([])).await?;
     until_ready(env, name).await
