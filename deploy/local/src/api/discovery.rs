@@ -1,11 +1,8 @@
-//! What there is to ask for: groups, versions, resources, and as much of OpenAPI as kubectl looks into.
-//!
-//! Not here: schemas in OpenAPI. The documents name paths, kinds and the parameters of PATCH, so that kubectl leaves
-//! the validation of fields to the server; `kubectl explain` has nothing to show.
+//! What there is to ask for: groups, versions and resources. What they consist of is in [`super::openapi`].
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::resource::{Registry, Resource};
 
@@ -134,52 +131,4 @@ fn aggregate(resource: &Resource) -> Value {
         }
     }
     entry
-}
-
-/// `/openapi/v3`: the list of documents.
-pub(crate) fn openapi_index(registry: &Registry) -> Value {
-    let mut paths = Map::new();
-    for resource in registry.all() {
-        let path = root(resource);
-        let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
-        paths.insert(path, json!({"serverRelativeURL": url}));
-    }
-    json!({"paths": paths})
-}
-
-fn root(resource: &Resource) -> String {
-    match resource.group.as_str() {
-        "" => format!("api/{}", resource.version),
-        group => format!("apis/{group}/{}", resource.version),
-    }
-}
-
-/// `/openapi/v3/apis/GROUP/VERSION`: the paths of a version; none if there is no such version.
-pub(crate) fn openapi_document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let mut paths = Map::new();
-    let parameter = |name: &&str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
-    let parameters: Vec<Value> =
-        ["dryRun", "fieldManager", "fieldValidation", "force", "pretty"].iter().map(parameter).collect();
-    for resource in of_version(registry, group, version) {
-        let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-        let collection = format!("/{}{scope}/{}", root(resource), resource.plural);
-        let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-        let operation = |action: &str| {
-            json!({
-                "x-kubernetes-action": action, "x-kubernetes-group-version-kind": kind,
-                "parameters": parameters, "responses": {"200": {"description": "OK"}},
-            })
-        };
-        paths.insert(collection.clone(), json!({"get": operation("list"), "post": operation("post")}));
-        let one = json!({
-            "get": operation("get"), "put": operation("put"), "patch": operation("patch"),
-            "delete": operation("delete"),
-        });
-        paths.insert(format!("{collection}/{{name}}"), one);
-    }
-    if paths.is_empty() {
-        return None;
-    }
-    let info = json!({"title": "Kubernetes", "version": "v1.36.0"});
-    Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}))
 }

@@ -17,6 +17,7 @@ use super::discovery;
 use super::guard;
 use super::identity::Caller;
 use super::media::{self, Accept, Body};
+use super::openapi;
 use super::query::Query;
 use super::rbac;
 use super::route::{RequestInfo, Route, verb};
@@ -90,8 +91,8 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
         },
         Route::Resources(group, _) if !group.is_empty() && registry.versions(&group).is_empty() => nothing(),
         Route::Resources(group, version) => found(discovery::resources(&registry, &group, &version)),
-        Route::OpenApi(None) => found(Some(discovery::openapi_index(&registry))),
-        Route::OpenApi(Some((group, version))) => found(discovery::openapi_document(&registry, &group, &version)),
+        Route::OpenApi(None) => found(Some(openapi::index(&registry))),
+        Route::OpenApi(Some((group, version))) => found(openapi::document(&registry, &group, &version)),
         Route::Unknown | Route::Resource(_) => nothing(),
     }
 }

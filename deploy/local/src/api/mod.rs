@@ -17,9 +17,8 @@
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
 //! persistence, conversion between versions of a custom resource, CEL (the rules of ZeroScalers are held all the same:
 //! `custom`); protobuf, but in bodies of the kinds that people make with kubectl every day ([`protobuf`]). So of what
-//! kubectl knows these fail, and say so: `explain` (there are no OpenAPI schemas), `exec`, `cp`, `attach`, `debug`,
-//! `port-forward`, `certificate`, `drain`, and `create` of roles, tokens, ingresses, jobs, quotas and budgets, for which
-//! there is `apply`.
+//! kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, and
+//! `create` of roles, tokens, ingresses, jobs, quotas and budgets, for which there is `apply`.
 
 mod access;
 mod address;
@@ -43,6 +42,7 @@ mod list;
 mod media;
 mod meta;
 mod metrics;
+mod openapi;
 mod patch;
 mod pod_actions;
 mod pod_log;

@@ -183,7 +183,7 @@ impl Api {
         };
         let mut unknown = Vec::new();
         let mut value = match &resource.model {
-            Model::Typed(decode) | Model::Converted { decode, .. } => {
+            Model::Typed { decode, .. } | Model::Converted { decode, .. } => {
                 let given = (options.field_validation != FieldValidation::Ignore).then(|| body.clone());
                 let value = decode(body).map_err(refuse)?;
                 if let Some(given) = given {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::schemars::SchemaGenerator;
 use serde_json::Value;
 
 use super::causes::Causes;
@@ -120,11 +121,17 @@ pub(crate) enum Review {
 #[derive(Debug)]
 pub(crate) enum Model {
     /// A type of Kubernetes: unknown fields go, wrong types are refused.
-    Typed(fn(Value) -> Result<Value, String>),
+    Typed {
+        decode: fn(Value) -> Result<Value, String>,
+        /// Adds the type's schema, and says by which name.
+        describe: fn(&mut SchemaGenerator) -> String,
+    },
     /// As [`Model::Typed`], but stored in the form of another resource.
     Converted {
         /// Reads the form on the wire.
         decode: fn(Value) -> Result<Value, String>,
+        /// Adds the schema of that form, and says by which name.
+        describe: fn(&mut SchemaGenerator) -> String,
         /// From the wire to the store.
         store: fn(Value) -> Value,
         /// From the store to the wire.

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::{ApiOptions, ApiServer};
 
+mod openapi;
 mod zeroscalers;
 
 fn options() -> ApiOptions {

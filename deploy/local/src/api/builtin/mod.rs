@@ -21,6 +21,7 @@ use k8s_openapi::api::{policy, rbac, scheduling};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
 
 use super::crd;
+use super::openapi::describe;
 use super::resource::{Generation, Model, NameRule, Registry, Resource, Review, Rules, ScalePaths};
 use columns as print;
 use typed::{decode, typed};
@@ -140,6 +141,7 @@ fn rows() -> Vec<Row> {
             &["hpa"],
             Model::Converted {
                 decode: decode::<autoscaling::v1::HorizontalPodAutoscaler>,
+                describe: describe::<autoscaling::v1::HorizontalPodAutoscaler>,
                 store: hpa::v1::to_v2,
                 present: hpa::v1::from_v2,
             },
@@ -162,6 +164,7 @@ fn rows() -> Vec<Row> {
             &["ev"],
             Model::Converted {
                 decode: decode::<events::v1::Event>,
+                describe: describe::<events::v1::Event>,
                 store: core::event_to_core,
                 present: core::event_from_core,
             },

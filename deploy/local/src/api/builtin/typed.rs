@@ -1,13 +1,15 @@
 //! Bodies read as the published types of Kubernetes.
 
+use crate::api::openapi::describe;
 use crate::api::resource::Model;
+use k8s_openapi::schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// A model that reads bodies as `T`.
-pub(super) fn typed<T: DeserializeOwned + Serialize>() -> Model {
-    Model::Typed(decode::<T>)
+pub(super) fn typed<T: DeserializeOwned + Serialize + JsonSchema>() -> Model {
+    Model::Typed { decode: decode::<T>, describe: describe::<T> }
 }
 
 /// Reads a body as `T`; what is wrong is named by its field.

@@ -107,6 +107,36 @@ fn every_command_of_the_manual_is_tried_somewhere() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: kubectl takes manifests and says the fields that the manual tells of, on the embedded API server. Method: the
+/// sample, applied twice and once with a field that there is not.
+#[tokio::test]
+async fn kubectl_applies_and_explains() -> anyhow::Result<()> {
+    let (server, client) = bare::start("127.208.128.0/17").await?;
+    bare::define_resources(&client).await?;
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
+    let sample = std::fs::read_to_string(manual().join("../samples/hello.yaml"))?;
+    std::fs::write(folder.path().join("hello.yaml"), &sample)?;
+    std::fs::write(folder.path().join("wrong.yaml"), sample.replace("    max: 20", "    most: 20"))?;
+    let kubectl = async |command: &str| {
+        let mut run = Command::new(tool("kubectl").await?);
+        run.args(command.split(' ')).env("KUBECONFIG", folder.path().join("kubeconfig")).env("HOME", folder.path());
+        crate::install::chart::run(run.current_dir(folder.path())).await
+    };
+    kubectl("apply -f hello.yaml").await?;
+    let again = kubectl("apply -f hello.yaml").await?;
+    ensure!(again.lines().count() == 3 && again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
+    let refused = kubectl("apply -f wrong.yaml").await.err().context("taken")?;
+    ensure!(format!("{refused:#}").contains("unknown field \"spec.scale.most\""), "{refused:#}");
+
+    let fields = kubectl("explain zeroscaler.spec --recursive").await?;
+    for field in ["  target\t<Object> -required-", "    max\t<integer>", "      concurrency\t<"] {
+        ensure!(fields.contains(field), "{field} is missing: {fields}");
+    }
+    ensure!(kubectl("explain deployment.spec.template").await?.contains("PodTemplateSpec"));
+    Ok(())
+}
+
 /// Goal: the ten minutes, by their own commands: a label puts a Deployment to sleep with defaults, `wait` returns, the
 /// first request wakes it, and without the label everything is as it was.
 #[tokio::test(flavor = "multi_thread")]

@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::quantity::Quantity;
 use crate::api::fields::{child, default, object};
+use crate::api::openapi::describe;
 use crate::api::resource::{Model, Rules};
 
 pub(super) const RULES: Rules =
     Rules { status: true, prepare, validate: validate::check, printer: Some(&columns::HPA), ..Rules::PLAIN };
 
 /// How `autoscaling/v2` is read.
-pub(super) const V2: Model = Model::Typed(decode);
+pub(super) const V2: Model = Model::Typed { decode, describe: describe::<autoscaling::v2::HorizontalPodAutoscaler> };
 
 fn decode(mut value: Value) -> Result<Value, String> {
     amounts(&mut value)?;

@@ -1,0 +1,134 @@
+//! OpenAPI v3: what can be done with a resource, and which fields it has.
+//!
+//! kubectl looks for two things. Before it writes, for a PATCH of the kind that takes `fieldValidation`: then it leaves the
+//! check of fields to the server ([`super::query::FieldValidation`]). For `explain`, for the schema of the kind. Those of
+//! built-in kinds are made of the types that bodies are read by, that of a custom resource is its definition's.
+//!
+//! A document is made anew for each request. Its `hash` in the list says nothing, since nothing is sent that lets a client
+//! keep a document.
+//!
+//! Not here: OpenAPI v2, for clients older than Kubernetes 1.27; bodies of requests and answers, without which kubectl
+//! merges lists by the types that it was built with; schemas of lists, of reviews and of metrics.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::schemars::generate::SchemaSettings;
+use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::custom::CustomModel;
+use super::fields::{child, object};
+use super::resource::{Model, Registry, Resource};
+
+/// The field of an operation, or of a schema, that names the kind.
+pub(crate) const KIND: &str = "x-kubernetes-group-version-kind";
+
+/// `/openapi/v3`: the list of documents.
+pub(crate) fn index(registry: &Registry) -> Value {
+    let mut paths = Map::new();
+    for resource in registry.all() {
+        let path = root(resource);
+        let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
+        paths.insert(path, json!({"serverRelativeURL": url}));
+    }
+    json!({"paths": paths})
+}
+
+/// `/openapi/v3/apis/GROUP/VERSION`; none if there is no such version.
+pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let (mut paths, mut customs, mut kinds) = (Map::new(), Map::new(), Vec::new());
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    for resource in registry.all().filter(|resource| resource.group == group && resource.version == version) {
+        let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+        add_paths(&mut paths, resource, &kind);
+        match &resource.model {
+            Model::Typed { describe, .. } | Model::Converted { describe, .. } => {
+                kinds.push((describe(&mut generator), kind));
+            }
+            Model::Custom(model) => {
+                let schema = custom(model, &kind, &mut generator);
+                customs.insert(custom_name(resource), schema);
+            }
+            Model::Measured(_) | Model::Review(_) => {}
+        }
+    }
+    if paths.is_empty() {
+        return None;
+    }
+    let mut schemas = generator.take_definitions(true);
+    for (name, kind) in kinds {
+        if let Some(schema) = schemas.get_mut(&name) {
+            schema[KIND] = json!([kind]);
+        }
+    }
+    schemas.extend(customs);
+    let info = json!({"title": "Kubernetes", "version": "v1.36.0"});
+    Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}))
+}
+
+/// Adds the schema of a type, and says by which name.
+pub(crate) fn describe<T: JsonSchema>(schemas: &mut SchemaGenerator) -> String {
+    schemas.subschema_for::<T>();
+    T::schema_name().into_owned()
+}
+
+fn root(resource: &Resource) -> String {
+    match resource.group.as_str() {
+        "" => format!("api/{}", resource.version),
+        group => format!("apis/{group}/{}", resource.version),
+    }
+}
+
+/// Adds the paths of a resource, with the verbs that it takes.
+fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, kind: &Value) {
+    let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("/{}{scope}/{}", root(resource), resource.plural);
+    for verb in resource.verbs() {
+        let (of_one, method, action) = match verb {
+            "list" => (false, "get", "list"),
+            "create" => (false, "post", "post"),
+            "deletecollection" => (false, "delete", "deletecollection"),
+            "get" => (true, "get", "get"),
+            "update" => (true, "put", "put"),
+            "patch" => (true, "patch", "patch"),
+            "delete" => (true, "delete", "delete"),
+            _ => continue, // A watch is a list with a parameter.
+        };
+        let names: &[&str] = match method {
+            "post" | "put" => &["dryRun", "fieldManager", "fieldValidation"],
+            "patch" => &["dryRun", "fieldManager", "fieldValidation", "force"],
+            _ => &[],
+        };
+        let parameters: Vec<Value> =
+            names.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}})).collect();
+        let path = if of_one { format!("{collection}/{{name}}") } else { collection.clone() };
+        let operation = json!({
+            "x-kubernetes-action": action, KIND: kind, "parameters": parameters,
+            "responses": {"200": {"description": "OK"}},
+        });
+        child(paths, &path).insert(method.into(), operation);
+    }
+}
+
+/// The name of a custom resource's schema: its group backwards, version and kind.
+fn custom_name(resource: &Resource) -> String {
+    let mut parts: Vec<&str> = resource.group.split('.').rev().collect();
+    parts.extend([resource.version.as_str(), resource.kind.as_str()]);
+    parts.join(".")
+}
+
+/// The schema of a definition, with what all objects have.
+fn custom(model: &CustomModel, kind: &Value, generator: &mut SchemaGenerator) -> Value {
+    let mut schema = model.schema.clone();
+    let fields = object(&mut schema);
+    let properties = child(fields, "properties");
+    for (name, description) in
+        [("apiVersion", "Group and version of the kind."), ("kind", "The kind of object that this is.")]
+    {
+        let field = properties.entry(name).or_insert_with(|| json!({"type": "string"}));
+        object(field).entry("description").or_insert_with(|| description.into());
+    }
+    let reference = generator.subschema_for::<ObjectMeta>();
+    properties.insert("metadata".into(), json!({"description": "Name, labels and the like.", "allOf": [reference]}));
+    fields.insert(KIND.into(), json!([kind]));
+    schema
+}

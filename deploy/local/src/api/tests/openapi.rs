@@ -1,0 +1,131 @@
+//! What a client finds in OpenAPI v3 of the resources that are served.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::openapi::{KIND, document, index};
+use crate::api::resource::Registry;
+use crate::api::{builtin, crd};
+
+fn registry() -> Registry {
+    let mut registry = builtin::registry();
+    let definition = serde_json::to_value(common_api::zeroscaler::crd::crd()).unwrap();
+    crd::resources(&definition).into_iter().for_each(|resource| registry.insert(Arc::new(resource)));
+    registry
+}
+
+/// Each document of the list.
+fn documents(registry: &Registry) -> Vec<Value> {
+    let index = index(registry);
+    let paths = index["paths"].as_object().unwrap().keys();
+    let made = paths.map(|path| {
+        let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
+            ["api", version] => ("", version),
+            ["apis", group, version] => (group, version),
+            _ => panic!("{path}"),
+        };
+        document(registry, group, version).unwrap()
+    });
+    made.collect()
+}
+
+/// The schema that a node is, or refers to.
+fn resolved<'a>(document: &'a Value, node: &'a Value) -> &'a Value {
+    let reference = node.get("$ref").or_else(|| node.pointer("/allOf/0/$ref")).and_then(Value::as_str);
+    let Some(reference) = reference else { return node };
+    document.pointer(reference.strip_prefix('#').unwrap()).unwrap_or_else(|| panic!("{reference} leads nowhere"))
+}
+
+/// Goal: kubectl leaves the check of fields to the server, and shows the field that it is asked for. Method: what it
+/// looks for, in rows of a group, version, resource, kind and field.
+#[test]
+fn kinds_are_found_with_their_fields() {
+    let registry = registry();
+    let rows = [
+        ("", "v1", "/api/v1/namespaces/{namespace}/pods", "Pod", "spec.containers.env.valueFrom"),
+        ("", "v1", "/api/v1/namespaces", "Namespace", "metadata.labels"),
+        ("apps", "v1", "/apis/apps/v1/namespaces/{namespace}/deployments", "Deployment", "spec.template.spec"),
+        (
+            "autoscaling",
+            "v1",
+            "/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers",
+            "HorizontalPodAutoscaler",
+            "spec.targetCPUUtilizationPercentage",
+        ),
+        (
+            "autoscaling",
+            "v2",
+            "/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers",
+            "HorizontalPodAutoscaler",
+            "spec.behavior.scaleDown",
+        ),
+        (
+            "zeroscale.dev",
+            "v1alpha1",
+            "/apis/zeroscale.dev/v1alpha1/namespaces/{namespace}/zeroscalers",
+            "ZeroScaler",
+            "spec.scale.load.concurrency",
+        ),
+        (
+            "zeroscale.dev",
+            "v1alpha1",
+            "/apis/zeroscale.dev/v1alpha1/namespaces/{namespace}/zeroscalers",
+            "ZeroScaler",
+            "metadata.ownerReferences.uid",
+        ),
+    ];
+    for (group, version, path, kind, field) in rows {
+        let document = document(&registry, group, version).unwrap();
+        let named = json!({"group": group, "version": version, "kind": kind});
+        let patch = &document["paths"][format!("{path}/{{name}}")]["patch"];
+        assert_eq!(patch[KIND], named, "{path}");
+        let parameters = patch["parameters"].as_array().unwrap();
+        assert!(parameters.iter().any(|one| one["name"] == "fieldValidation" && one["in"] == "query"), "{path}");
+        assert_eq!(document["paths"][path]["get"][KIND], named, "{path}");
+
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let found: Vec<&Value> = schemas.values().filter(|schema| schema[KIND] == json!([named])).collect();
+        assert_eq!(found.len(), 1, "{kind}");
+        for name in ["apiVersion", "kind", "metadata"] {
+            assert!(found[0]["properties"][name]["description"].is_string(), "{kind} {name}");
+        }
+        let last = field.split('.').fold(found[0], |node, name| {
+            let node = resolved(&document, node);
+            let node = node.get("items").map_or(node, |items| resolved(&document, items));
+            node["properties"].get(name).unwrap_or_else(|| panic!("{kind} has no {field}"))
+        });
+        assert!(last["description"].is_string(), "{kind} {field}: {last}");
+    }
+    assert!(document(&registry, "nowhere.example", "v1").is_none());
+}
+
+/// Goal: no document refers to what is not in it, and none promises what its resource does not take.
+#[test]
+fn documents_are_complete() {
+    fn references<'a>(node: &'a Value, found: &mut Vec<&'a Value>) {
+        match node {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").filter(|reference| reference.is_string()).map(|_| node));
+                fields.values().for_each(|node| references(node, found));
+            }
+            Value::Array(items) => items.iter().for_each(|node| references(node, found)),
+            _ => {}
+        }
+    }
+    let registry = registry();
+    let mut seen = 0;
+    for document in documents(&registry) {
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        seen += found.len();
+        for node in found {
+            assert!(resolved(&document, node).is_object(), "{node}");
+        }
+    }
+    assert!(seen > 500, "{seen}");
+    let reviews = document(&registry, "authentication.k8s.io", "v1").unwrap();
+    let review = reviews["paths"]["/apis/authentication.k8s.io/v1/tokenreviews"].as_object().unwrap();
+    assert_eq!(review.keys().collect::<Vec<_>>(), ["post"]);
+    assert_eq!(reviews["paths"].get("/apis/authentication.k8s.io/v1/tokenreviews/{name}"), None);
+}
