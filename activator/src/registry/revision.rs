@@ -151,7 +151,7 @@ impl Revision {
         self.throttler.set_max_held(spec.backend.max_held);
         match &self.slots {
             Some(slots) if spec.backend.container_concurrency > 0 => slots.enter(&self.key, &self.throttler, fresh),
-            Some(slots) => slots.exit(&self.key),
+            Some(slots) => slots.exit(&self.key, &self.throttler),
             None => {}
         }
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
@@ -191,7 +191,7 @@ impl Revision {
     pub(crate) fn end(&self) {
         self.backends.close();
         if let Some(slots) = &self.slots {
-            slots.exit(&self.key);
+            slots.exit(&self.key, &self.throttler);
         }
         self.metrics.forget();
     }

@@ -66,8 +66,11 @@ impl Siblings for Link {
             if due.compare_exchange(micros, NEVER, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 return; // An earlier one has come.
             }
-            let throttler = shared.revisions.get(&key).map(|entry| entry.value().clone());
-            if let Some(throttler) = throttler {
+            let waits_for_entry = || {
+                let _roster = shared.roster.lock();
+                shared.revision(&key)
+            };
+            if let Some(throttler) = shared.revision(&key).or_else(waits_for_entry) {
                 throttler.tell(Input::Tick);
             }
         });

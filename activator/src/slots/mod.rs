@@ -158,10 +158,10 @@ impl Slots {
         self.shared.enter(key, throttler, fresh);
     }
 
-    /// It has none any more, or does not work any more.
-    pub(crate) fn exit(&self, key: &RevisionKey) {
+    /// It has none any more, or does not work any more. Nothing where another one has taken its place.
+    pub(crate) fn exit(&self, key: &RevisionKey, throttler: &Throttler) {
         let _roster = self.shared.roster.lock();
-        if let Some((_, throttler)) = self.shared.revisions.remove(key) {
+        if self.shared.revisions.remove_if(key, |_, present| present.is(throttler)).is_some() {
             throttler.unshare();
         }
     }
@@ -194,10 +194,24 @@ impl Shared {
 
     fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Throttler, fresh: bool) {
         let roster = self.roster.lock();
-        if self.revisions.insert(key.clone(), throttler.clone()).is_none() && roster.pools_are_used() {
+        let former = self.revision(key);
+        if former.as_ref().is_some_and(|former| former.is(throttler)) {
+            return;
+        }
+        if let Some(former) = former {
+            former.unshare();
+        }
+        if roster.pools_are_used() {
             let before = if fresh { Before::NoPods } else { Before::Others };
             roster.share(self, key, throttler, before);
         }
+        // Not before it has a pool that knows all siblings: messages find it here without the roster's lock.
+        self.revisions.insert(key.clone(), throttler.clone());
+    }
+
+    /// One that has a hard limit and is at work.
+    fn revision(&self, key: &RevisionKey) -> Option<Throttler> {
+        self.revisions.get(key).map(|entry| entry.value().clone())
     }
 
     /// A pool that knows nobody.
@@ -262,3 +276,6 @@ async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
+
+#[cfg(test)]
+mod tests;

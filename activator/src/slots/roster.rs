@@ -5,7 +5,10 @@
 //! # Odd cases
 //!
 //! - A sibling may claim a pod of a revision that does not work here yet, because it has learned of it sooner. The claim
-//!   is confirmed, since nothing is in use, and told to the pool that comes within [`PLEDGES_KEPT`].
+//!   is confirmed, since nothing is in use, and told to the pool that comes within [`PLEDGES_KEPT`]. What else a sibling
+//!   says is dropped, and a loan is declined: it asks again once the pool that comes claims a pod.
+//! - A message finds a revision without this lock, and its pool does not take it in, because it has just begun or ended. Then
+//!   it is looked at again under the lock.
 //! - A pool that is made later is told of the list as if it had been there when it became this one: the process has known
 //!   it since then.
 
@@ -280,7 +283,7 @@ impl Roster {
         }
     }
 
-    /// A message about a revision that does not work here.
+    /// A message about a revision that does not work here, or that did not take it in.
     pub(super) fn received_about_unknown(
         &mut self,
         shared: &Shared,
@@ -288,10 +291,12 @@ impl Roster {
         key: RevisionKey,
         message: Message,
     ) {
-        let throttler = shared.revisions.get(&key).map(|entry| entry.value().clone());
-        if let Some(throttler) = throttler {
-            return throttler.tell(Input::Received { from: session.peer.clone(), message }); // It works since a moment ago.
-        }
+        // It may work since a moment ago.
+        let left = match shared.revision(&key) {
+            Some(throttler) => throttler.receive(&session.peer, message).err(),
+            None => Some(message),
+        };
+        let Some(message) = left else { return };
         match message {
             Message::Claim { pod, number } => {
                 let confirm = Message::Confirm { pod: pod.clone(), number, held: false, own: Vec::new() };

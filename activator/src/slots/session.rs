@@ -4,7 +4,7 @@ use super::security::{Io, ProofError};
 use super::{Shared, now};
 use activator_core::slots::session::{FRAME_MAX, Frame, SessionError, VERSION};
 use activator_core::slots::standing::Says;
-use activator_core::slots::{Beat, Input, Message, Peer, message};
+use activator_core::slots::{Beat, Message, Peer, message};
 use activator_net::{Duplex, accept};
 use bytes::Bytes;
 use common::RevisionKey;
@@ -288,25 +288,99 @@ fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broke
     let (revision, messages) = message::decode(bytes)?;
     let Some((namespace, name)) = revision.split_once('/') else { return Ok(()) };
     let key = RevisionKey::new(namespace, name);
-    let throttler = shared.revisions.get(&key).map(|entry| entry.value().clone());
+    let throttler = shared.revision(&key);
     for message in messages {
-        let from = session.peer.clone();
-        match &throttler {
+        let left = match &throttler {
             Some(throttler) => {
                 let open = session.open.lock();
                 if !*open {
                     return Err(Broken::Ended);
                 }
-                throttler.tell(Input::Received { from, message });
+                throttler.receive(&session.peer, message).err()
             }
-            None => {
-                let mut roster = shared.roster.lock();
-                if !*session.open.lock() {
-                    return Err(Broken::Ended);
-                }
-                roster.received_about_unknown(shared, session, key.clone(), message);
+            None => Some(message),
+        };
+        if let Some(message) = left {
+            let mut roster = shared.roster.lock();
+            if !*session.open.lock() {
+                return Err(Broken::Ended);
             }
+            roster.received_about_unknown(shared, session, key.clone(), message);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{beside_another, throttler};
+    use super::*;
+    use activator_core::Destination;
+    use activator_core::slots::standing::Standing;
+    use activator_core::throttler::{Before, Throttler};
+
+    /// A session with the other one, which shares, and what is to be sent to it.
+    fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+        let (session, outgoing) = Session::new(Peer::from("127.0.0.9"), true);
+        assert!(shared.with_roster(|roster, _| roster.opened(shared, &session)));
+        let says = Says { foreign: false, complete: true, shares: true };
+        shared.with_roster(|roster, _| roster.said(&session, says));
+        assert_eq!(shared.roster.lock().standing(), Standing::Shared);
+        (session, outgoing)
+    }
+
+    fn claim(key: &RevisionKey) -> Vec<u8> {
+        let pod = Destination::from(SocketAddr::from(([10, 0, 0, 1], 8012)));
+        message::encode(key.as_str(), [Message::Claim { pod, number: 7 }])
+    }
+
+    fn is_answered(outgoing: &mut mpsc::Receiver<Outgoing>, key: &RevisionKey) -> bool {
+        let answers = |sent| matches!(sent, Outgoing::Slots(of, Message::Confirm { number: 7, .. }) if of == *key);
+        std::iter::from_fn(|| outgoing.try_recv().ok()).fold(false, |found, sent| found | answers(sent))
+    }
+
+    /// Goal: a claim is answered while its revision is known and has no pool, or one that does not know the claimant.
+    #[tokio::test]
+    async fn a_claim_that_meets_no_pool_is_answered() {
+        let shared = beside_another().shared;
+        let (session, mut outgoing) = in_touch(&shared);
+        let (no_pool, no_sibling): (Throttler, Throttler) = (throttler(), throttler());
+        for (name, throttler) in [("no-pool", no_pool), ("no-sibling", no_sibling)] {
+            let key = RevisionKey::new("ns", name);
+            if name == "no-sibling" {
+                throttler.share(shared.link(&key), shared.pool(now()), Before::Others);
+            }
+            shared.revisions.insert(key.clone(), throttler);
+            deliver(&shared, &session, &claim(&key)).expect("delivered");
+            assert!(is_answered(&mut outgoing, &key), "{name}");
+        }
+    }
+
+    /// Goal: a claim is answered whenever it comes while its revision begins or ends.
+    /// Method: one thread delivers it while another one lets the revision begin, or end; many times.
+    #[tokio::test]
+    async fn a_claim_beside_a_beginning_or_an_end_is_answered() {
+        let slots = beside_another();
+        let (session, mut outgoing) = in_touch(&slots.shared);
+        for turn in 0..1000 {
+            let (key, throttler) = (RevisionKey::new("ns", turn.to_string()), throttler());
+            let (begins, start) = (turn % 2 == 0, std::sync::Barrier::new(2));
+            if !begins {
+                slots.enter(&key, &throttler, true);
+            }
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    deliver(&slots.shared, &session, &claim(&key)).expect("delivered");
+                });
+                start.wait();
+                match begins {
+                    true => slots.enter(&key, &throttler, true),
+                    false => slots.exit(&key, &throttler),
+                }
+            });
+            assert!(is_answered(&mut outgoing, &key), "turn {turn}");
+            slots.exit(&key, &throttler);
+        }
+    }
 }

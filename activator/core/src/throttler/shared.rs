@@ -170,6 +170,26 @@ impl Throttler {
         });
     }
 
+    /// What a sibling says. It comes back where pods are not shared, or not with that one yet.
+    ///
+    /// # Errors
+    /// The message, of which nothing was taken in.
+    pub fn receive(&self, from: &Peer, message: Message) -> Result<(), Message> {
+        let mut message = Some(message);
+        self.inner.with_shared(|shared| {
+            if let Some(message) = message.take_if(|_| shared.pool.is_connected(from)) {
+                let now = shared.siblings.now();
+                shared.tell_at(Input::Received { from: from.clone(), message }, now);
+            }
+        });
+        message.map_or(Ok(()), Err)
+    }
+
+    /// Whether it is the same, or a clone of it.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// All addresses that are listed for the revision, whether they may be sent to or not.
     pub fn set_addresses(&self, addresses: BTreeSet<Destination>) {
         self.inner.state.lock().addresses = addresses;

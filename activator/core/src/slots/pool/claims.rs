@@ -78,7 +78,7 @@ impl Pool {
     }
 
     pub(super) fn claim(&mut self, at: &Destination, of: &Peer, out: &mut Vec<Output>) {
-        if !self.siblings.get(of).is_some_and(|sibling| sibling.connected) {
+        if !self.is_connected(of) {
             return;
         }
         let number = self.number();

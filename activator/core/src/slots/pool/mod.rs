@@ -167,6 +167,11 @@ impl Pool {
         left || gone || cut || self.pods.values().any(open) || self.pods.iter().any(lost)
     }
 
+    /// Whether there is a session with it.
+    pub fn is_connected(&self, peer: &Peer) -> bool {
+        self.siblings.get(peer).is_some_and(|sibling| sibling.connected)
+    }
+
     /// Requests that wait.
     pub fn queued(&self) -> usize {
         self.waiting.len()
@@ -217,7 +222,7 @@ impl Pool {
     }
 
     fn send(&self, to: &Peer, message: Message, out: &mut Vec<Output>) {
-        if self.siblings.get(to).is_some_and(|sibling| sibling.connected) {
+        if self.is_connected(to) {
             out.push(Output::Send { to: to.clone(), message });
         }
     }

@@ -459,3 +459,21 @@ fn each_slot_that_is_kept_goes_back_in_its_time() {
     pair.pass(NOTICED_AFTER + Duration::from_millis(20));
     assert_eq!((pair.in_flight(2), pair.counted()), (vec![0; 2], 0));
 }
+
+/// Goal: what a sibling says is taken in by a pool that is in touch with it, and else comes back.
+#[test]
+fn a_message_that_no_pool_takes_in_comes_back() {
+    let pair = Pair::new(1, 1);
+    let message = Message::Claim { pod: pod(1), number: 7 };
+    let says = |pair: &Pair| pair.throttlers[0].receive(&name(1), message.clone());
+    assert_eq!(says(&pair), Err(message.clone()), "nothing is shared");
+    pair.share(0, Before::Others);
+    assert_eq!(says(&pair), Err(message.clone()), "not with that one");
+    pair.share(1, Before::Others);
+    pair.meet();
+    assert_eq!(says(&pair), Ok(()));
+    let answers = |(_, sent): &(usize, Message)| matches!(sent, Message::Confirm { number: 7, .. });
+    assert!(pair.world.wires.lock().iter().any(answers));
+    pair.throttlers[0].unshare();
+    assert_eq!(says(&pair), Err(message.clone()));
+}
