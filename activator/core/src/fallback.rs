@@ -5,18 +5,22 @@
 //! | the request | before its time | from its time on |
 //! |---|---|---|
 //! | waits, and no pod is ready | it waits | falls back |
-//! | waits for its turn at pods that are ready | stays | stays |
+//! | waits for its turn at pods that are ready | waits | waits |
 //! | finds no room to wait, or pods that are known to fail | falls back | falls back |
 //! | has lost its workload | stays | stays |
 //!
-//! A fallback is for wakes: once a pod is ready the workload answers, however many wait for their turn. Whoever stays waits
-//! on, or is refused, as without a fallback.
+//! A fallback is for wakes: once a pod is ready the workload answers, however many wait for their turn. If those pods are
+//! lost again, whoever still waits and had none is one that waits for a wake: it is looked at again at its time, and every
+//! [`AGAIN_AFTER`] from then on. Whoever stays is refused as without a fallback.
 //!
 //! # Not here
 //!
 //! Which requests may fall back at all, and where they go.
 
 use std::time::Duration;
+
+/// Whoever waits for its turn is asked again after so long.
+pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// How a request that has no pod yet stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +52,10 @@ pub enum Next {
 pub fn next(standing: Standing, waited: Duration, after: Duration) -> Next {
     match standing {
         Standing::NoRoom | Standing::Failing => Next::FallBack,
-        Standing::Queued | Standing::Gone => Next::Stay,
-        Standing::Held if waited >= after => Next::FallBack,
-        Standing::Held => Next::Wait(after - waited),
+        Standing::Gone => Next::Stay,
+        Standing::Held | Standing::Queued if waited < after => Next::Wait(after - waited),
+        Standing::Held => Next::FallBack,
+        Standing::Queued => Next::Wait(AGAIN_AFTER),
     }
 }
 
@@ -67,8 +72,9 @@ mod tests {
             (Standing::Held, 100, 100, Next::FallBack),
             (Standing::Held, 500, 100, Next::FallBack),
             (Standing::Held, 0, 0, Next::FallBack),
-            (Standing::Queued, 0, 0, Next::Stay),
-            (Standing::Queued, 500, 100, Next::Stay),
+            (Standing::Queued, 0, 0, Next::Wait(AGAIN_AFTER)),
+            (Standing::Queued, 40, 100, Next::Wait(ms(60))),
+            (Standing::Queued, 500, 100, Next::Wait(AGAIN_AFTER)),
             (Standing::NoRoom, 0, 100, Next::FallBack),
             (Standing::Failing, 0, 100, Next::FallBack),
             (Standing::Gone, 500, 100, Next::Stay),

@@ -230,7 +230,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let turn = until_fallback(call);
+    let turn = if cold { until_fallback(call) } else { None };
     let turn = async move {
         match turn {
             Some(turn) => turn.await,
@@ -279,15 +279,20 @@ fn falls_back(call: &Call, standing: Standing) -> Option<Arc<Standby>> {
 fn until_fallback(call: &Call) -> Option<BoxFuture<'static, Arc<Standby>>> {
     let (standby, revision, received) = (call.standby.clone()?, call.revision.clone(), call.received);
     Some(Box::pin(async move {
-        loop {
-            let standing = if revision.is_cold() { Standing::Held } else { Standing::Queued };
-            match fallback::next(standing, received.elapsed(), standby.fallback.after) {
-                Next::Wait(left) => tokio::time::sleep(left).await,
-                Next::FallBack => return standby,
-                Next::Stay => std::future::pending().await,
-            }
-        }
+        time_to_fall_back(received, standby.fallback.after, || revision.is_cold()).await;
+        standby
     }))
+}
+
+async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
+    loop {
+        let standing = if is_cold() { Standing::Held } else { Standing::Queued };
+        match fallback::next(standing, received.elapsed(), after) {
+            Next::Wait(left) => tokio::time::sleep(left).await,
+            Next::FallBack => return,
+            Next::Stay => std::future::pending().await,
+        }
+    }
 }
 
 /// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
@@ -489,5 +494,25 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
         breaker::AdmissionError::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
         breaker::AdmissionError::Paused => Refusal::Paused,
         breaker::AdmissionError::Gone => Refusal::Deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use activator_core::fallback::AGAIN_AFTER;
+
+    /// Goal: who waits for its turn when its time comes falls back soon after the pods that it waited for are lost.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_pod_that_is_lost_falls_back() {
+        let ms = Duration::from_millis;
+        for (ready, lost, from) in [(0, 0, 100), (50, 80, 100), (50, 5000, 5000)] {
+            let begun = Instant::now();
+            let is_cold = || !(ms(ready)..ms(lost)).contains(&begun.elapsed());
+            let falls_back = time_to_fall_back(begun, ms(100), is_cold);
+            tokio::time::timeout(ms(60_000), falls_back).await.expect("it falls back");
+            let waited = begun.elapsed();
+            assert!((ms(from)..=ms(from + 1) + AGAIN_AFTER).contains(&waited), "lost at {lost} ms: after {waited:?}");
+        }
     }
 }
