@@ -159,6 +159,27 @@ async fn slices_lead_to_activators_that_have_answered() {
     assert_eq!(addresses(slice), [B], "at once");
 }
 
+/// Goal: a port that its Service renumbers, or renames, leads clients to the activators all the while, by the number that it
+/// has.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
+    for (name, port) in [("web", 81), ("site", 80)] {
+        let mut f = born_asleep();
+        f.settle().await;
+        f.hear(A, &[(20_000, "zs")]);
+        let asked = f.settle().await;
+        let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
+        f.put_slice(at(slice, "101"));
+        let mut called = at(&adopted(), "400");
+        called["spec"]["ports"] = json!([{"name": name, "port": port, "targetPort": 8080}]);
+        f.put_service(called);
+        for (_, line, slice) in settled(&mut f).await.iter().filter(|(_, line, _)| line.contains(SLICES)) {
+            assert!(line.starts_with("PUT") && addresses(slice) == [A], "{name} {port}: {line} {slice}");
+            assert_eq!(slice["ports"], json!([{"name": name, "port": 20_000, "protocol": "TCP"}]));
+        }
+    }
+}
+
 /// Goal: an only activator that is not ready for a moment costs no write for who is asleep, neither then nor when it is
 /// back. Pods that are ready take its place, and one that is gone is taken out.
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,11 @@ impl Given {
     pub(crate) fn of(&self, port: u16) -> Option<&Outcome> {
         self.ports.iter().find_map(|(of, outcome)| (*of == port).then_some(outcome))
     }
+
+    /// What became of the port that has this number.
+    pub(crate) fn with(&self, number: u16) -> Option<&Outcome> {
+        self.ports.iter().find_map(|(_, outcome)| (outcome.number == Some(number)).then_some(outcome))
+    }
 }
 
 /// Who waits for an answer. The ledger always does.

@@ -154,14 +154,21 @@ impl Pass<'_> {
         let existing = cluster.slices_of(&self.public_key(of));
         let before = numbered::listed(existing.iter().map(|slice| &**slice), uid);
         let given = numbers.given(key, uid);
-        let outcomes = |port: &ServedPort| given.as_ref()?.of(port.id.port).filter(|_| port.is_carried);
+        let outcomes = |port: &ServedPort| {
+            let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
+            // One that its Service has just renumbered is known by the number that its slices lead to.
+            let outcome = led.and_then(|led| given.with(led.number)).or_else(|| given.of(port.id.port));
+            outcome.filter(|_| port.is_carried)
+        };
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());
         let asked: Vec<Port<'_>> = of
             .ports
             .iter()
             .map(|port| {
                 let outcome = outcomes(port).unwrap_or(&none.0);
-                let listed = before.get(&port.id.name).unwrap_or(&none.1);
+                // And one that it has just renamed by the number that it has.
+                let by_number = |listed: &&Vec<Listed>| listed.first().map(|led| led.number) == outcome.number;
+                let listed = before.get(&port.id.name).or_else(|| before.values().find(by_number)).unwrap_or(&none.1);
                 let listed: &[Listed] = if port.is_carried { listed } else { &[] };
                 Port { uid, number: outcome.number, former: &outcome.former, listed }
             })

@@ -75,8 +75,9 @@ spec:
 - Of a workload that is paused without pods nothing says that it wakes: a fallback answers at once; else the page says that it
   is paused (our own, if yours does not name `{{state}}`), and everybody else is refused (`paused`), `placeholder` or not.
 - What is held falls back on another Service after a time, or at once when the pods crash-loop or there is no room to hold it,
-  if no pod was ready when it came and none is by then. Nothing of it has been sent by then, so its body goes there whole;
-  what has once been given to a pod is that pod's to answer, and no body is sent twice. From then on it is no load of the
+  if no pod was ready when it came and none is by then, or once those that are have been lost. Nothing of it has been sent
+  before, so its body goes there whole; what has once been given to a pod is that pod's to answer, and no body is sent twice.
+  From then on it is no load of the
   workload. The answer has `x-zeroscale-fallback` with the Service's name. The Service gets the request as the workload
   would, with `x-zeroscale-fallback` and the workload's name, and a request with that field is given to no further fallback:
   it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not there, speaks TLS, or leads
