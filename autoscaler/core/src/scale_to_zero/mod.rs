@@ -176,6 +176,15 @@ impl Reason {
         }
     }
 
+    /// Words for an operator, of a change to `to` replicas where `desired` were asked for.
+    pub fn explain_change(self, desired: Option<i32>, to: i32) -> &'static str {
+        match self {
+            Self::Bounds if desired.is_none_or(|desired| desired < to) => "the least that it may have",
+            Self::Bounds => "the most that it may have",
+            other => other.explain(),
+        }
+    }
+
     /// Words for an operator.
     pub fn explain(self) -> &'static str {
         match self {

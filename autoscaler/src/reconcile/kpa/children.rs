@@ -13,6 +13,7 @@ use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::WriteError;
 use common_controller::objects::{controller, corrected};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -37,8 +38,7 @@ impl Children {
     ) -> Result<(), Error> {
         let config = self.config.borrow().clone();
         let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
-        let have = self.stores.metrics.get(key);
-        let Some(have) = have.filter(|have| !is_former(key, object, &have.metadata, &*self.records.metrics)) else {
+        let Some(have) = present(key, object, self.stores.metrics.get(key), &*self.records.metrics) else {
             self.records.metrics.create(key, want, "error creating metric").await?;
             return Ok(());
         };
@@ -64,8 +64,7 @@ impl Children {
     ) -> Result<Arc<ServerlessService>, Error> {
         let during = Error::during("error reconciling SKS");
         let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
-        let have = have.filter(|have| !is_former(key, object, &have.metadata, &*self.records.serverless));
-        let Some(have) = have else {
+        let Some(have) = present(key, object, have, &*self.records.serverless) else {
             return self.records.serverless.create(key, want, "error creating SKS").await.map_err(during);
         };
         if !owns(object, &have.metadata) {
@@ -84,18 +83,19 @@ fn owns(object: &PodAutoscaler, meta: &ObjectMeta) -> bool {
     controller(meta).is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
 }
 
-/// Whether it is what this process made for an object of the same name that has gone since. It is forgotten then.
-fn is_former<K: HasStatus + 'static>(
+/// `have`, unless this process made it for an object of the same name that has gone since: then it is forgotten.
+fn present<K: Resource<DynamicType = ()> + HasStatus + 'static>(
     key: &Key,
     object: &PodAutoscaler,
-    meta: &ObjectMeta,
+    have: Option<Arc<K>>,
     records: &dyn ChildRecords<K>,
-) -> bool {
-    let is_former = !owns(object, meta) && !records.outlives_process(key);
-    if is_former {
-        records.forget(key);
+) -> Option<Arc<K>> {
+    let have = have?;
+    if owns(object, have.meta()) || records.outlives_process(key) {
+        return Some(have);
     }
-    is_former
+    records.forget(key);
+    None
 }
 
 fn not_owned(key: &Key, kind: &'static str) -> Error {

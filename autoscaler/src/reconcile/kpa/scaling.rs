@@ -134,13 +134,7 @@ impl Scaling {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
             }
             Some(to) => {
-                let why = match (reason, rest.desired) {
-                    (scale_to_zero::Reason::Bounds, desired) if desired.is_none_or(|desired| desired < to) => {
-                        "the least that it may have"
-                    }
-                    (scale_to_zero::Reason::Bounds, _) => "the most that it may have",
-                    (other, _) => other.explain(),
-                };
+                let why = reason.explain_change(rest.desired, to);
                 // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
                 let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
                 let waking = self.deciders.waking(key);

@@ -87,6 +87,17 @@ fn born_asleep() -> Fixture {
     f
 }
 
+/// The same, led to the activator, which has answered for its number.
+async fn led_asleep() -> Fixture {
+    let mut f = born_asleep();
+    f.settle().await;
+    f.hear(A, &[(20_000, "zs")]);
+    let asked = f.settle().await;
+    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
+    f.put_slice(at(slice, "101"));
+    f
+}
+
 /// Goal: a birth writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
 async fn a_birth_writes_no_object_of_knatives() {
@@ -164,12 +175,7 @@ async fn slices_lead_to_activators_that_have_answered() {
 #[tokio::test(start_paused = true)]
 async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
     for (name, port) in [("web", 81), ("site", 80)] {
-        let mut f = born_asleep();
-        f.settle().await;
-        f.hear(A, &[(20_000, "zs")]);
-        let asked = f.settle().await;
-        let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
-        f.put_slice(at(slice, "101"));
+        let mut f = led_asleep().await;
         let mut called = at(&adopted(), "400");
         called["spec"]["ports"] = json!([{"name": name, "port": port, "targetPort": 8080}]);
         f.put_service(called);
@@ -184,12 +190,7 @@ async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
 /// back. Pods that are ready take its place, and one that is gone is taken out.
 #[tokio::test(start_paused = true)]
 async fn an_only_activator_that_is_not_ready_keeps_its_place() {
-    let mut f = born_asleep();
-    f.settle().await;
-    f.hear(A, &[(20_000, "zs")]);
-    let asked = f.settle().await;
-    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
-    f.put_slice(at(slice, "101"));
+    let mut f = led_asleep().await;
     let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
     for is_ready in [false, true, false] {
         f.activators(&[(A, is_ready)]);

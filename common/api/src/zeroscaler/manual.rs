@@ -77,11 +77,10 @@ spec:
 - What is held falls back on another Service after a time, or at once when the pods crash-loop or there is no room to hold it,
   if no pod was ready when it came and none is by then, or once those that are have been lost. Nothing of it has been sent
   before, so its body goes there whole; what has once been given to a pod is that pod's to answer, and no body is sent twice.
-  From then on it is no load of the
-  workload. The answer has `x-zeroscale-fallback` with the Service's name. The Service gets the request as the workload
-  would, with `x-zeroscale-fallback` and the workload's name, and a request with that field is given to no further fallback:
-  it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not there, speaks TLS, or leads
-  back here by the fallbacks of others, is left out, and the condition AnswersResolved says why.
+  From then on it is no load of the workload. The answer has `x-zeroscale-fallback` with the Service's name. The Service gets
+  the request as the workload would, with `x-zeroscale-fallback` and the workload's name, and a request with that field is
+  given to no further fallback: it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not
+  there, speaks TLS, or leads back here by the fallbacks of others, is left out, and the condition AnswersResolved says why.
 - A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
   `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
   replaces the page goes. A text that is missing or too large is the condition AnswersResolved.

@@ -1,7 +1,5 @@
 //! What there is to ask for: groups, versions and resources. What they consist of is in [`super::openapi`].
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::resource::{Registry, Resource};
@@ -42,15 +40,11 @@ pub(crate) fn group(registry: &Registry, name: &str, typed: bool) -> Option<Valu
     Some(group)
 }
 
-fn of_version<'a>(registry: &'a Registry, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
-    registry.all().filter(move |resource| resource.group == group && resource.version == version)
-}
-
 /// `/api/v1` and `/apis/GROUP/VERSION`; none if there is no such version.
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     let mut group_version = None;
-    for resource in of_version(registry, group, version) {
+    for resource in registry.of_version(group, version) {
         group_version = Some(resource.api_version());
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
@@ -90,7 +84,7 @@ pub(crate) fn aggregated(registry: &Registry, core: bool, document_version: &str
                 .versions(group)
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = of_version(registry, group, version).map(|r| aggregate(r)).collect();
+                    let resources: Vec<Value> = registry.of_version(group, version).map(|r| aggregate(r)).collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();

@@ -37,7 +37,7 @@ pub(crate) fn index(registry: &Registry) -> Value {
 pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut customs, mut kinds) = (Map::new(), Map::new(), Vec::new());
     let mut generator = SchemaSettings::openapi3().into_generator();
-    for resource in registry.all().filter(|resource| resource.group == group && resource.version == version) {
+    for resource in registry.of_version(group, version) {
         let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
         add_paths(&mut paths, resource, &kind);
         match &resource.model {

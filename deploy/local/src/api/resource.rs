@@ -282,6 +282,15 @@ impl Registry {
         self.resources.values()
     }
 
+    /// Those of one version of a group.
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.all().filter(move |resource| resource.group == group && resource.version == version)
+    }
+
     /// The versions of a group, the preferred one first.
     pub(crate) fn versions(&self, group: &str) -> Vec<String> {
         let mut versions: Vec<String> =
