@@ -1,8 +1,11 @@
 //! Activators that are replaced one after the other, while requests go on.
 
+use anyhow::Context;
 use e2e::test_env::{LINGER, SOON};
 use e2e::{Entry, Load, Outcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
+use std::io::ErrorKind;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +27,16 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
     let env = TestEnv::start().await?;
     let activator = PlaneId::Activator(0);
     env.cluster.drain_plane(activator).await;
-    let taken = tokio::net::TcpListener::bind(env.cluster.address(activator)).await?;
+    // A child that another test starts has its socket too, for a moment: from its fork until it runs its program.
+    let taken = tokio::time::timeout(SOON, async {
+        loop {
+            match tokio::net::TcpListener::bind(env.cluster.address(activator)).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(Duration::from_millis(20)).await,
+                bound => break bound,
+            }
+        }
+    });
+    let taken = taken.await.context("its port is not free")??;
     env.cluster.start_plane(activator)?;
     // Whoever asks whether it is ready gets no answer; after a few of them it has failed, once or more often.
     for _ in 0..5 {
