@@ -194,17 +194,25 @@ impl Plane {
         self.until_known(name).await
     }
 
-    /// Waits until so many of the revision's requests are held, as the activator's metrics say.
+    /// Waits until so many of the revision's requests are held.
     pub(crate) async fn until_held(&self, name: &str, n: usize) -> anyhow::Result<()> {
-        let admin = SocketAddr::new(self.http1.ip(), METRICS_PORT);
-        let line =
+        let series =
             format!("kn_revision_request_queued{{k8s_namespace_name=\"{NAMESPACE}\",kn_revision_name=\"{name}\"}} ");
-        let held = async || {
-            let metrics = get(admin, "metrics", "/metrics").await?;
-            let value = metrics.lines().find_map(|l| l.strip_prefix(&line)).context("no such gauge")?;
-            anyhow::Ok(value.trim().parse::<usize>()?)
-        };
-        until("requests to be held", async || held().await.is_ok_and(|held| held == n)).await
+        until("requests to be held", async || self.gauge(&series).await.is_ok_and(|held| held == n)).await
+    }
+
+    /// Waits until the activator has closed all connections of clients.
+    pub(crate) async fn until_left(&self) -> anyhow::Result<()> {
+        let open = "zeroscale_client_connections ";
+        until("connections to be closed", async || self.gauge(open).await.is_ok_and(|open| open == 0)).await
+    }
+
+    /// What the activator's metrics say of a series, which is given with its labels and the space after them.
+    async fn gauge(&self, series: &str) -> anyhow::Result<usize> {
+        let admin = SocketAddr::new(self.http1.ip(), METRICS_PORT);
+        let metrics = get(admin, "metrics", "/metrics").await?;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(series)).context("no such series")?;
+        Ok(value.trim().parse()?)
     }
 }
 

@@ -54,9 +54,12 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         plane.until_held(&name, REQUESTS).await?;
         let reading = tokio::spawn(client::answers(connections));
         plane.pods(&name, Protocol::Http1, &[address.parse()?]).await?;
-        let (_, answered) = reading.await??;
+        let (connections, answered) = reading.await??;
         spans.extend(span(&answered));
+        drop(connections);
+        plane.until_left().await?; // Else the next burst pays for their end.
         fresh.extend(span(&client::burst(plane.http1, &cluster::host(&name), REQUESTS).await?));
+        plane.until_left().await?;
         for (peer, spans) in peers.iter().zip(&mut beside) {
             spans.extend(span(&client::burst(peer.address, &cluster::host(&name), REQUESTS).await?));
         }
