@@ -25,7 +25,7 @@ pub(crate) enum Refusal {
     #[error("this activator has not learnt the workloads yet")]
     NotSynced,
     /// The revision's queue is full.
-    #[error("pending request queue full: {bound} requests are held for this revision already")]
+    #[error("pending request queue full: {bound} requests are held for this workload already")]
     QueueFull {
         /// Most requests held for the revision.
         bound: u32,
@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
         bound: u64,
     },
     /// The revision holds its share of that.
-    #[error("pending request memory of this revision full: its requests hold {own} bytes, their share of {bound}")]
+    #[error("pending request memory of this workload full: its requests hold {own} bytes, their share of {bound}")]
     ShareFull {
         /// Most bytes for all held requests.
         bound: u64,
@@ -46,7 +46,7 @@ pub(crate) enum Refusal {
     },
     /// The revision's share of memory has no room for an answer's head.
     #[error(
-        "the answer's head needs {needed} bytes of memory, and this revision holds {own} bytes, its share of {bound}"
+        "the answer's head needs {needed} bytes of memory, and this workload holds {own} bytes, its share of {bound}"
     )]
     AnswerFull {
         /// What the head needs.
@@ -59,12 +59,12 @@ pub(crate) enum Refusal {
     /// A time bound was reached before the response began.
     #[error("{0}")]
     Timeout(#[from] TimedOut),
-    /// The same, of a request that waited for a revision which the API server refuses to wake.
+    /// The same, of a request that waited for a revision which cannot be woken.
     #[error("{bound}; the workload could not be woken: {why}")]
     Unwoken {
         /// The bound.
         bound: TimedOut,
-        /// What the API server says.
+        /// What the API server says to it, or what it lacks.
         why: Arc<str>,
     },
     /// The revision's pods crash-loop.

@@ -189,15 +189,17 @@ impl Index {
 
     /// The sum of one side. `port` is the wanted port's name, if the revision is known.
     pub(crate) fn event(&self, owner: &Owner, port: Option<&str>, ports: Ports) -> Event {
-        self.event_of(owner, port, ports, |_| true)
+        self.event_of(owner, port, ports, None, |_| true)
     }
 
-    /// The same of the entries that `counts` lets count.
+    /// The same of the entries that `counts` lets count. `at`: where pods take requests if none of their ports has the
+    /// wanted name.
     pub(crate) fn event_of(
         &self,
         owner: &Owner,
         port: Option<&str>,
         ports: Ports,
+        at: Option<u16>,
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
         let (key, side) = owner;
@@ -208,7 +210,8 @@ impl Index {
             Side::Private => {
                 let mut listing = Listing::default();
                 for entry in entries {
-                    let Some(port) = entry.port(port, ports) else { continue };
+                    let at = || at.filter(|at| entry.ports.iter().any(|(_, number)| number == at));
+                    let Some(port) = entry.port(port, ports).or_else(at) else { continue };
                     for (ip, ready) in &*entry.addresses {
                         if entry.ports.len() > 1 {
                             let named = entry.ports.iter().map(|(name, port)| (name.to_string(), *port));

@@ -17,7 +17,7 @@
 //! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
 //! `idle` bounds its time.
 
-use super::hold::{ATTEMPTS_MAX, Active, pick, refusal, report_cold_start, take_out, too_much};
+use super::hold::{ATTEMPTS_MAX, Active, pick, refusal, report_cold_start, take_out, too_much, until_it_listens};
 use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::{Queued, Refused};
 use crate::refusal::{Refusal, TimedOut};
@@ -39,10 +39,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// What a held connection keeps in memory: its task.
 const HELD_BYTES: u64 = 4 * 1024;
-
-/// Time between two connects to a port of a pod on which nobody listens yet: a part of the time waited, within bounds.
-const PAUSE_DIVISOR: u32 = 100;
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// Finds pods for the connections of all ports. Cheap to clone.
 #[derive(Clone)]
@@ -173,7 +169,7 @@ impl PortConnector {
             };
             if target != pod && error.kind() == ErrorKind::ConnectionRefused {
                 admitted = permit.give_up_pod();
-                sleep((received.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)).await;
+                sleep(until_it_listens(received)).await;
                 continue;
             }
             let cause = format!("connect: {error}");

@@ -6,7 +6,9 @@
 //! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
 //! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that is gone before a byte of a
 //! response came. Where only a reused connection was lost, the pod stays in use, and the request goes to another that has
-//! a free slot, or to the same if none has. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
+//! a free slot, or to the same if none has. Where its port's pod port is not the one that readiness is judged by, a
+//! refused connect says only that nobody listens there yet: the pod stays, and the request tries again, in the rhythm of
+//! probes, for a while. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
 //! place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! Whoever came while no pod was ready, and has a fallback, goes there by the rule of [`activator_core::fallback`]. What has
@@ -59,6 +61,13 @@ const UNTOUCHED_MAX: u64 = 32;
 
 /// What a pod's silence, refusal or end is called among errors.
 const LOST: &str = "connection";
+
+/// Time between two connects to a port of a pod on which nobody listens yet: a part of the time waited, within bounds.
+const PAUSE_DIVISOR: u32 = 100;
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// How long a request waits for somebody to listen there, with a pod that takes others meanwhile.
+const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Pods that one request is tried on.
 pub(super) const ATTEMPTS_MAX: usize = 64;
@@ -311,7 +320,7 @@ async fn send(
         let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
-    let mut attempts = 1;
+    let (mut attempts, begun) = (1, Instant::now());
     let mut permit = pick(&shared.sink, revision, admitted).await?;
     loop {
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
@@ -350,16 +359,29 @@ async fn send(
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
+                prepared = request;
+                let judged = seat.permit.as_ref().map(|permit| permit.destination().address());
+                let is_beside = evidence == Evidence::Refused && judged != Some(address);
+                if is_beside
+                    && begun.elapsed() < LISTENS_WITHIN
+                    && let Some(left) = seat.permit.take()
+                {
+                    let admitted = left.give_up_pod();
+                    tokio::time::sleep(until_it_listens(begun)).await;
+                    permit = pick(&shared.sink, revision, admitted).await?;
+                    continue;
+                }
                 told(&pool, Ending::unanswered(LOST), released);
                 if let Some(at_pod) = &mut at_pod {
                     at_pod.failed(&cause);
                 }
-                seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
-                if attempts == ATTEMPTS_MAX {
+                if !is_beside {
+                    seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
+                }
+                if is_beside || attempts == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 attempts += 1;
-                prepared = request;
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
                 permit = match evidence {
                     Evidence::None => left.prefer_another(&mut rand::rng()),
@@ -368,6 +390,11 @@ async fn send(
             }
         }
     }
+}
+
+/// How long what has waited since then waits before it tries again a port of a pod on which nobody listens.
+pub(super) fn until_it_listens(since: Instant) -> Duration {
+    (since.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
 }
 
 /// A pod for what is admitted. If there is none any more, it waits at the head of the queue.

@@ -256,7 +256,10 @@ impl Registry {
                 };
                 state.hosts_changed |= former.as_ref() != state.hosts.get(&namespace);
             }
-            Event::Numbers { block, entries } => state.numbers.set(block, entries),
+            Event::Numbers { block, entries } => {
+                state.numbers.set(block, entries);
+                state.version += 1; // One that closes is answered otherwise, though no socket changes.
+            }
             Event::Siblings(activators) => {
                 self.parts.slots.iter().for_each(|slots| slots.set_activators(&activators));
             }

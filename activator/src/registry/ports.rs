@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::time::Instant;
 
 /// What a number stands for. Its connections carry it.
@@ -40,6 +41,8 @@ pub(crate) struct WorkloadPort {
     /// The same as its line is now: it calls the port by its present name and number.
     line: ArcSwap<Entry>,
     number: u16,
+    /// Which of their ports it was when pods were last asked for by its name; 0: they have not been.
+    at_pods: AtomicU16,
 }
 
 /// Sockets, and what is told of them.
@@ -64,7 +67,7 @@ pub(super) struct Numbers {
 
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
-        Self { line: ArcSwap::new(entry.clone()), entry, number }
+        Self { line: ArcSwap::new(entry.clone()), entry, number, at_pods: AtomicU16::new(0) }
     }
 
     /// Which of its workload's ports it is; none: it is none of them, or not any more.
@@ -73,6 +76,20 @@ impl WorkloadPort {
         let PortId { name, port: number } = &line.port;
         let find = |is_it: &dyn Fn(&PortId) -> bool| ports.iter().find(|port| is_it(&port.id));
         find(&|id| *id == line.port).or_else(|| find(&|id| id.name == *name)).or_else(|| find(&|id| id.port == *number))
+    }
+
+    /// Which of a pod's ports it is: the one that was `found` by its name, else the one that was found last. While it is
+    /// renamed, its line, its workload and the pods' slices say so one after the other.
+    fn of_pod(&self, found: Option<u16>, mut ports: impl Iterator<Item = u16>) -> Option<u16> {
+        let known = self.at_pods.load(Ordering::Relaxed);
+        match found {
+            None => ports.find(|port| *port == known),
+            Some(number) if number != known => {
+                self.at_pods.store(number, Ordering::Relaxed);
+                found
+            }
+            Some(_) => found,
+        }
     }
 
     /// Whose it is.
@@ -96,9 +113,11 @@ impl Revision {
         let Some(port) = port.filter(|_| live.contract == Contract::Plain) else { return Some(address) };
         let of_pod = self.pod_ports();
         let of_pod = of_pod.as_ref().and_then(|pods| pods.get(&address.ip()));
-        let by_name = of_pod.and_then(|ports| ports.get(&port.line.load().port.name).copied());
         let said = port.among(&live.ports);
-        match by_name.or_else(|| said?.pod_port) {
+        let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
+        let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
+        let all = of_pod.into_iter().flat_map(|ports| ports.values().copied());
+        match port.of_pod(by_name.or_else(|| said?.pod_port), all) {
             Some(number) => Some(SocketAddr::new(address.ip(), number)),
             // The first one is where it takes requests.
             None => {

@@ -75,7 +75,7 @@ pub(crate) struct Live {
     pub(crate) is_failing: bool,
     /// Whether it is kept as it is.
     pub(crate) is_paused: bool,
-    /// What the API server says to who wants to wake it, while it refuses.
+    /// Why it cannot be woken, while that is so.
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Its Service's ports.
     pub(crate) ports: Box<[Port]>,
@@ -191,7 +191,7 @@ impl Revision {
     pub(crate) fn end(&self) {
         self.backends.close();
         if let Some(slots) = &self.slots {
-            slots.exit(&self.key, &self.throttler);
+            slots.delete(&self.key, &self.throttler);
         }
         self.metrics.forget();
     }
@@ -223,7 +223,7 @@ impl Revision {
         self.live.load().bounds
     }
 
-    /// What keeps it from being woken, if it has no pod and the API server refuses it one.
+    /// What keeps it from being woken, if it has no pod and cannot get one.
     pub(crate) fn wake_refused(&self) -> Option<Arc<str>> {
         self.live.load().wake_refused.clone().filter(|_| self.is_cold())
     }

@@ -53,7 +53,7 @@ pub(crate) use self::security::{Demand, Security};
 use crate::discovery::Activators;
 use activator_core::slots::standing::Standing;
 use activator_core::slots::{BEAT, Beat, Input, Peer, Peers, Pool};
-use activator_core::throttler::{Before, Throttler};
+use activator_core::throttler::{Before, NOTICED_AFTER, Throttler};
 use activator_net::Pools;
 use arc_swap::ArcSwap;
 use common::RevisionKey;
@@ -158,11 +158,19 @@ impl Slots {
         self.shared.enter(key, throttler, fresh);
     }
 
-    /// It has none any more, or does not work any more. Nothing where another one has taken its place.
+    /// It has none any more. Nothing where another one has taken its place.
     pub(crate) fn exit(&self, key: &RevisionKey, throttler: &Throttler) {
         let _roster = self.shared.roster.lock();
         if self.shared.revisions.remove_if(key, |_, present| present.is(throttler)).is_some() {
             throttler.unshare();
+        }
+    }
+
+    /// It is no more: nobody is admitted, and what runs gives its slots back. Likewise.
+    pub(crate) fn delete(&self, key: &RevisionKey, throttler: &Throttler) {
+        let _roster = self.shared.roster.lock();
+        if self.shared.revisions.remove_if(key, |_, present| present.is(throttler)).is_some() {
+            self.shared.end(throttler.clone());
         }
     }
 
@@ -199,7 +207,7 @@ impl Shared {
             return;
         }
         if let Some(former) = former {
-            former.unshare();
+            self.end(former);
         }
         if roster.pools_are_used() {
             let before = if fresh { Before::NoPods } else { Before::Others };
@@ -207,6 +215,23 @@ impl Shared {
         }
         // Not before it has a pool that knows all siblings: messages find it here without the roster's lock.
         self.revisions.insert(key.clone(), throttler.clone());
+    }
+
+    /// Ends the sharing of one that is no more, once its last request has: else a slot that a sibling has lent would be in
+    /// use there for ever, for a revision that is made anew under its name.
+    fn end(&self, former: Throttler) {
+        if former.load().in_flight == 0 {
+            return former.unshare();
+        }
+        self.parts.runtime.spawn(async move {
+            while former.load().in_flight > 0 {
+                tokio::time::sleep(NOTICED_AFTER).await;
+                former.tell(Input::Tick); // It stands in no table any more, where others would.
+            }
+            tokio::time::sleep(NOTICED_AFTER).await;
+            former.tell(Input::Tick);
+            former.unshare();
+        });
     }
 
     /// One that has a hard limit and is at work.

@@ -3,6 +3,7 @@
 use super::*;
 use activator_core::throttler::ContainerConcurrency;
 use activator_core::{Destination, Destinations};
+use std::time::Duration;
 
 /// An activator at 127.0.0.1 that has one other in its list, at 127.0.0.9, where nobody listens.
 pub(super) fn beside_another() -> Slots {
@@ -41,4 +42,24 @@ async fn a_revision_that_is_made_anew_shares() {
     assert!(new.is_shared());
     slots.exit(&key, &new);
     assert!(!new.is_shared());
+}
+
+/// Goal: one that is deleted gives its slots back to whom they belong as its requests end: until the last of them it goes on
+/// sharing, and nobody finds it any more.
+#[tokio::test]
+async fn what_a_deleted_revision_runs_gives_its_slots_back() {
+    let (slots, key, former) = (beside_another(), RevisionKey::new("ns", "app"), throttler());
+    let permit = former.acquire().await.expect("a place").pick(&mut rand::rng()).expect("a pod");
+    slots.enter(&key, &former, false);
+    let in_use = || former.shared_pods().iter().map(|(_, pod)| pod.in_use).sum::<u32>();
+    assert_eq!(in_use(), 1, "{:?}", former.shared_pods());
+    slots.delete(&key, &former);
+    assert!(former.is_shared() && slots.shared.revision(&key).is_none());
+    drop(permit.abandon_pod());
+    let over = async {
+        while former.is_shared() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), over).await.expect("its last request has ended");
 }

@@ -1,7 +1,7 @@
 //! Workloads' own ports: whoever connects there means that workload, whatever is said.
 
 use crate::rig::{
-    Answer, Pod, Rig, backend, http1_client, http2_client, key, listen, own_address, patient, read_to_end, until,
+    Answer, Pod, Rig, backend, full, http1_client, http2_client, key, listen, own_address, patient, read_to_end, until,
     until_async, write,
 };
 use activator::discovery::{Event, Listing, Port, Spec};
@@ -11,7 +11,7 @@ use common::bound_ports::{BoundPorts, QUESTION};
 use common::ports::answer::{HEADER, Listening};
 use common::ports::{Block, Entry, Ledger, PortId, State};
 use common_api::zeroscaler::PortProtocol;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -40,13 +40,17 @@ async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
 
 /// The ledger: number, workload, its port, state.
 pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
+    tell_ledger(rig, lines).await;
+    rig.settled().await;
+}
+
+async fn tell_ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
     let entry = |(number, name, port, state): &(u16, &str, PortId, State)| {
         let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}").into());
         (*number, Entry { state: *state, key, uid, port: port.clone() })
     };
     let entries: Ledger = lines.iter().map(entry).collect();
     rig.tell(Event::Numbers { block: Block::of(FIRST), entries }).await;
-    rig.settled().await;
 }
 
 async fn pod_of(rig: &Rig, name: &str, pod: &Pod) {
@@ -136,6 +140,73 @@ async fn a_workload_with_several_ports_is_reached_by_each() {
     rig.tell(Event::Pods { key: key("app"), listing }).await;
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
         assert_eq!(ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await.body, text);
+    }
+}
+
+/// Goal: a request to a port of a pod on which nobody listens yet waits until somebody does, and takes the pod from nobody.
+#[tokio::test]
+async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
+    let (rig, ip) = rig().await;
+    let (web, admin) = (id("web", 80), id("admin", 9000));
+    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
+    let at = own_address();
+    let later = SocketAddr::new(at.ip(), at.port() + 1);
+    let on = async |at: SocketAddr, text: &'static str| {
+        let listener = tokio::net::TcpListener::bind(at).await.expect("nobody else's");
+        Pod::on(listener, move |_| async move { Response::new(full(text)) })
+    };
+    let _first = on(at, "web").await;
+    let ports = [("web".to_owned(), at.port()), ("admin".to_owned(), later.port())].into();
+    let listing = Listing { not_ready: [at.into()].into(), ports: [(at.ip(), ports)].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
+    assert_eq!(ask_at(FIRST).await.body, "web");
+    let asking = tokio::spawn(ask_at(FIRST + 1));
+    rig.until(|load| load.in_flight == 1).await;
+    for _ in 0..50 {
+        assert_eq!(ask_at(FIRST).await.body, "web");
+    }
+    assert!(!asking.is_finished(), "{:?}", asking.await);
+    let _second = on(later, "admin").await;
+    assert_eq!(patient(asking).await.expect("no panic").body, "admin");
+}
+
+/// Goal: a further port of a workload that its Service renames is served all the while, whichever of ledger, object and
+/// slices is told first.
+#[tokio::test]
+async fn a_further_port_that_is_renamed_is_served_all_the_while() {
+    let (rig, ip) = rig().await;
+    let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
+    let tell = async |part: usize, name: &str| {
+        let (web, admin) = (id("web", 80), id(name, 9000));
+        match part {
+            0 => workload(&rig, "app", &[web, admin]).await,
+            1 => ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await,
+            _ => {
+                let ports = [("web".to_owned(), first.address.port()), (name.to_owned(), second.address.port())].into();
+                let not_ready = [first.address.into()].into();
+                let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
+                rig.tell(Event::Pods { key: key("app"), listing }).await;
+            }
+        }
+        rig.settled().await;
+    };
+    let is_served = async |when: &str| {
+        for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
+            let answer = ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await;
+            assert_eq!(answer.body, text, "{when}: {answer:?}");
+        }
+    };
+    for part in 0..3 {
+        tell(part, "admin").await;
+    }
+    is_served("as it was").await;
+    for (n, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate() {
+        for part in order {
+            tell(part, &format!("admin-{n}")).await;
+            is_served(&format!("{order:?}, {part} is told")).await;
+        }
     }
 }
 
@@ -319,7 +390,10 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
-    // Closed, known, free: each changes the answer that is kept for all.
+    // Closing, closed, known, free: each changes the answer that is kept for all.
+    tell_ledger(&rig, &lines(State::Closing)).await;
+    until_async(async || bound(&rig, "20000").await.ports[0].closing).await;
+    assert!(bound(&rig, "all").await.ports[0].closing);
     workload(&rig, "unknown", &[id("http", 80)]).await;
     drop(taken);
     ledger(&rig, &lines(State::Closed)).await;

@@ -175,7 +175,11 @@ impl Prepared {
             let error = ProxyError::Pod { dest: pool.address, cause: error.to_string() };
             return Failure::Final { error, evidence: Evidence::None };
         }
-        let evidence = if error.kind() == ErrorKind::ResourceBusy { Evidence::None } else { Evidence::Out };
+        let evidence = match error.kind() {
+            ErrorKind::ResourceBusy => Evidence::None,
+            ErrorKind::ConnectionRefused => Evidence::Refused,
+            _ => Evidence::Out,
+        };
         Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence }
     }
 

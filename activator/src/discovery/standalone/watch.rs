@@ -38,6 +38,7 @@ pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Nam
         scalers: HashMap::new(),
         privates: HashMap::new(),
         index: Index::default(),
+        at: HashMap::new(),
         relists: Relists::default(),
         listed: Listed::default(),
         events,
@@ -51,6 +52,9 @@ struct StandaloneWatch {
     /// Those of ZeroScalers, which may not be known yet.
     privates: HashMap<ObjectKey, PrivateService>,
     index: Index,
+    /// Where pods took requests when they were told last, of those that have any. While a Service's ports are renamed, its
+    /// slices and its ZeroScaler say so one after the other.
+    at: HashMap<RevisionKey, u16>,
     relists: Relists,
     listed: Listed,
     events: mpsc::Sender<Event>,
@@ -261,7 +265,7 @@ impl StandaloneWatch {
         }
     }
 
-    async fn tell_all_addresses(&self, key: &RevisionKey) -> Result<(), Closed> {
+    async fn tell_all_addresses(&mut self, key: &RevisionKey) -> Result<(), Closed> {
         for side in [Side::Private, Side::Public] {
             self.tell_addresses(&(key.clone(), side)).await?;
         }
@@ -269,13 +273,20 @@ impl StandaloneWatch {
     }
 
     /// Of slices that are proven to be the revision's.
-    async fn tell_addresses(&self, owner: &Owner) -> Result<(), Closed> {
+    async fn tell_addresses(&mut self, owner: &Owner) -> Result<(), Closed> {
         let (key, side) = owner;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
         let spec = self.scalers.get(key).map(|spec| &**spec);
         let proof = spec.map(Proof::of);
         let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side, private));
-        let event = self.index.event_of(owner, spec.and_then(scalers::first_port), Ports::NamedOrOnly, counts);
+        let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
+        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, at, counts);
+        if let Event::Pods { listing, .. } = &event {
+            match listing.ready.iter().chain(&listing.not_ready).next() {
+                Some(pod) => _ = self.at.insert(key.clone(), pod.address().port()),
+                None => _ = self.at.remove(key),
+            }
+        }
         self.send(event).await
     }
 
@@ -309,6 +320,7 @@ mod tests {
             scalers: HashMap::new(),
             privates: HashMap::new(),
             index: Index::default(),
+            at: HashMap::new(),
             relists: Relists::default(),
             listed: Listed::default(),
             events,
@@ -378,6 +390,62 @@ mod tests {
             [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Service(Box::new(event)));
         told_of(&mut adapter, services.into());
         assert!(adapter.privates.is_empty());
+    }
+
+    /// Goal: while the first of several ports is renamed its pods are listed as they were, whichever of slices and ZeroScaler
+    /// says so first; not by a port that they have no more.
+    #[test]
+    fn pods_whose_port_is_renamed_stay_listed() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let mut pods = |adapter: &mut StandaloneWatch, event: WatchEvent| {
+            assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
+            let told = std::iter::from_fn(|| told.try_recv().ok()).filter_map(|event| match event {
+                Event::Pods { listing, .. } => Some(listing.ready.iter().map(ToString::to_string).collect::<Vec<_>>()),
+                _ => None,
+            });
+            told.last()
+        };
+        let [WatchEvent::Scaler(scaler), service, WatchEvent::Slice(public)] = asleep(0) else {
+            panic!("as they are made")
+        };
+        let (watcher::Event::Apply(scaler), watcher::Event::Apply(public)) = (*scaler, *public) else {
+            panic!("likewise")
+        };
+        let scaler = |first: &str| {
+            let mut scaler = scaler.clone();
+            scaler.status.as_mut().expect("a status").ports[0].name = first.to_owned();
+            WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler)))
+        };
+        let slice = |ports: serde_json::Value| {
+            let mut slice = public.clone();
+            slice.metadata.name = Some("pods".into());
+            slice
+                .metadata
+                .labels
+                .as_mut()
+                .expect("labels")
+                .insert(names::SIDE.into(), names::SERVICE_TYPE_PRIVATE.into());
+            slice.ports = Some(from_value(ports).expect("ports"));
+            WatchEvent::Slice(Box::new(watcher::Event::Apply(slice)))
+        };
+        let both = |first: &str| slice(json!([{"name": first, "port": 8080}, {"name": "metrics", "port": 9090}]));
+        pods(&mut adapter, scaler("http"));
+        pods(&mut adapter, service);
+        let listed = Some(vec!["10.0.0.1:8080".to_owned(), "10.0.0.2:8080".to_owned()]);
+        assert_eq!(pods(&mut adapter, both("http")), listed);
+        for (n, slices_first) in [(1, true), (2, false)] {
+            let name = format!("web-{n}");
+            let mut said = [both(&name), scaler(&name)];
+            if !slices_first {
+                said.reverse();
+            }
+            for event in said {
+                assert_eq!(pods(&mut adapter, event), listed, "slices first: {slices_first}");
+            }
+        }
+        let other = slice(json!([{"name": "else", "port": 8081}, {"name": "metrics", "port": 9090}]));
+        assert_eq!(pods(&mut adapter, other), Some(Vec::new()));
     }
 
     /// Goal: what is told of a workload that sleeps is kept small. Method: the bytes that are allocated for many.
