@@ -34,8 +34,8 @@ pub struct Backend {
     pub failing: Option<Box<str>>,
     /// Whether held requests fail at once: the workload is paused, and has no pods.
     pub paused: bool,
-    /// Set while the API server refuses to wake the revision: what it says, in one short line. Requests go on waiting, and
-    /// those that run into their bound of time are told.
+    /// Set while the revision cannot be woken: what the API server says to it, or what it lacks, in one short line. Requests
+    /// go on waiting, and those that run into their bound of time are told.
     pub wake_refused: Option<Box<str>>,
 }
 

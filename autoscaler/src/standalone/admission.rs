@@ -8,7 +8,9 @@ use super::cluster::Cluster;
 use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
 use super::hpa::Hpa;
 use super::path_proof::PathByPort;
-use super::reasons::{HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_CHANGES, TARGET_NOT_FOUND, TARGET_TAKEN};
+use super::reasons::{
+    HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_CHANGES, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
+};
 use super::scalers::translation;
 use super::schedules;
 use super::serverless::adopt::{self, Claimant, Standing, standing};
@@ -134,8 +136,10 @@ impl Admission {
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
-                let (reason, obstacle) = (TARGET_NOT_FOUND, Obstacle::TargetNotFound);
-                let not_ready = NotReady { reason, message: at(SCALER_ROOT, error.to_string()), obstacle };
+                let is_missing = matches!(error, TargetError::Missing(_));
+                let reason = if is_missing { TARGET_NOT_FOUND } else { TARGET_UNREADABLE };
+                let message = at(SCALER_ROOT, error.to_string());
+                let not_ready = NotReady { reason, message, obstacle: Obstacle::TargetNotFound };
                 return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
             }
             Err(error) => return Err(error.into()),

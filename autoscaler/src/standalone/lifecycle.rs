@@ -89,10 +89,11 @@ impl Lifecycle for Autoscalers {
 
     fn take_up<'a>(
         &'a self,
-        _: &'a Key,
+        key: &'a Key,
         object: &'a Arc<PodAutoscaler>,
         workload: &'a Workload,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
+        self.retirement.is_called_off(key);
         self.finalizers.set(object, &workload.object, &workload.target).boxed()
     }
 

@@ -464,15 +464,31 @@ impl Fixture {
     /// What is written where an API server accepts everything, until nothing is left to do about the ZeroScaler: its
     /// passes, its path, its status.
     pub(super) async fn settle(&mut self) -> Vec<Asked> {
+        self.rounds(true).await
+    }
+
+    /// The same before anybody has planned who has which number.
+    pub(super) async fn settle_unplanned(&mut self) -> Vec<Asked> {
+        self.rounds(false).await
+    }
+
+    async fn rounds(&mut self, plans: bool) -> Vec<Asked> {
         self.beside(None, async |cx, key| {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
                 cx.serverless().reconcile(key).await.expect("a look at the path");
-                cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
+                if plans {
+                    cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
+                }
             }
             cx.publisher().reconcile(key).await.expect("a look at the status");
         })
         .await
+    }
+
+    /// A look at its status alone.
+    pub(super) async fn publish(&mut self) -> Vec<Asked> {
+        self.beside(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a look at the status")).await
     }
 
     async fn beside(

@@ -2,6 +2,7 @@
 
 use super::fixture::{Fixture, ago, condition, expect};
 use crate::scale::CollectionHealth;
+use common::RevisionKey as Key;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -186,6 +187,62 @@ async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
     }
 }
 
+/// Goal: who comes to lead a sleeping workload leaves slices and numbers as they are written until it has planned, and has
+/// nothing to write then.
+#[tokio::test(start_paused = true)]
+async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
+    let mut former = born_asleep();
+    let mut asked = former.settle().await;
+    former.hear(A, &[(20_000, "zs")]);
+    asked.extend(former.settle().await);
+    let written = |line: &str| {
+        let found = asked.iter().rev().find(|(_, asked, _)| asked.contains(line));
+        found.unwrap_or_else(|| panic!("{line}: {:?}", lines(&asked))).2.clone()
+    };
+    let mut f = Fixture::scalers();
+    let mut object = asleep(json!({}));
+    object["status"] = written("/status")["status"].clone();
+    f.put_scaler(object);
+    f.put_service(adopted());
+    f.put_target(0);
+    f.activators(&[(A, true)]);
+    f.put_slice(at(&written(SLICES), "101"));
+    let map = serde_json::from_value(written(MAPS)).expect("a ConfigMap");
+    f.cx.cluster().numbers.ledger.apply(&Key::new("system", "ports.20000"), "70", Some(map));
+    for plans in [false, true] {
+        let asked = if plans { settled(&mut f).await } else { f.settle_unplanned().await };
+        assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "{plans}: {:?}", lines(&asked));
+        for (_, _, body) in asked.iter().filter(|(_, line, _)| line.ends_with("/status")) {
+            assert_eq!(body["status"]["ports"][0]["number"], 20_000, "{plans}");
+            assert_eq!(condition(body, "PortsAllocated").0, "True", "{plans}");
+        }
+    }
+}
+
+/// Goal: who leads a workload again writes nothing of what it knew when it did before.
+#[tokio::test(start_paused = true)]
+async fn who_leads_again_has_forgotten_how_its_pods_were() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(asleep(json!({})));
+    f.put_service(adopted());
+    f.put_target(0);
+    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff".into());
+    let (_, _, failing) =
+        settled(&mut f).await.into_iter().rev().find(|(_, l, _)| l.ends_with("/status")).expect("one");
+    assert_eq!(failing["status"]["backend"]["failing"], "CrashLoopBackOff");
+    *f.fakes.led_by_another.lock() = true;
+    f.settle().await;
+    let mut mended = asleep(json!({}));
+    mended["status"] = failing["status"].clone();
+    mended["status"]["backend"].as_object_mut().expect("a backend").remove("failing");
+    mended["metadata"]["resourceVersion"] = json!("500");
+    f.put_scaler(mended);
+    *f.fakes.led_by_another.lock() = false;
+    for (_, _, body) in f.publish().await.iter().filter(|(_, line, _)| line.ends_with("/status")) {
+        assert!(body["status"]["backend"]["failing"].is_null(), "{body:#}");
+    }
+}
+
 /// Goal: an only activator that is not ready for a moment costs no write for who is asleep, neither then nor when it is
 /// back. Pods that are ready take its place, and one that is gone is taken out.
 #[tokio::test(start_paused = true)]
@@ -346,6 +403,41 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
         assert_eq!(then[taken].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "4");
         assert!(!lines(&then).iter().any(|line| line.contains("/scale")), "as it is found: {:?}", lines(&then));
     }
+}
+
+/// Goal: a return that is called off takes no time from a later one.
+#[tokio::test(start_paused = true)]
+async fn a_return_that_was_called_off_is_not_over() {
+    let version = |target: &str, generation: i64, version: &str| {
+        let mut value = asleep(json!({"target": {"name": target}, "service": {"name": "hello"}}));
+        value["metadata"]["annotations"]["zeroscale.dev/adopted-target"] = json!("apps/v1/Deployment/hello");
+        value["metadata"]["generation"] = json!(generation);
+        at(&value, version)
+    };
+    let mut f = Fixture::scalers();
+    f.put_service(adopted());
+    f.put_target(0);
+    f.put_target_of("other", json!(0), 61);
+    f.put_scaler(version("hello", 1, "10"));
+    settled(&mut f).await;
+    f.put_scaler(version("other", 2, "300"));
+    let begun = settled(&mut f).await;
+    assert!(lines(&begun).contains(&format!("PATCH {SCALE}").as_str()), "{:?}", lines(&begun));
+    f.put_scaler(version("hello", 3, "400"));
+    settled(&mut f).await;
+    tokio::time::advance(Duration::from_secs(91)).await;
+    let mut leaving = version("hello", 3, "500");
+    leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
+    f.put_scaler(leaving);
+    let freed = |line: &&str| *line == format!("PATCH {ZS}");
+    let first = settled(&mut f).await;
+    assert!(!lines(&first).iter().any(freed), "no pod is ready yet: {:?}", lines(&first));
+    f.put_target_at(2, 601);
+    f.ready(2);
+    let then = settled(&mut f).await;
+    let given = lines(&then).iter().position(|line| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
+    let freed = lines(&then).iter().position(freed).expect("the finalizer");
+    assert!(given < freed, "{:?}", lines(&then));
 }
 
 /// Goal: what goes is given back, by a process that has seen nothing before: replicas first, then the Service, then the
@@ -561,6 +653,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         assert!(said.starts_with(message), "{said}");
         let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
+        assert!(status["backend"]["wakeRefused"].is_null(), "{reason}: it wakes");
         let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
         touched.dedup(); // The answer to the first is no newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
@@ -576,6 +669,28 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         let asked = settled(&mut f).await;
         assert!(lines(&asked).contains(&format!("PATCH {SCALE}").as_str()), "{reason}: {:?}", lines(&asked));
     }
+}
+
+/// Goal: as long as the target is away, activators are told why nobody wakes, and nothing of its former pods; when it is
+/// back, that is over.
+#[tokio::test(start_paused = true)]
+async fn activators_are_told_that_the_target_is_away() {
+    let told = |asked: &[super::fixture::Asked]| {
+        let (_, _, body) = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+        let backend = &body["status"]["backend"];
+        (backend["maxHeld"].is_u64(), backend["failing"].clone(), backend["wakeRefused"].clone())
+    };
+    let mut f = Fixture::scalers();
+    f.put_scaler(asleep(json!({})));
+    f.put_service(adopted());
+    f.put_target(0);
+    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff".into());
+    assert_eq!(told(&settled(&mut f).await), (true, json!("CrashLoopBackOff"), Value::Null));
+    *f.fakes.failure_reason.lock() = None;
+    f.remove_target();
+    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, json!("what it scales does not exist")));
+    f.put_target_at(0, 401);
+    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, Value::Null));
 }
 
 /// Goal: of two that name one target the one that has it keeps it, else the older one gets it; the other is told, and gets

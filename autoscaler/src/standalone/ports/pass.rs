@@ -86,6 +86,7 @@ impl Controller {
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         // What was said while it was led here before, or of one that has gone since, may be old.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
+        given.retain(|key, given| is_mine(key, &given.uid));
         let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
         let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));

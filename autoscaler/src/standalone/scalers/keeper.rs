@@ -79,7 +79,7 @@ impl Subjects for Own {
     }
 
     fn forget(&self, revision: &Key) {
-        self.scalers.scaled.remove(revision);
+        self.scalers.is_anothers(revision);
     }
 
     fn merge<'a>(

@@ -196,9 +196,14 @@ impl Scalers {
     }
 
     fn forget_notes(&self, key: &Key) {
+        self.is_anothers(key);
+        self.kept.remove(key);
+    }
+
+    /// One is not led here any more: what was found out about it may be old when it is again.
+    fn is_anothers(&self, key: &Key) {
         self.backends.remove(key);
         self.scaled.remove(key);
-        self.kept.remove(key);
         self.led.remove(key);
     }
 

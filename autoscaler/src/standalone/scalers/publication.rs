@@ -168,6 +168,7 @@ impl Publisher {
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
+        let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
         let adopted = Adopted { replicas, service: service.as_deref().and_then(|service| borrowed(service, object)) };
         Some(status::of(status::Inputs {
             object,
@@ -175,7 +176,7 @@ impl Publisher {
             pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: service.as_deref().map(|service| ports(service, served, given.as_ref())).unwrap_or_default(),
+            ports: service.as_deref().map(|s| ports(s, served, given.as_ref(), written)).unwrap_or_default(),
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
@@ -211,8 +212,13 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     })
 }
 
-/// The ports of its Service, with what each has been given.
-fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>) -> Vec<PortStatus> {
+/// The ports of its Service, with what each has been given; as long as nobody has planned here, with what is `written` of
+/// it.
+fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>, written: &[PortStatus]) -> Vec<PortStatus> {
+    let number_of = |number: u16| match given {
+        Some(given) => given.of(number)?.number,
+        None => written.iter().find(|written| written.port == number)?.number,
+    };
     let status = |port: TcpPort| {
         let (name, number) = (port.label(), port.id.port);
         let said = object.spec.port(&name, number);
@@ -220,7 +226,7 @@ fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>) -> Vec<P
         PortStatus {
             name,
             port: number,
-            number: given.and_then(|given| given.of(number)?.number),
+            number: number_of(number),
             protocol: said.protocol,
             wake_after_ms: wake_after,
             ..PortStatus::default()

@@ -16,7 +16,7 @@
 use super::allocation::Allocation;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
 use crate::standalone::answers::Resolved;
-use crate::standalone::reasons::{NOT_ADOPTED, TARGET_NOT_FOUND};
+use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
 use common::names;
@@ -94,10 +94,15 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         None => written::clear(&mut conditions, type_),
     };
     // Once it was, whoever comes to find nobody ready finds it so for a moment: activators that are rolled are not each
-    // workload's to tell.
-    let is_led = is_led || written::is(&before_conditions, written::READY, ConditionStatus::True);
-    set(written::READY, Some(ready(said, allocation.as_ref(), is_led, unreachable)));
-    set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
+    // workload's to tell. Another Service has yet to be led.
+    let is_same = before.service.as_deref() == Some(said.service_name.as_str());
+    let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
+    let is_served = said.service_name == object.spec.service_name();
+    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, unreachable)));
+    // Until somebody has planned here, what was written of them holds.
+    if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
+        set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
+    }
     set(written::ACTIVE, Some(active(said, pods)));
     set(written::ADOPTED, Some(taken(said)));
     let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
@@ -130,7 +135,14 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
         hosts,
         ports,
-        backend: backend.map(BackendStatus::from).or(before.backend),
+        backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
+            match kept_asleep(said, in_force.as_ref(), generation) {
+                Some(why) => {
+                    BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
+                }
+                None => backend,
+            }
+        }),
         answers,
         adopted,
         in_force: in_force.or(before.in_force),
@@ -156,7 +168,24 @@ fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
     let ready = said.condition(READY).filter(|ready| ready.is_false())?;
     // Whoever is asleep is not ready in Knative's words, which say why in both.
     let sleeps = said.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == ready.reason);
-    (!sleeps).then_some(ready)
+    (!sleeps || NOT_ADOPTED.contains(&ready.reason.as_str())).then_some(ready)
+}
+
+/// Why nobody wakes it whatever comes, for those who wait, whoever they are; none: it can be woken, a former version of it
+/// perhaps.
+fn kept_asleep(
+    said: &PodAutoscalerStatus,
+    in_force: Option<&Version>,
+    generation: Option<i64>,
+) -> Option<&'static str> {
+    let is_former = in_force.is_some_and(|version| version.generation != generation);
+    match refused(said).filter(|_| !is_former)?.reason.as_str() {
+        TARGET_NOT_FOUND => Some("what it scales does not exist"),
+        TARGET_UNREADABLE => Some("what it scales cannot be looked at"),
+        TARGET_TAKEN => Some("what it scales is another's"),
+        SERVICE_NOT_FOUND => Some("its Service does not exist"),
+        _ => None,
+    }
 }
 
 /// What should be scaled is not there, and no pod of it is left: who was awake is so no longer, and was not put to sleep.
@@ -165,8 +194,10 @@ fn lacks_its_target(said: &PodAutoscalerStatus, pods: PodCounts) -> Option<&Cond
     refused(said).filter(|refused| refused.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
 }
 
+/// `is_served`: the Service that is led is the one that is asked for.
 fn ready<'a>(
     said: &'a PodAutoscalerStatus,
+    is_served: bool,
     allocation: Option<&'a Allocation>,
     is_led: bool,
     unreachable: Option<&'a str>,
@@ -178,9 +209,7 @@ fn ready<'a>(
         .or(timed_out);
     match wrong {
         Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
-        None if said.service_name.is_empty() => {
-            says(ConditionStatus::Unknown, PENDING, "its Service is not served yet")
-        }
+        None if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
         None if lacks_a_number(allocation) => allocated(allocation),
         None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
         None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
@@ -263,8 +292,10 @@ pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus
     let implied = |type_: &str, holds: bool| {
         holds.then(|| Condition { type_: type_.to_owned(), status: condition::TRUE.to_owned(), ..Condition::default() })
     };
+    // What lacks its target is said not to be active in our words alone ([`lacks_its_target`]).
+    let active = condition(written::ACTIVE, ACTIVE).filter(|active| active.reason != TARGET_NOT_FOUND);
     let conditions = [
-        condition(written::ACTIVE, ACTIVE),
+        active,
         condition(written::READY, READY),
         implied(SKS_READY, status.service.is_some()),
         implied(SCALE_TARGET_INITIALIZED, was_awake),

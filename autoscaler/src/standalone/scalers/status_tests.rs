@@ -46,9 +46,17 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
     said.service_name = "hello".into();
     say(&mut said);
     said.finish(None, 1, NOW);
-    let status = of(Inputs {
-        object: &object,
-        said: &said,
+    let status = of(inputs(&object, &said, pods));
+    object.status = Some(status);
+    object.metadata.generation = Some(generation);
+    serde_json::to_value(object).expect("serialisable")
+}
+
+/// One that has numbers and is led.
+fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCounts) -> Inputs<'a> {
+    Inputs {
+        object,
+        said,
         pods,
         scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, look: None },
         hosts: Vec::new(),
@@ -61,10 +69,7 @@ fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerS
         adopted: None,
         in_force: None,
         now: NOW,
-    });
-    object.status = Some(status);
-    object.metadata.generation = Some(generation);
-    serde_json::to_value(object).expect("serialisable")
+    }
 }
 
 /// Goal: whoever waits for a ZeroScaler to be ready is content while it sleeps, wakes, is awake and falls asleep, and waits
@@ -153,8 +158,63 @@ fn a_number_in_use_is_why_nobody_serves() {
         (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
     ];
     for (allocation, is_led, status, reason) in rows {
-        let told = ready(&said, Some(&allocation), is_led, None);
+        let told = ready(&said, true, Some(&allocation), is_led, None);
         assert_eq!((told.status, told.reason), (status, reason), "{allocation:?}, {is_led}");
         assert_eq!(reason == "NumberInUse", told.message.contains("21100"), "{}", told.message);
     }
+}
+
+/// Goal: after an edit that names another Service, Ready is for that one: it waits until that one is led. Activators that
+/// are rolled later take nothing back.
+#[test]
+fn another_service_is_waited_for() {
+    let ready = |before: &str, said: &str, is_led: bool| {
+        let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
+        object.spec.service.name = Some("another".into());
+        let mut status = ZeroScalerStatus { service: Some(before.into()), ..ZeroScalerStatus::default() };
+        let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
+        written::set(&mut status.conditions, written::READY, was, Some(1), NOW);
+        object.status = Some(status);
+        let said = PodAutoscalerStatus { service_name: said.into(), ..Default::default() };
+        let status = of(Inputs { is_led, ..inputs(&object, &said, PodCounts { ready: 1, actual: 1 }) });
+        written::find(&status.conditions, written::READY).expect("always told").status.clone()
+    };
+    let rows = [
+        ("hello", "hello", true, "Unknown"),
+        ("hello", "another", false, "Unknown"),
+        ("hello", "another", true, "True"),
+        ("another", "another", false, "True"),
+    ];
+    for (before, said, is_led, expected) in rows {
+        assert_eq!(ready(before, said, is_led), expected, "{before}, then {said}, led: {is_led}");
+    }
+}
+
+/// Goal: what lacks its target is told so by the next process as by this one; a kind that cannot be looked at takes nobody's
+/// pods away.
+#[test]
+fn what_lacks_its_target_is_told_so_again() {
+    let none = PodCounts { ready: 0, actual: 0 };
+    let refused = |mut said: PodAutoscalerStatus, reason: &str| {
+        said.begin(1, NOW);
+        said.service_name = "hello".into();
+        said.manage(NOW).set(READY, condition::FALSE, reason, "why");
+        said.finish(None, 1, NOW);
+        said
+    };
+    let mut awake = PodAutoscalerStatus::default();
+    awake.begin(1, NOW);
+    awake.set_scales(Some(1), 1);
+    awake.mark_active(NOW);
+    let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
+    object.metadata.generation = Some(1);
+    let first = of(inputs(&object, &refused(awake.clone(), TARGET_NOT_FOUND), none));
+    object.status = Some(first.clone());
+    let again = of(inputs(&object, &refused(read(&first, "hello"), TARGET_NOT_FOUND), none));
+    assert_eq!((again.state, &again.conditions), (first.state, &first.conditions));
+    let is = |type_: &str| written::find(&again.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()));
+    assert_eq!(is(written::READY), Some(("False", TARGET_NOT_FOUND)));
+    assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), State::Unknown));
+    let unread = of(inputs(&object, &refused(awake, TARGET_UNREADABLE), none));
+    assert_eq!((unread.state, is(written::ADOPTED)), (State::Awake, Some(("False", TARGET_NOT_FOUND))));
 }

@@ -74,6 +74,15 @@ impl Pass<'_> {
         let (controller, key) = (self.controller, self.key);
         let look = self.look(of, true);
         self.want_numbers(of, &look.before);
+        if of.ports.iter().any(|port| port.is_carried)
+            && !look.before.is_empty()
+            && controller.cluster.numbers.given(key, self.uid()).is_none()
+        {
+            // Who has just come to lead it does not know its numbers before the plan, which leads to another look. What
+            // whoever led it has written holds meanwhile.
+            self.status.mark_activators_in_path(true, self.now);
+            return Ok(());
+        }
         let Look { existing, before, outcome } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();

@@ -179,7 +179,7 @@ impl Pass<'_> {
     async fn lead(&mut self) -> Result<bool, Error> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
-            Err(TargetError::Missing(_)) if self.is_retiring() => return Ok(false),
+            Err(TargetError::Missing(_)) => return Ok(false), // The PodAutoscaler's status says so.
             Err(error) => return Err(error.of_scaler().into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
@@ -189,7 +189,7 @@ impl Pass<'_> {
         let existing = self.controller.cluster.services.get(&public_key);
         let settings = settings_beside(&self.accepted.original, existing.as_deref());
         let Ok(port) = backend::port(&target, &settings, protocol) else {
-            return Ok(false); // The PodAutoscaler's status says so.
+            return Ok(false); // As above.
         };
         if existing.is_none() && !self.accepted.original.spec.service.create {
             return Ok(false); // As above.

@@ -43,8 +43,8 @@ pub struct BackendStatus {
     /// Whether held requests fail at once, since the workload is paused and has no pods.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub paused: bool,
-    /// What the API server says while it refuses to wake the workload. Requests go on waiting, and those that run into
-    /// their time are told.
+    /// Why the workload cannot be woken: what the API server says to it, or what it lacks. Requests go on waiting, and those
+    /// that run into their time are told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_refused: Option<String>,
 }
