@@ -100,7 +100,7 @@ impl Parts {
         ];
         let process = Process::start(plane.binary, &[], &env)?;
         let deadline = tokio::time::Instant::now() + SOON;
-        while !is_ready(plane.address).await {
+        while is_ready(plane.address).await != Some(true) {
             anyhow::ensure!(tokio::time::Instant::now() < deadline, "{} does not become ready", plane.binary);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

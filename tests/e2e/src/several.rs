@@ -134,7 +134,7 @@ impl Several {
     /// It does not.
     pub async fn until_serving(&self, n: usize) -> anyhow::Result<()> {
         let address = self.activator(n);
-        until(&format!("activator {n} to serve"), async || local::up::is_ready(address).await).await
+        until(&format!("activator {n} to serve"), async || local::up::is_ready(address).await == Some(true)).await
     }
 
     /// Waits until activator number `n` says that it uses pods with a hard limit so (`zeroscale_pod_sharing`).

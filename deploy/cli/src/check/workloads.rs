@@ -1,4 +1,4 @@
-//! Workloads: those that are not Ready, metrics that nobody serves, HorizontalPodAutoscalers that scale the same, Services
+//! Workloads: those that are not Ready, or whose pods crash, metrics that nobody serves, HorizontalPodAutoscalers that scale the same, Services
 //! that are borrowed by nobody who is there.
 
 use super::{Finding, Place, some};
@@ -30,6 +30,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     };
     let mut findings = vec![not_ready(&scalers)];
     findings.extend(amiss(&scalers));
+    findings.extend(failing(&scalers));
     let groups = client.list_api_groups().await;
     match groups {
         Ok(groups) => {
@@ -93,6 +94,20 @@ fn amiss(scalers: &[ZeroScaler]) -> Option<Finding> {
     let says = || format!("{} of {} are not served as asked: {}", wrong.len(), scalers.len(), some(&wrong));
     let remedy = "kubectl zeroscale status NAME says what is wrong with one";
     (!wrong.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
+}
+
+/// Those whose pods crash, or cannot start.
+fn failing(scalers: &[ZeroScaler]) -> Option<Finding> {
+    let failing: Vec<String> = scalers
+        .iter()
+        .filter_map(|scaler| {
+            let why = scaler.status.as_ref()?.backend.as_ref()?.failing.as_ref()?;
+            Some(format!("{} ({why})", name(scaler)))
+        })
+        .collect();
+    let says = || format!("pods of {} of {} fail: {}", failing.len(), scalers.len(), some(&failing));
+    let remedy = "kubectl describe such a pod, and kubectl logs --previous";
+    (!failing.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
 }
 
 /// Groups of metrics that workloads ask for and nobody serves.
@@ -202,6 +217,18 @@ mod tests {
         let found = amiss(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
         let says = found.expect("amiss").says;
         assert_eq!(says, "1 of 2 are not served as asked: shop/a (AnswersResolved: FallbackCircle)");
+    }
+
+    #[test]
+    fn whose_pods_crash_is_named() {
+        let with = |failing: Value| {
+            let backend = json!({"timeoutMs": 1000, "maxHeld": 10, "failing": failing});
+            scaler("a", json!({}), json!({"backend": backend}))
+        };
+        let (good, bad) = (with(Value::Null), with(json!("CrashLoopBackOff: exit code 1")));
+        assert_eq!(failing(std::slice::from_ref(&good)), None);
+        let found = failing(&[good, bad]).expect("named");
+        assert_eq!(found.says, "pods of 1 of 2 fail: shop/a (CrashLoopBackOff: exit code 1)");
     }
 
     #[test]

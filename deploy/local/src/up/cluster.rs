@@ -39,7 +39,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How often planes are probed. A kubelet takes seconds; here it bounds how long a restart goes unnoticed.
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
-/// The same while some plane has not become ready yet.
+/// Answers in a row that a plane may miss and be as it was, as a kubelet's default: a machine that has much to do misses one.
+const PROBES_MISSED_MAX: u32 = 2;
+/// How often planes are probed while some plane has not become ready yet.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
 /// Longest wait for both planes at start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -475,14 +477,23 @@ impl Probed {
 /// Probes the planes as a kubelet does, and keeps the endpoints of their Services current.
 async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
+    let mut missed: BTreeMap<(PlaneId, u64), u32> = BTreeMap::new();
     loop {
         shared.restart();
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
-        let probes = asked.into_iter().map(async |(id, number)| {
-            let ready = plane::is_ready(shared.address(id)).await;
-            Probed { id, number, ready }
-        });
-        let mut now = futures::future::join_all(probes).await;
+        let probes =
+            asked.into_iter().map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
+        let answers = futures::future::join_all(probes).await;
+        missed.retain(|plane, _| answers.iter().any(|(id, number, said)| *plane == (*id, *number) && said.is_none()));
+        let mut now: Vec<Probed> = Vec::with_capacity(answers.len());
+        for (id, number, said) in answers {
+            let ready = said.unwrap_or_else(|| {
+                let missed = missed.entry((id, number)).or_default();
+                *missed += 1;
+                *missed <= PROBES_MISSED_MAX && shared.ready.borrow().get(&id).copied().unwrap_or(false)
+            });
+            now.push(Probed { id, number, ready });
+        }
         let asked = now.len();
         // Of planes that went meanwhile, or were started again, nothing is known.
         now.retain(|plane| plane.runs_among(&shared.planes.lock()));

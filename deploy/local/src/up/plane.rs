@@ -85,9 +85,10 @@ impl Drop for Plane {
     }
 }
 
-/// Asks as a kubelet does whether the plane at `address`, its data or stat port, is ready.
-pub async fn is_ready(address: SocketAddr) -> bool {
-    tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.is_ok_and(|answer| answer.unwrap_or(false))
+/// Asks as a kubelet does whether the plane at `address`, its data or stat port, is ready; none: it has not said in time.
+pub async fn is_ready(address: SocketAddr) -> Option<bool> {
+    let answer = tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.ok()?;
+    Some(answer.unwrap_or(false))
 }
 
 async fn probe(address: SocketAddr) -> std::io::Result<bool> {

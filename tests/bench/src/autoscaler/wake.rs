@@ -126,7 +126,7 @@ pub(super) async fn activator(
     ];
     let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
     let http1 = SocketAddr::new(settings.second_ip(), names::ACTIVATOR_HTTP1_PORT);
-    cluster::until("the activator to serve", async || local::up::is_ready(http1).await).await?;
+    cluster::until("the activator to serve", async || local::up::is_ready(http1).await == Some(true)).await?;
     Ok((process, http1))
 }
 

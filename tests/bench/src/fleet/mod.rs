@@ -285,7 +285,7 @@ impl Launch<'_> {
         let process = Process::start(process::program("autoscaler")?, [] as [&str; 0], &env)?;
         let stats = SocketAddr::new(ip, names::STAT_PORT);
         let deadline = Instant::now() + READY_WITHIN;
-        while !local::up::is_ready(stats).await {
+        while local::up::is_ready(stats).await != Some(true) {
             ensure!(Instant::now() < deadline, "the autoscaler was not ready within {READY_WITHIN:?}");
             tokio::time::sleep(READY_AGAIN).await;
         }

@@ -31,7 +31,9 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
     let taken = tokio::time::timeout(SOON, async {
         loop {
             match tokio::net::TcpListener::bind(env.cluster.address(activator)).await {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    tokio::time::sleep(Duration::from_millis(20)).await
+                }
                 bound => break bound,
             }
         }

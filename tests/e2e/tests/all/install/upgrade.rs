@@ -29,9 +29,10 @@ async fn roll(env: &TestEnv, plane: fn(usize) -> PlaneId, (old, new): (usize, us
     Ok(())
 }
 
-/// Whether threads stood still for so long that stats may come too late, and reviews of tokens not be answered in time.
+/// Whether threads stood still for so long, or so often, that stats may come too late, and reviews of tokens not be answered
+/// in time.
 pub(crate) fn is_late(env: &TestEnv) -> bool {
-    env.stalls.longest() > Duration::from_millis(500)
+    env.stalls.longest() > Duration::from_millis(500) || env.stalls.total() > Duration::from_secs(5)
 }
 
 async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Result<()> {
