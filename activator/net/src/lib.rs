@@ -52,6 +52,6 @@ pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use server::{
     Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortGone,
-    PortListeners, ProbeReserve, Server, TrustOf,
+    PortListeners, ProbeReserve, Server, TrustOf, overdue,
 };
 pub use worker::WorkerRuntimes;

@@ -138,21 +138,31 @@ impl Fallbacks {
         if let Some((at, addresses)) = &*found
             && at.elapsed() < KEPT
         {
-            return Ok(addresses.clone());
+            return known(fallback, addresses.clone());
         }
         let name = format!("{}.{namespace}.svc.{}.", fallback.service, self.cluster_domain);
-        let asked = timeout(RESOLVED_WITHIN, self.resolver.resolve(&name, fallback.port)).await;
-        match asked.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-            Ok(addresses) => {
+        let error = match timeout(RESOLVED_WITHIN, self.resolver.resolve(&name, fallback.port)).await {
+            Ok(Ok(addresses)) => {
                 *found = Some((Instant::now(), addresses.clone()));
-                Ok(addresses)
+                return Ok(addresses);
             }
-            Err(error) => match &*found {
-                Some((_, before)) => Ok(before.clone()),
-                None => Err(failed(fallback, format!("its address is not known: {error}"))),
-            },
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        let said = error.as_ref().map_or("no answer".to_owned(), ToString::to_string);
+        tracing::debug!(name, error = said, "a fallback's address is not known, or not as it is now");
+        let before = found.take().map(|(_, before)| before).unwrap_or_default();
+        // Whoever waits behind does not wait for the same again: what was known holds for a while.
+        if error.is_none() || !before.is_empty() {
+            *found = Some((Instant::now(), before.clone()));
         }
+        known(fallback, before)
     }
+}
+
+/// The addresses, if there are any.
+fn known(fallback: &Fallback, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refusal> {
+    if addresses.is_empty() { Err(failed(fallback, "its address is not known".to_owned())) } else { Ok(addresses) }
 }
 
 fn failed(fallback: &Fallback, cause: String) -> Refusal {

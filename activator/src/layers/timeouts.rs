@@ -7,7 +7,8 @@
 //! | idle | the last movement | the end of the response's body | 504 | reset |
 //!
 //! Held time counts. Movement is a frame of either body, so neither a long upload nor a stream that still moves is cut
-//! by the idle bound; neither is a tunnel, which only the total bound ends.
+//! by the idle bound; neither is a tunnel, which only the total bound ends. A client that reads no more has its bounds, too:
+//! they are kept by whoever serves it then ([`activator_net::overdue`]).
 //!
 //! # Better than Knative
 //!
@@ -22,7 +23,7 @@
 use crate::layers::call::Call;
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::revision::Bounds;
-use activator_net::{BodyError, Peer, Upload};
+use activator_net::{BodyError, Peer, Upload, overdue};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -89,6 +90,7 @@ struct BoundClock {
 
 impl Drop for BoundClock {
     fn drop(&mut self) {
+        overdue::never();
         if let Some(timer) = self.timer.take() {
             self.peer.timers.keep(timer);
         }
@@ -196,14 +198,18 @@ where
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let this = self.project();
-        match this.body.poll_frame(cx) {
+        let mut this = self.project();
+        match this.body.as_mut().poll_frame(cx) {
             Poll::Ready(frame) => {
+                let goes_on = matches!(frame, Some(Ok(_))) && !this.body.is_end_stream();
                 match this.clock {
-                    Some(clock) if clock.bounds.idle.is_some() && matches!(frame, Some(Ok(_))) => {
-                        clock.moved = Instant::now();
+                    Some(clock) if goes_on => {
+                        if clock.bounds.idle.is_some() {
+                            clock.moved = Instant::now();
+                        }
+                        overdue::until(clock.next().0);
                     }
-                    _ => {}
+                    _ => overdue::never(),
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }

@@ -100,6 +100,36 @@ async fn dripping(first: Duration, gap: Duration, count: usize) -> Pod {
     .await
 }
 
+/// Goal: a client that reads no more keeps its pod's slot no longer than others do, in either protocol; over HTTP/2 its
+/// stream alone ends.
+#[tokio::test]
+async fn who_reads_no_more_has_no_more_time_than_others() {
+    let pod = Pod::start(|_| async {
+        let parts = futures::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[0; 64 * 1024]))));
+        Response::new(StreamBody::new(parts).boxed_unsync())
+    })
+    .await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 1000).await;
+    rig.pods(&[pod.address]).await;
+    let mut client = rig.raw().await;
+    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    rig.until(|load| load.in_flight == 1).await;
+    rig.until(|load| load.in_flight == 0).await;
+
+    let client = http2_client(rig.address).await;
+    let ask = async || {
+        let request = Request::get("http://app.ns/").body(Empty::<Bytes>::new()).expect("valid");
+        patient(client.clone().send_request(request)).await.expect("an answer")
+    };
+    let unread = ask().await;
+    rig.until(|load| load.in_flight == 1).await;
+    rig.until(|load| load.in_flight == 0).await;
+    assert_eq!(ask().await.status(), StatusCode::OK, "its connection serves others");
+    drop(unread);
+}
+
 /// One request's outcome: status and reason, parts received, and whether the body came to its end.
 async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) -> (u16, String, usize, bool) {
     let pod = dripping(Duration::from_millis(first), Duration::from_millis(gap), count).await;
@@ -443,9 +473,7 @@ async fn the_admin_port_shows_metrics_and_revisions() {
 #[tokio::test]
 async fn connect_is_refused() {
     let rig = Rig::start().await;
-    let pod = Pod::saying("hello").await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
+    rig.revision(|_| {}).await; // Without a pod: it wakes nobody, and waits for none.
     let mut client = rig.raw().await;
     write(&mut client, "CONNECT app.ns:80 HTTP/1.1\r\nhost: app.ns:80\r\n\r\n").await;
     let answer = read_until(&mut client, "\r\n\r\n").await;

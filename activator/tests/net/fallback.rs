@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -25,6 +26,7 @@ const NEVER_MS: u64 = 3_600_000;
 struct Names {
     sorry: Mutex<Vec<SocketAddr>>,
     asked: Mutex<Vec<String>>,
+    hangs: AtomicBool,
 }
 
 impl Resolve for Names {
@@ -33,6 +35,9 @@ impl Resolve for Names {
             return Dns.resolve(host, port); // The autoscaler's.
         }
         self.asked.lock().push(format!("{host}:{port}"));
+        if self.hangs.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
         let found = self.sorry.lock().clone();
         let found = if found.is_empty() { Err(io::Error::other("nobody knows it")) } else { Ok(found) };
         Box::pin(std::future::ready(found))
@@ -198,6 +203,19 @@ async fn a_fallback_that_does_not_answer_is_named() {
     let response = patient(http2_client(rig.address).await.send_request(grpc)).await.expect("an answer");
     let answer = Answer::read(response).await;
     assert_eq!(answer.body, "sorry, h2 POST /a.B/C for app at app.ns: frame");
+}
+
+/// Goal: as long as whoever knows addresses does not answer, one request of many waits for that, and the others do not.
+#[tokio::test]
+async fn who_knows_addresses_and_does_not_answer_is_asked_once() {
+    let (rig, names) = rig(&[]).await;
+    names.hangs.store(true, Ordering::Relaxed);
+    workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 9_000).await;
+    let answers = futures::future::join_all((0..5).map(|_| rig.get("app.ns", "/"))).await;
+    for answer in answers {
+        assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
+    }
+    assert_eq!(names.asked.lock().len(), 1);
 }
 
 async fn get(address: SocketAddr, path: &'static str) -> Answer {

@@ -102,12 +102,8 @@ impl Prepared {
         peer: Arc<Peer>,
         passthrough: Option<HeaderValue>,
     ) -> Result<Box<Self>, ProxyError> {
-        if request.method() == Method::CONNECT {
-            return Err(ProxyError::Malformed(
-                "CONNECT is not proxied: there is nothing to connect to but the service itself",
-            ));
-        }
-        let upgradable = protocol == Protocol::Http1 && request.version() < Version::HTTP_2;
+        // HTTP/1.0 has no upgrades: a pod that was asked would answer a client whose connection ends.
+        let upgradable = protocol == Protocol::Http1 && request.version() == Version::HTTP_11;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();

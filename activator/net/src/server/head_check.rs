@@ -5,6 +5,7 @@
 //!
 //! | request | answer |
 //! |---|---|
+//! | `CONNECT` | 400 |
 //! | HTTP/1.1 without `Host`; any with two; one that is no host | 400 |
 //! | a target that is neither a path nor a URI, or one with user information | 400 |
 //! | a transfer coding other than `chunked`, once | 501 |
@@ -53,14 +54,15 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(ProxyError::Unsupported { status, rule: "a head has 1024 fields at most" });
     }
+    if *request.method() == Method::CONNECT {
+        let rule = "CONNECT is not proxied: there is nothing to connect to but the service itself";
+        return Err(ProxyError::Unsupported { status: StatusCode::BAD_REQUEST, rule });
+    }
     if request.uri().authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(ProxyError::Malformed("user information in the request target"));
     }
     if is_http1(request) && request.uri().scheme().is_none() && request.uri().authority().is_some() {
-        // Only CONNECT has such a target, and CONNECT is refused further on.
-        if *request.method() != Method::CONNECT {
-            return Err(ProxyError::Malformed("the request target is neither a path nor a URI"));
-        }
+        return Err(ProxyError::Malformed("the request target is neither a path nor a URI"));
     }
     let fields = request.headers();
     let mut hosts = fields.get_all(HOST).iter();

@@ -46,6 +46,7 @@ mod http2_io;
 mod kept;
 mod linger;
 mod output;
+pub mod overdue;
 mod ports;
 mod progress;
 mod protocol;

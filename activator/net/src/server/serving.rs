@@ -4,6 +4,7 @@ use super::client_io::{ClientIo, ClientStream};
 use super::drain::{Listener, Phase};
 use super::head_timeout::HeadTimer;
 use super::http2_io::Http2Io;
+use super::overdue::Overdue;
 use super::protocol::Protocol;
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder, HEAD_TIMEOUT};
@@ -40,13 +41,15 @@ const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 const SEND_BUFFER_MAX: usize = 32 * 1024;
 
 /// Spawns the tasks of an HTTP/2 connection's requests, each with its future in a box. Otherwise the future is moved a
-/// dozen times on its way into the task and out of it, half a kilobyte each time.
+/// dozen times on its way into the task and out of it, half a kilobyte each time. One that is overdue ends, and its stream is
+/// reset.
 #[derive(Clone, Copy)]
 struct InBoxes;
 
 impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxes {
     fn execute(&self, future: F) {
-        tokio::spawn(Box::pin(future));
+        let (mut future, mut overdue) = (Box::pin(future), Overdue::default());
+        tokio::spawn(poll_fn(move |cx| overdue.poll(cx, |cx| future.as_mut().poll(cx))));
     }
 }
 
@@ -95,7 +98,7 @@ where
     }
 }
 
-/// Polls a connection, and tells it once when to finish.
+/// Polls a connection, and tells it once when to finish. One that is overdue ends.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
     mut drain: Listener,
@@ -104,7 +107,7 @@ async fn drive<C>(
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    let mut told = false;
+    let (mut told, mut overdue) = (false, Overdue::default());
     poll_fn(|cx| {
         match drain.phase(cx.waker()) {
             Phase::Open | Phase::Leaving => {}
@@ -115,7 +118,8 @@ where
             }
             Phase::Cut => return Poll::Ready(Ok(())),
         }
-        connection.as_mut().poll(cx).map_err(BodyError::from)
+        let served = overdue.poll(cx, |cx| connection.as_mut().poll(cx));
+        served.map(|served| served.unwrap_or(Ok(())).map_err(BodyError::from))
     })
     .await
 }
