@@ -51,6 +51,9 @@ use stat_server::{Origin, Sink};
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// Longest time that a stat is on its way to who it is forwarded to.
+const KEEP_SECS: i64 = peers::KEEP.as_secs() as i64;
+
 /// Records what is ours, forwards what is not.
 pub struct Ingest {
     /// Namespace that attestations carry.
@@ -90,8 +93,12 @@ impl Ingest {
 
     fn stat(&self, message: WireStatMessage, mut stat: Stat, came: Option<&Forwarded<Instance>>) {
         let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
+        let now = self.clock.now().as_secs();
         if stat.timestamp == 0 {
-            stat.timestamp = self.clock.now().as_secs(); // Whoever it is forwarded to keeps the first receiver's clock.
+            stat.timestamp = now;
+        } else if came.is_some() {
+            // By the clock of who has received it first, which may differ from this one, within the time that it keeps it.
+            stat.timestamp = stat.timestamp.clamp(now - KEEP_SECS, now);
         }
         match route(self.shares.owner(&key), came) {
             Route::Record => self.here.record(&key, &stat, &message),

@@ -234,6 +234,19 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
     assert_eq!(second.here.counters.totals(), (1, 0));
 }
 
+/// Goal: so it is where the clock of who receives it is ahead of the owner's, or behind by more than a window.
+#[tokio::test]
+async fn a_stat_wakes_its_revision_whatever_the_time_is_elsewhere() {
+    for ahead in [10, -600] {
+        let (first, second) = pair().await;
+        let mut sent = message(SECOND);
+        sent.stat.as_mut().expect("a stat").timestamp = first.here.clock.now().as_secs() + ahead;
+        first.receive(&[sent]);
+        assert_eq!(within(second.requests.next()).await.key().name(), SECOND, "{ahead} s");
+        assert_eq!(second.desired(SECOND), Some(1), "{ahead} s");
+    }
+}
+
 /// Goal: autoscalers forward to each other over TLS, by pod address, and go on when their certificate is renewed.
 #[tokio::test]
 async fn stats_are_forwarded_over_tls() {

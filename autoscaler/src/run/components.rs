@@ -151,7 +151,7 @@ impl Components {
         let (multiscaler, stop) = (self.multiscaler.clone(), tokens.stop.clone());
         tasks.spawn(async move { multiscaler.run(stop).await });
         tasks.spawn(self.scraper.clone().run(tokens.stop.clone()));
-        tasks.spawn(resync(self.clock.clone(), tokens.last.clone()));
+        tasks.spawn(resync(self.clock.clone(), self.multiscaler.clone(), tokens.last.clone()));
         let counters = Counters::new(&self.metrics);
         let server = match &options.stat_tokens.demand {
             Some(demand) => server.guarded(Gate::new(demand.clone(), client.clone(), &self.metrics)),
@@ -195,10 +195,11 @@ impl Components {
 }
 
 /// Follows the system's wall clock where it is set.
-async fn resync(clock: Clock, until: CancellationToken) {
+async fn resync(clock: Clock, multiscaler: Arc<Multiscaler>, until: CancellationToken) {
     while timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {
-            tracing::warn!("the wall clock was set; windows go on from the new time");
+            tracing::warn!("the wall clock was set; windows fill again, and nothing is scaled down until they have");
+            multiscaler.clock_was_set();
         }
     }
 }

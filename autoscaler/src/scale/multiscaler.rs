@@ -32,6 +32,7 @@ use autoscaler_core::history::{Action, Cause as Because, Entry, History, Outcome
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
+use common::scaling::DeciderSpec;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
 use common_runtime::telemetry::traces::Tracing;
@@ -86,6 +87,8 @@ struct Loop {
     status: ScaleStatus,
     warm_in: Option<Duration>,
     unheard: bool,
+    /// Somebody asked for its sleep; all its pods end at once then.
+    sent_to_sleep: bool,
     history: History,
     /// How often there was something new in it.
     changes: u32,
@@ -247,6 +250,19 @@ impl Multiscaler {
         self.get(key).and_then(|entry| entry.lock().metrics.as_ref().map(RevisionMetrics::scrapes))
     }
 
+    /// The wall clock was set, and what windows hold is of another time: they have to fill again before anything goes down.
+    pub fn clock_was_set(&self) {
+        let keys: Vec<RevisionKey> = self.loops.iter().map(|entry| entry.key().clone()).collect();
+        for key in keys {
+            let Some(entry) = self.get(&key) else { continue };
+            let ready = self.sources.pods.ready(&key).unwrap_or(0);
+            let mut state = entry.lock();
+            self.sources.collector.clear(&key);
+            state.decider = self.decider(&state.subject.spec, ready).taken_over();
+            state.warm_in = Some(state.subject.spec.stable_window);
+        }
+    }
+
     /// Number of loops.
     pub fn len(&self) -> usize {
         self.loops.len()
@@ -261,9 +277,11 @@ impl Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let Sources { collector, pods, attestations, clock, requests, .. } = &self.sources;
         let now = clock.now();
-        let ready = pods.ready(key);
         let mut guard = entry.lock();
         let state = &mut *guard;
+        // Those that are about to end are no reason to keep some.
+        let are_ending = state.sent_to_sleep && state.surroundings.replicas == Some(0);
+        let ready = pods.ready(key).map(|ready| if are_ending { 0 } else { ready });
         let attested =
             cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let deciding = state.waking.as_ref().filter(|_| cause == Cause::Poke).map(|waking| waking.deciding());
@@ -306,13 +324,16 @@ impl Multiscaler {
         }
     }
 
+    /// One that has seen nothing yet, of a revision with so many ready pods.
+    fn decider(&self, spec: &DeciderSpec, ready: u32) -> Decider {
+        let decider = Decider::new(spec, ready, self.sources.clock.now());
+        if self.live_delay { decider.with_live_delay() } else { decider }
+    }
+
     fn create(&self, key: &RevisionKey, subject: Subject, initial: Initial) -> Loop {
-        let Sources { pods, clock, metrics, .. } = &self.sources;
+        let Sources { pods, metrics, .. } = &self.sources;
         let spec = &subject.spec;
-        let mut decider = Decider::new(spec, pods.ready(key).unwrap_or(0), clock.now());
-        if self.live_delay {
-            decider = decider.with_live_delay();
-        }
+        let mut decider = self.decider(spec, pods.ready(key).unwrap_or(0));
         let (mut status, mut warm_in, mut surroundings) = (ScaleStatus::initial(spec), None, Surroundings::default());
         match initial {
             Initial::Unknown => {}
@@ -330,6 +351,7 @@ impl Multiscaler {
             status,
             warm_in,
             unheard: false,
+            sent_to_sleep: false,
             surroundings,
             history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
             changes: 0,
@@ -392,12 +414,11 @@ impl Deciders for Multiscaler {
 
     fn forget_load(&self, key: &RevisionKey) {
         let Some(entry) = self.get(key) else { return };
-        let Sources { collector, pods, clock, .. } = &self.sources;
-        let ready = pods.ready(key).unwrap_or(0);
         let mut state = entry.lock();
-        collector.clear(key);
-        let decider = Decider::new(&state.subject.spec, ready, clock.now());
-        state.decider = if self.live_delay { decider.with_live_delay() } else { decider };
+        self.sources.collector.clear(key);
+        // Born with its pods it would hold on to them.
+        state.decider = self.decider(&state.subject.spec, 0);
+        state.sent_to_sleep = true;
         (state.status, state.warm_in) = (ScaleStatus::adopted(&state.subject.spec, 0), None);
     }
 

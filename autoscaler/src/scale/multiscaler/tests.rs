@@ -341,3 +341,50 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
     fixture.stat(1.0);
     assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
 }
+
+/// Goal: a sleep that is asked for is one for several pods, too: neither what they were for nor that they are still there
+/// while they end asks for any again.
+#[tokio::test(start_paused = true)]
+async fn several_pods_are_sent_to_sleep_at_once() {
+    let fixture = Fixture::new();
+    fixture.pods(3);
+    fixture.ensure(Initial::Adopted(3));
+    for _ in 0..4 {
+        secs(1).await;
+        fixture.stat(21.0);
+    }
+    assert_eq!(fixture.desired(), Some(3));
+    secs(3).await;
+    fixture.multiscaler.forget_load(&fixture.key);
+    let asleep = Surroundings { activators_in_path: false, replicas: Some(0) };
+    fixture.multiscaler.observe(&fixture.key, asleep);
+    for second in 0..8 {
+        assert_eq!(fixture.desired(), Some(0), "{second} s later");
+        secs(1).await;
+    }
+    fixture.pods(0);
+    fixture.stat(1.0);
+    assert_eq!(fixture.desired(), Some(1), "it wakes as ever");
+}
+
+/// Goal: a wall clock that is set leaves nothing of what windows held, and takes no pod away before they have filled again.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_set_takes_no_pods_away() {
+    let fixture = Fixture::new();
+    fixture.pods(3);
+    fixture.ensure(Initial::Adopted(3));
+    for _ in 0..4 {
+        secs(1).await;
+        fixture.stat(21.0);
+    }
+    assert_eq!(fixture.desired(), Some(3));
+    fixture.multiscaler.clock_was_set();
+    for second in 0..5 {
+        secs(1).await;
+        assert_eq!(fixture.desired(), Some(3), "{second} s later");
+        let status = fixture.multiscaler.status(&fixture.key).expect("a loop");
+        assert!(status.warm_in.is_some(), "{second} s later");
+    }
+    secs(20).await;
+    assert_eq!(fixture.desired(), Some(1), "nobody calls any more, and half of them go at once");
+}

@@ -6,6 +6,8 @@
 //! else is as there, but for spans of single requests and the date to which a kubeconfig's command vouches for its
 //! certificate, which nobody reads.
 //!
+//! A watch only reads, and does not notice a server that is gone without a word: the kernel asks after it ([`ASKED_AFTER`]).
+//!
 //! # Not here
 //!
 //! Proxies on the way to the API server: kube is built without them, and says so.
@@ -33,6 +35,12 @@ const IDLE_FOR: Duration = Duration::from_secs(90);
 /// Largest buffer of a connection, and largest head of an answer: two records of TLS.
 const BUFFER_MAX: usize = 32 * 1024;
 
+/// Silence after which a connection's other end is asked whether it is there, and after which again; if it does not say so
+/// [`ASKED`] times the connection is over.
+const ASKED_AFTER: Duration = Duration::from_secs(10);
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
+const ASKED: u32 = 3;
+
 pub(super) type Carrier = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// A client of the API server that `config` names, to be built upon.
@@ -43,9 +51,7 @@ pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);
     }
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector())?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
@@ -69,6 +75,16 @@ pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
     Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace))
 }
 
+/// Connects, and has the kernel notice an end that nobody tells of.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_keepalive(Some(ASKED_AFTER));
+    connector.set_keepalive_interval(Some(ASKED_AGAIN_AFTER));
+    connector.set_keepalive_retries(Some(ASKED));
+    connector
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +97,20 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::sync::{Barrier, watch};
     use tokio::time::timeout;
+
+    /// Goal: the end of a server that is gone without a word is noticed within half a minute.
+    #[tokio::test]
+    async fn connections_ask_whether_the_server_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let uri: http::Uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+        let stream = connector().oneshot(uri).await.expect("connected");
+        let socket = socket2::SockRef::from(stream.inner());
+        let is = |said: std::io::Result<Duration>| said.expect("an option of the socket");
+        assert!(socket.keepalive().expect("an option of the socket"));
+        let times = is(socket.tcp_keepalive_time()) + is(socket.tcp_keepalive_interval()) * ASKED;
+        assert!(times <= Duration::from_secs(30), "{times:?}");
+        assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), ASKED);
+    }
 
     /// Goal: requests of a burst have a connection each, of which few are there afterwards, and these are used again.
     /// Method: a server that answers once all of a burst have come, and knows its open connections.

@@ -249,7 +249,7 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
                 let told = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
                 let named =
                     |message: &str| message.starts_with("spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1");
-                Ok(told.is_some_and(|(reason, message)| reason == "TargetNotFound" && named(&message)))
+                Ok(told.is_some_and(|(reason, message)| reason == "TargetUnreadable" && named(&message)))
             })
             .await?;
             allow_rollouts(&env).await?;
