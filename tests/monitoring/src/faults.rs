@@ -301,6 +301,13 @@ fn each_fault_fires_its_alert_and_no_other() {
     let mut beside_another = healthy();
     Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60").apply(&mut beside_another);
     tests.push(test("beside an autoscaler of another make", &beside_another, None));
+    // Another install has leases of the same names.
+    let mut beside_install = healthy();
+    for of in ["held", "owned"] {
+        let series = format!("zeroscale_lease_{of}{{instance=\"o1\",lease=\"l0\",namespace=\"shop\"}}");
+        beside_install.insert(series, "1+0x60".into());
+    }
+    tests.push(test("beside another install", &beside_install, None));
     for (alert, changes) in FAULTS {
         let mut series = healthy();
         changes.iter().for_each(|change| change.apply(&mut series));

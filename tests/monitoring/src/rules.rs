@@ -72,4 +72,19 @@ mod tests {
             }
         }
     }
+
+    /// Goal: the flag of kube-controller-manager that an operator is told is the one that the manual explains: with another
+    /// name it does not start.
+    #[test]
+    fn a_flag_is_the_manuals() {
+        let manual = std::fs::read_to_string(place("deploy/kubernetes/README.md")).expect("the manual");
+        let rules = read().expect("rules");
+        let flags =
+            rules.iter().flat_map(|rule| rule.says("description").split('`').filter(|code| code.starts_with("--")));
+        let flags: Vec<&str> = flags.collect();
+        assert!(!flags.is_empty());
+        for flag in flags {
+            assert!(manual.contains(&format!("`{flag}`")), "{flag}");
+        }
+    }
 }

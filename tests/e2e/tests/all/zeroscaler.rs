@@ -141,6 +141,15 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
+    // As long as the label is there another takes its place: who uninstalls takes labels away first.
+    let scalers = env.api::<ZeroScaler>();
+    let first = scalers.get("labelled").await?.metadata.uid;
+    scalers.delete("labelled", &DeleteParams::default()).await?;
+    env.until(SOON, "another ZeroScaler that is ready", async || {
+        let another = scalers.get_opt("labelled").await?.filter(|object| object.metadata.uid != first);
+        Ok(another.is_some_and(|object| object.is_ready()))
+    })
+    .await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;

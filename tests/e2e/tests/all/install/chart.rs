@@ -252,6 +252,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
         (json!({"monitoring": {"rules": "yes"}}), "/monitoring/rules"),
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
+        (json!({"namespaces": ["shop"], "rights": {"openshift": true}}), "rights.openshift"),
         (json!({"stats": {"activatorTlsSecret": "a"}}), "stats.tlsSecret"),
     ] {
         let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
