@@ -10,6 +10,11 @@
 //! Services whose ZeroScaler is gone already, since somebody has removed its finalizer by hand, are given back as well,
 //! where a namespace or all of them are asked for. What their workloads had for replicas nobody knows any more.
 //!
+//! Who may edit in a namespace may do all of it but one: Kubernetes' roles `edit` and `admin` let nobody delete
+//! EndpointSlices. Where the object is being deleted, our slices go with it, since its finalizer was all that kept them:
+//! the garbage collector takes them. Where it is not, they would go on leading to activators, so it keeps its finalizer,
+//! and the right that is missing is told.
+//!
 //! Everything is read before it is written, and looked at again after a conflict, so it may be run twice, and beside an
 //! autoscaler that lives after all. What fails with one object is told, and keeps nobody else from being released.
 
@@ -145,7 +150,7 @@ async fn let_go(
         }
     }
     for slice in &ours {
-        delete(&slices, slice).await?;
+        delete_slice(&slices, slice, object, say).await?;
     }
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
     for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
@@ -155,6 +160,29 @@ async fn let_go(
         }
     }
     unfinalize(client, object).await
+}
+
+/// Deletes a slice of ours. Whoever may not leaves it to the garbage collector, where the object is being deleted.
+async fn delete_slice(
+    slices: &Api<EndpointSlice>,
+    slice: &EndpointSlice,
+    object: &ZeroScaler,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
+    let Err(error) = delete(slices, slice).await else { return Ok(()) };
+    if error.downcast_ref().and_then(code) != Some(403) {
+        return Err(error);
+    }
+    if object.meta().deletion_timestamp.is_some() {
+        let (name, owner) = (slice.name_any(), object.name_any());
+        say(format!("endpointslice/{name} is left to the garbage collector, which takes it after {owner}"));
+        return Ok(());
+    }
+    let namespace = namespace(object);
+    Err(error.context(format!(
+        "the right to delete endpointslices of discovery.k8s.io in namespace {namespace} is missing; with it, or once the \
+         ZeroScaler is being deleted, this may be run again"
+    )))
 }
 
 /// Those of a Service. A target that is there has a pod sooner or later.
@@ -301,6 +329,81 @@ fn namespace(object: &impl Resource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+    use std::convert::Infallible;
+
+    /// An API server with the ZeroScaler `hello` and a slice of ours, whose deletion has this code. Tells `written` of
+    /// what is written.
+    fn server(object: &ZeroScaler, deletion: u16, written: &Arc<Mutex<Vec<String>>>) -> Client {
+        let (object, written) = (json!(object), written.clone());
+        let owner = json!([{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "u",
+            "controller": true}]);
+        let slice = json!({"addressType": "IPv4", "endpoints": [], "metadata": {"name": "hello-1", "namespace": "shop",
+            "uid": "s", "labels": {SERVICE_NAME: "hello"}, "ownerReferences": owner}});
+        let list = |items: Vec<Value>| (200, json!({"metadata": {}, "items": items}));
+        let failure = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "" };
+            (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}))
+        };
+        let service = move |request: Request<Body>| {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let last = path.rsplit('/').next().unwrap_or_default();
+            let (code, said) = match (&method, last) {
+                (&Method::GET, "services") => list(vec![]),
+                (&Method::GET, "endpointslices") => list(vec![slice.clone()]),
+                (&Method::DELETE, "hello-1") if deletion != 200 => failure(deletion),
+                (&Method::DELETE, _) => (200, json!({"kind": "Status", "status": "Success"})),
+                (_, "hello") if path.contains("/zeroscalers/") => (200, object.clone()),
+                _ => failure(404),
+            };
+            if method != Method::GET {
+                written.lock().push(format!("{method} {last}"));
+            }
+            let mut answer = Response::new(Body::from(said.to_string().into_bytes()));
+            *answer.status_mut() = StatusCode::from_u16(code).expect("a code");
+            async move { Ok::<_, Infallible>(answer) }
+        };
+        Client::new(tower::service_fn(service), "shop")
+    }
+
+    /// Goal: whoever may edit, and so may not delete EndpointSlices, gets rid of an object that is being deleted, and hears
+    /// of the right where the slices would stay. Any other failure keeps the finalizer.
+    ///
+    /// (whether it is being deleted, code of the deletion) -> (what is written, what is said of it)
+    #[tokio::test]
+    async fn slices_that_one_may_not_delete_keep_no_object_that_goes() {
+        let (slice, finalizer) = ("DELETE hello-1", "PATCH hello");
+        let right = "the right to delete endpointslices of discovery.k8s.io in namespace shop is missing";
+        let rows = [
+            (true, 200, vec![slice, finalizer], Ok("hello in namespace shop released")),
+            (true, 403, vec![slice, finalizer], Ok("endpointslice/hello-1 is left to the garbage collector")),
+            (false, 200, vec![slice, finalizer], Ok("hello in namespace shop released")),
+            (false, 403, vec![slice], Err(right)),
+            (true, 500, vec![slice], Err("hello in namespace shop not released: hello-1")),
+        ];
+        for (goes, deletion, expected, says) in rows {
+            let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
+            object.metadata.namespace = Some("shop".to_owned());
+            object.metadata.uid = Some("u".to_owned());
+            object.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+            let mut object = json!(object);
+            if goes {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            let object = serde_json::from_value(object).expect("a ZeroScaler");
+            let written = Arc::default();
+            let client = server(&object, deletion, &written);
+            let (scope, mut said) = (Scope::Named("shop".to_owned(), vec!["hello".to_owned()]), String::new());
+            let outcome = release(&client, &scope, |step| said.push_str(&format!("{step}\n"))).await;
+            assert_eq!(*written.lock(), expected, "{goes}, {deletion}: {said}");
+            assert_eq!(outcome.is_ok(), says.is_ok(), "{goes}, {deletion}: {said}");
+            let (Ok(says) | Err(says)) = says;
+            assert!(said.contains(says), "{goes}, {deletion}: {said}");
+        }
+    }
 
     /// (as found, min, now) -> restored
     #[test]

@@ -1,6 +1,6 @@
 //! The definition of ZeroScalers, the planes' Deployments, and whether their dashboard answers.
 
-use super::{Finding, Place, some};
+use super::{AS_INSTALLED, Finding, Place, some};
 use crate::forward::is_ready;
 use crate::text::count;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -94,8 +94,7 @@ async fn planes(place: &Place<'_>) -> Vec<Finding> {
                 findings.push(Finding::wrong(
                     PLANES,
                     format!("there is no Deployment {name} in namespace {}", place.system),
-                    "install it: kubectl apply --server-side -k deploy/kubernetes/standalone; or name its namespace by \
-                     --system-namespace",
+                    "name its namespace by --system-namespace; or install it, as deploy/kubernetes/README.md says",
                 ));
                 continue;
             }
@@ -169,7 +168,7 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
         Some(_) if differ => vec![Finding::wrong(
             PLANES,
             format!("the planes are of different versions: {}", list()),
-            "finish the upgrade: kubectl apply --server-side -k deploy/kubernetes/standalone",
+            format!("finish the upgrade, {AS_INSTALLED}"),
         )],
         Some((_, tag)) if tag.trim_start_matches('v') != ours => {
             vec![Finding::note(PLANES, format!("they are of version {tag}, this program of {ours}"))]

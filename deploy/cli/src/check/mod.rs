@@ -26,6 +26,11 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write;
 
+/// How roles and Deployments are brought up to date. Manifests of ours as they are would be another install: namespace,
+/// rights and images are the installer's own.
+pub(crate) const AS_INSTALLED: &str =
+    "as it was installed: `kubectl apply --server-side -k` of your own kustomization, or `helm upgrade`";
+
 /// What is asked of `check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {

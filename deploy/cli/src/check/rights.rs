@@ -1,8 +1,13 @@
 //! What we may do, and what the planes' accounts may: every rule of the roles that the planes are installed with is asked
 //! for, so that a role that was cut, or is a former version's, is found before somebody waits for it.
+//!
+//! Planes that look at some namespaces only have Roles in these and no ClusterRole. Which these are, the autoscaler's
+//! Deployment says (`ZEROSCALE_NAMESPACES`); both ways of installing add the planes' own, where the activators' slices are.
+//! Where it cannot be told, nothing is asked.
 
-use super::{Finding, Place, some};
+use super::{AS_INSTALLED, Finding, Place, some};
 use futures::{StreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
@@ -11,9 +16,15 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The planes' roles, as they are installed.
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+/// What is installed in each namespace in place of its ClusterRoles, where the planes look at some only.
+const WITHIN: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");
+/// The Deployment that says which namespaces are looked at, and by which variable.
+const DEPLOYMENT: &str = "autoscaler";
+const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
 /// Questions at once.
 const AT_ONCE: usize = 8;
 const ABOUT: &str = "rights";
@@ -63,8 +74,23 @@ async fn theirs(place: &Place<'_>) -> Vec<Finding> {
     if place.cluster.dashboard.is_some() {
         return Vec::new(); // Planes that are no pods have no accounts.
     }
+    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
+    let seen = match deployments.get_opt(DEPLOYMENT).await {
+        Ok(Some(deployment)) => looked_at(&deployment, place.system),
+        Ok(None) => Err(format!("there is no Deployment {DEPLOYMENT} in namespace {}", place.system)),
+        Err(error) => {
+            let what = format!("Deployment {DEPLOYMENT} of {}, which says where rights are needed,", place.system);
+            return vec![Finding::denied(ABOUT, &what, &error)];
+        }
+    };
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(why) => {
+            return vec![Finding::unknown(ABOUT, format!("where the planes need rights cannot be told: {why}"))];
+        }
+    };
     let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
-    let questions = questions(ROLES, place.system);
+    let questions = needed(seen.as_ref(), place.system);
     let asked = questions.len();
     let answers = stream::iter(questions.into_iter().map(|question| {
         let reviews = reviews.clone();
@@ -89,9 +115,49 @@ async fn theirs(place: &Place<'_>) -> Vec<Finding> {
         Finding::wrong(
             ABOUT,
             format!("the planes lack {} of {asked} rights: {}", lacking.len(), some(&lacking)),
-            "apply the roles of this version: kubectl apply --server-side -k deploy/kubernetes/standalone",
+            match seen {
+                None => format!("apply the roles of this version, {AS_INSTALLED}"),
+                Some(_) => format!(
+                    "apply the roles of this version, {AS_INSTALLED}; by kustomization, deploy/kubernetes/namespaced/rights \
+                     in each further namespace of {VARIABLE} as well"
+                ),
+            },
         )
     }]
+}
+
+/// The namespaces that the autoscaler looks at; none: all of them.
+///
+/// # Errors
+/// The Deployment does not say it itself.
+fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<String>>, String> {
+    let pod = autoscaler.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let mut variables =
+        pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|container| container.env.iter().flatten());
+    let Some(variable) = variables.rfind(|variable| variable.name == VARIABLE) else { return Ok(None) };
+    let list = match &variable.value_from {
+        None => variable.value.as_deref().unwrap_or_default(),
+        Some(source) if source.field_ref.as_ref().is_some_and(|field| field.field_path == "metadata.namespace") => {
+            system
+        }
+        Some(_) => return Err(format!("{VARIABLE} of Deployment {DEPLOYMENT} is taken from elsewhere")),
+    };
+    let names: BTreeSet<String> =
+        list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    Ok(Some(names).filter(|names| !names.is_empty()))
+}
+
+/// The rights that the planes of a namespace need, to look at some namespaces, or at all of them.
+fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<Question> {
+    let mut needed = questions(ROLES, system, system);
+    if let Some(names) = seen {
+        needed.retain(|question| question.attributes.namespace.is_some());
+        let own = (!names.contains(system)).then_some(system);
+        for namespace in own.into_iter().chain(names.iter().map(String::as_str)) {
+            needed.extend(questions(WITHIN, system, namespace));
+        }
+    }
+    needed
 }
 
 /// A right that an account should have.
@@ -130,8 +196,8 @@ impl std::fmt::Display for Question {
     }
 }
 
-/// Every right that roles of a text give to accounts of the system's namespace.
-fn questions(roles: &str, system: &str) -> Vec<Question> {
+/// Every right that roles of a text give to accounts of the system's namespace; those that are for one namespace, in `within`.
+fn questions(roles: &str, system: &str, within: &str) -> Vec<Question> {
     let documents: Vec<Value> =
         serde_yaml_ng::Deserializer::from_str(roles).filter_map(|document| Value::deserialize(document).ok()).collect();
     let mut questions = Vec::new();
@@ -141,7 +207,7 @@ fn questions(roles: &str, system: &str) -> Vec<Question> {
         let role = documents.iter().find(|role| {
             role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"]
         });
-        let namespace = (binding["kind"] == "RoleBinding").then(|| system.to_owned());
+        let namespace = (binding["kind"] == "RoleBinding").then(|| within.to_owned());
         for subject in binding["subjects"].as_array().into_iter().flatten() {
             let rules = role.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
             for rule in rules {
@@ -194,7 +260,7 @@ mod tests {
     /// Goal: each verb of each rule is a question, in the namespace of its binding, and none of the roles is left out.
     #[test]
     fn every_rule_of_the_roles_is_a_question() {
-        let all = questions(ROLES, "zeroscale-system");
+        let all = needed(None, "zeroscale-system");
         let said: Vec<String> = all.iter().map(ToString::to_string).collect();
         for right in [
             "activator list zeroscalers",
@@ -217,5 +283,72 @@ mod tests {
             .sum();
         assert!(verbs > 20 && all.len() >= verbs, "{} questions of {verbs} rights", all.len());
         assert_eq!(all[0].spec().user.as_deref(), Some("system:serviceaccount:zeroscale-system:activator"));
+    }
+
+    fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+        names.map(str::to_owned).into()
+    }
+
+    /// Goal: planes that look at some namespaces are asked about in each of these and in their own, by the Roles that are
+    /// installed there, and about nothing that only a ClusterRole gives; the accounts are those of their own namespace.
+    #[test]
+    fn planes_of_some_namespaces_need_no_right_beyond_them() {
+        let all = needed(Some(&names(["shop", "stage"])), "zs");
+        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        for right in [
+            "activator watch endpointslices in shop",
+            "autoscaler patch deployments/scale in shop",
+            "autoscaler patch deployments/scale in stage",
+            "autoscaler get namespaces in stage",
+            "autoscaler list endpointslices in zs",
+            "autoscaler update leases in zs",
+            "activator watch configmaps in zs",
+        ] {
+            assert!(said.iter().any(|known| known == right), "{right}: {said:#?}");
+        }
+        for question in &all {
+            let namespace = question.attributes.namespace.as_deref();
+            assert!(namespace.is_some_and(|name| ["shop", "stage", "zs"].contains(&name)), "{question}");
+            assert_ne!(question.attributes.resource.as_deref(), Some("tokenreviews"), "{question}");
+            let user = question.spec().user.unwrap_or_default();
+            assert!(user.starts_with("system:serviceaccount:zs:"), "{user}");
+        }
+        let own = needed(Some(&names(["zs"])), "zs");
+        let within = questions(WITHIN, "zs", "zs").len();
+        assert!(within > 20, "the Roles are read: {within}");
+        assert_eq!(
+            (own.len() + 2 * within, needed(Some(&names(["zs", "a", "b"])), "zs").len()),
+            (all.len(), all.len())
+        );
+    }
+
+    /// Goal: the namespaces are those that the Deployment says, in each way in which ours are installed, and nothing is
+    /// guessed where it says them elsewhere.
+    ///
+    /// env of the container -> namespaces
+    #[test]
+    fn the_deployment_says_which_namespaces_are_looked_at() {
+        let rows = [
+            ("[]", Ok(None)),
+            ("[{name: POD_NAME, value: a}]", Ok(None)),
+            ("[{name: ZEROSCALE_NAMESPACES}]", Ok(None)),
+            ("[{name: ZEROSCALE_NAMESPACES, value: ''}]", Ok(None)),
+            ("[{name: ZEROSCALE_NAMESPACES, value: 'stage, shop,shop'}]", Ok(Some(names(["shop", "stage"])))),
+            (
+                "[{name: ZEROSCALE_NAMESPACES, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}]",
+                Ok(Some(names(["zs"]))),
+            ),
+            (
+                "[{name: ZEROSCALE_NAMESPACES, valueFrom: {configMapKeyRef: {name: a, key: b}}}]",
+                Err("ZEROSCALE_NAMESPACES of Deployment autoscaler is taken from elsewhere".to_owned()),
+            ),
+        ];
+        for (env, expected) in rows {
+            let text = format!(
+                "spec: {{selector: {{}}, template: {{spec: {{containers: [{{name: proxy}}, {{name: autoscaler, env: {env}}}]}}}}}}"
+            );
+            let deployment: Deployment = serde_yaml_ng::from_str(&text).expect("a Deployment");
+            assert_eq!(looked_at(&deployment, "zs"), expected, "{env}");
+        }
     }
 }

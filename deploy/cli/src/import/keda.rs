@@ -53,15 +53,16 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     vec![draft.finish()]
 }
 
-/// An InterceptorRoute, with the ScaledObject that names it, if that is among the documents.
-pub(super) fn interceptor_route(from: &mut Source, scaled: &HashMap<String, Value>) -> Vec<Value> {
+/// An InterceptorRoute, with the ScaledObject of its namespace that names it, if that is among the documents.
+pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
+    let route = Route { namespace: namespace.clone(), name: name.clone() };
     let service = from.text("/spec/target/service").unwrap_or_else(|| name.clone());
     for field in ["port", "portName"] {
         from.take(&format!("/spec/target/{field}")); // Each port of the Service is served.
     }
-    let mut draft = match scaled.get(&name) {
+    let mut draft = match scaled.by_route.get(&route) {
         Some(object) => {
             let mut object = Source::new(object.clone());
             for field in ["/metadata", "/spec/triggers"] {
@@ -135,20 +136,87 @@ fn reference(from: &mut Source, name: &str) -> Value {
     target
 }
 
-/// ScaledObjects by the InterceptorRoute that they name.
-pub(super) fn scaled_objects(documents: &[(String, Value)]) -> HashMap<String, Value> {
-    let named = documents.iter().filter(|(_, document)| document["kind"] == "ScaledObject");
-    named.filter_map(|(_, document)| Some((route(document)?, document.clone()))).collect()
+/// A ScaledObject that goes with no InterceptorRoute, and why.
+pub(super) fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
+    for all in ["/metadata", "/spec"] {
+        from.take(all);
+    }
+    from.note(&field, why);
+    Vec::new()
 }
 
-/// The InterceptorRoute that a ScaledObject names.
-pub(super) fn route_of(from: &Source) -> Option<String> {
-    route(from.look("")?)
+/// Namespace, where one is said, and name of an InterceptorRoute. A ScaledObject names one of its own namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Route {
+    namespace: Option<String>,
+    name: String,
 }
 
-fn route(object: &Value) -> Option<String> {
+impl Route {
+    /// One of the namespace of `beside`.
+    fn beside(beside: &Value, name: &str) -> Self {
+        let namespace = beside.pointer("/metadata/namespace").and_then(Value::as_str);
+        Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "InterceptorRoute {}", self.name)?;
+        self.namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " of namespace {namespace}"))
+    }
+}
+
+/// ScaledObjects and the InterceptorRoutes that they name.
+pub(super) struct Scaled {
+    /// Of each route the first one.
+    by_route: HashMap<Route, Value>,
+    /// The routes that are among the documents.
+    routes: HashSet<Route>,
+}
+
+impl Scaled {
+    /// Of all documents.
+    pub(super) fn of(documents: &[(String, Value)]) -> Self {
+        let mut scaled = Self { by_route: HashMap::new(), routes: HashSet::new() };
+        for (_, document) in documents {
+            if document["kind"] == "InterceptorRoute" {
+                let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                scaled.routes.insert(Route::beside(document, name));
+            } else if document["kind"] == "ScaledObject"
+                && let Some((_, name)) = route(document)
+            {
+                scaled.by_route.entry(Route::beside(document, name)).or_insert_with(|| document.clone());
+            }
+        }
+        scaled
+    }
+
+    /// Why a ScaledObject that names a route does not go with it, after the field that names it.
+    pub(super) fn why_left_over(&self, document: &Value) -> Option<(String, String)> {
+        let (field, name) = route(document)?;
+        let route = Route::beside(document, name);
+        if !self.routes.contains(&route) {
+            return Some((field, format!("{route} is not among the documents, so nothing is made of this")));
+        }
+        let first = self.by_route.get(&route).filter(|first| *first != document)?;
+        let other = first.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        Some((field, format!("ScaledObject {other} scales {route} already, so nothing is made of this")))
+    }
+}
+
+/// Whether a ScaledObject names an InterceptorRoute.
+pub(super) fn names_a_route(from: &Source) -> bool {
+    from.look("").and_then(route).is_some()
+}
+
+/// The field of a ScaledObject that names an InterceptorRoute, and the name.
+fn route(object: &Value) -> Option<(String, &str)> {
     let triggers = object.pointer("/spec/triggers")?.as_array()?;
-    triggers.iter().find_map(|trigger| Some(trigger["metadata"].get(ROUTE)?.as_str()?.to_owned()))
+    triggers.iter().enumerate().find_map(|(index, trigger)| {
+        let name = trigger["metadata"].get(ROUTE)?.as_str()?;
+        Some((format!("/spec/triggers/{index}/metadata/{ROUTE}"), name))
+    })
 }
 
 fn texts(value: Option<Value>, into: &mut Vec<String>) {

@@ -38,7 +38,7 @@ use std::fmt::Write;
 pub struct Imported {
     /// Kind and name of the source.
     pub source: String,
-    /// Our objects.
+    /// Our objects; none: nothing is made of it.
     pub objects: Vec<Value>,
     /// What has no equivalent: a field, and why or what to do.
     pub lost: Vec<(String, String)>,
@@ -59,7 +59,7 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             }
         }
     }
-    let scaled = keda::scaled_objects(&documents);
+    let scaled = keda::Scaled::of(&documents);
     let middlewares = sablier::middlewares(&documents);
     let mut all = Vec::new();
     for (origin, value) in documents {
@@ -68,11 +68,15 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
         anyhow::ensure!(!name.is_empty(), "{origin}: field metadata.name: must be set");
         let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
+        let left_over = scaled.why_left_over(&value);
         let mut from = Source::new(value);
         let objects = match (group.as_str(), kind.as_str()) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
-            ("keda.sh", "ScaledObject") if keda::route_of(&from).is_some() => continue, // With its route.
+            ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match left_over {
+                Some(why) => keda::left_over(&mut from, why),
+                None => continue, // With its route.
+            },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
             ("serving.knative.dev", "Service") => knative::service(&mut from),
             ("apps", "Deployment" | "StatefulSet") if enabled => sablier::workload(&mut from, &kind, &middlewares),
@@ -90,28 +94,38 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     Ok(all)
 }
 
-/// The outcome as one YAML text: each object, after the list of what has no equivalent.
+/// The outcome as one YAML text: each object, after the list of what has no equivalent. A source of which nothing is made is
+/// that list alone, and no document.
 ///
 /// # Errors
 /// An object cannot be written as YAML.
 pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     let mut text = String::new();
-    for Imported { source, objects, lost } in all {
-        for (index, object) in objects.iter().enumerate() {
+    for imported in all {
+        if imported.objects.is_empty() {
+            head(imported, &mut text)?;
+        }
+        for (index, object) in imported.objects.iter().enumerate() {
             text.push_str("---\n");
             if index == 0 {
-                writeln!(text, "# From {source}.")?;
-                if !lost.is_empty() {
-                    writeln!(text, "# No equivalent:")?;
-                }
-                for (field, why) in lost {
-                    writeln!(text, "#   {field}: {why}")?;
-                }
+                head(imported, &mut text)?;
             }
             text.push_str(&serde_yaml_ng::to_string(object)?);
         }
     }
     Ok(text)
+}
+
+/// What a source was, and what of it has no equivalent.
+fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt::Result {
+    writeln!(text, "# From {source}.")?;
+    if !lost.is_empty() {
+        writeln!(text, "# No equivalent:")?;
+    }
+    for (field, why) in lost {
+        writeln!(text, "#   {field}: {why}")?;
+    }
+    Ok(())
 }
 
 /// Why our own ZeroScaler would be refused: a value of the source that is out of our bounds.

@@ -1,6 +1,7 @@
 //! Manifests as people have them, and what becomes of each of their fields.
 
 use super::{Imported, import, render};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 fn one(text: &str) -> Imported {
@@ -109,6 +110,59 @@ spec:
         "spec.timeouts.responseHeader",
     ];
     assert_eq!(lost(&imported), fields);
+}
+
+/// Goal: namespaces that use one name for their routes are not mixed up, and no ScaledObject vanishes without a line, which
+/// stands in the text although nothing is made of it.
+#[test]
+fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
+    let route = |namespace: &str| {
+        format!(
+            "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {{name: api{namespace}}}\n\
+             spec: {{target: {{service: svc}}, scalingMetric: {{concurrency: {{targetValue: 9}}}}}}\n"
+        )
+    };
+    let scaled = |name: &str, namespace: &str, target: &str| {
+        format!(
+            "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {{name: {name}{namespace}}}\n\
+             spec: {{scaleTargetRef: {{name: {target}}}, triggers: [{{type: cron}}, {{metadata: {{interceptorRoute: api}}}}]}}\n"
+        )
+    };
+    let (shop, stage, other) = (", namespace: shop", ", namespace: stage", ", namespace: other");
+    let documents = [
+        route(shop),
+        route(stage),
+        route(""),
+        scaled("a", shop, "of-shop"),
+        scaled("b", stage, "of-stage"),
+        scaled("c", "", "of-none"),
+        scaled("late", shop, "too-late"),
+        scaled("stray", other, "of-nobody"),
+    ];
+    let all = import(&[("f.yaml".to_owned(), documents.join("---\n"))]).expect("known kinds");
+    let made: Vec<_> = all
+        .iter()
+        .flat_map(|imported| &imported.objects)
+        .map(|object| (object["metadata"]["namespace"].as_str(), object["spec"]["target"]["name"].as_str()))
+        .collect();
+    let expected = [(Some("shop"), Some("of-shop")), (Some("stage"), Some("of-stage")), (None, Some("of-none"))];
+    assert_eq!(made, expected);
+    let field = "spec.triggers[1].metadata.interceptorRoute";
+    let said: Vec<_> = all.iter().filter(|imported| imported.objects.is_empty()).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    for (imported, source, why) in [
+        (said[0], "ScaledObject late", "ScaledObject a scales InterceptorRoute api of namespace shop already"),
+        (said[1], "ScaledObject stray", "InterceptorRoute api of namespace other is not among the documents"),
+    ] {
+        assert_eq!((imported.source.as_str(), lost(imported)), (source, vec![field]));
+        assert!(imported.lost[0].1.contains(why), "{:?}", imported.lost);
+        let line = format!("# From {source}.\n# No equivalent:\n#   {field}: {why}");
+        assert!(render(&all).expect("YAML").contains(&line), "{line}");
+    }
+    let text = render(&all).expect("YAML");
+    let back: Vec<Value> =
+        serde_yaml_ng::Deserializer::from_str(&text).map(|one| Value::deserialize(one).expect("YAML")).collect();
+    assert_eq!(back.len(), 3, "documents are objects: {text}");
 }
 
 #[test]

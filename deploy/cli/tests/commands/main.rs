@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod checking;
 mod forwarding;
 
 use serde_json::{Value, json};

@@ -1,0 +1,66 @@
+//! `check` beside an install for some namespaces: what it asks the API server, and what it says to do.
+
+use super::{Server, failure, run, text};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// An API server with planes of namespace `zs` that look at `shop` and `stage`, and that have all rights or none.
+fn server(allowed: bool) -> Server {
+    Server::start(move |asked| match asked {
+        "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
+        REVIEWS => (
+            201,
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": {},
+                "status": {"allowed": allowed}}),
+        ),
+        "GET /apis/apps/v1/namespaces/zs/deployments/autoscaler" => (200, deployment("autoscaler", "0.2.0")),
+        "GET /apis/apps/v1/namespaces/zs/deployments/activator" => (200, deployment("activator", "0.1.0")),
+        _ if asked.starts_with("GET /apis/apps/v1/namespaces/zeroscale-system/deployments/") => {
+            failure(404, "NotFound", "not found", json!({"name": "a", "kind": "deployments"}))
+        }
+        _ => failure(403, "Forbidden", "no", json!({})),
+    })
+}
+
+fn deployment(name: &str, version: &str) -> Value {
+    let container = json!({"name": name, "image": format!("registry.example.com/{name}:{version}"),
+        "env": [{"name": "ZEROSCALE_NAMESPACES", "value": "shop,stage"}]});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "zs"},
+        "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": 1, "updatedReplicas": 1}})
+}
+
+/// Goal: a sound install for some namespaces is called sound, and no right is asked for beyond these and its own namespace.
+#[test]
+fn a_sound_install_for_some_namespaces_has_all_rights() {
+    let api = server(true);
+    let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+    assert!(said.contains("ok       rights      the planes have all"), "{said}");
+    let reviews: Vec<Value> = api
+        .asked()
+        .into_iter()
+        .filter(|(line, _)| line == REVIEWS)
+        .map(|(_, body)| serde_json::from_str(&body).expect("JSON"))
+        .collect();
+    let within: BTreeSet<_> =
+        reviews.iter().map(|review| review["spec"]["resourceAttributes"]["namespace"].as_str()).collect();
+    assert_eq!(within, [Some("shop"), Some("stage"), Some("zs")].into());
+}
+
+/// Goal: what is said to be done is no second install, and no other images: an install is mended as it was made.
+#[test]
+fn remedies_are_about_the_install_that_there_is() {
+    let output = run(server(false).address, &["check", "--system-namespace", "zs"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for wrong in ["the planes lack", "the planes are of different versions"] {
+        let remedy = said.lines().skip_while(|line| !line.contains(wrong)).nth(1).unwrap_or_default();
+        assert!(remedy.contains("do: ") && remedy.contains("helm upgrade"), "{wrong}: {said}");
+    }
+    let said = text(&run(server(false).address, &["check"]).stdout);
+    assert!(said.contains("there is no Deployment autoscaler in namespace zeroscale-system"), "{said}");
+    assert!(said.contains("do: name its namespace by --system-namespace; or install it"), "{said}");
+    assert!(!said.contains("WRONG    rights"), "nothing is known of who is not there: {said}");
+}
