@@ -51,11 +51,6 @@ const STREAMS_ASSUMED: usize = 100;
 /// Bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
 
-/// What unread frames below 256 bytes may lack of that size in all, on one connection; beyond it `h2` ends the connection, and
-/// with it everybody's streams. Five clients who read nothing of ten-byte messages reach it; half a connection's window, which
-/// is `h2`'s own bound, one alone would. Each such frame costs some hundred bytes of memory besides.
-const SMALL_FRAMES: usize = 16 * 1024 * 1024;
-
 /// How a connection's window is divided among its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
@@ -142,7 +137,6 @@ impl Http2 {
             .max_header_list_size(HEADER_LIST_MAX)
             .initial_max_send_streams(STREAMS_ASSUMED)
             .max_send_buffer_size(SEND_BUFFER_MAX)
-            .data_frame_budget(SMALL_FRAMES)
             .enable_push(false)
             .handshake(Paced::new(stream.into()))
             .await?;
