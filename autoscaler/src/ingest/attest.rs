@@ -7,8 +7,9 @@
 //! # Odd cases
 //!
 //! - No activator is ready: nobody can vouch for anything, so the load is unknown.
-//! - No activator has ever attested: upstream's do not. In the drop-in, upstream's rule applies then: silence is zero.
-//!   In standalone the activators are ours, and one that has not spoken yet is not one that never will.
+//! - In the drop-in an activator may be upstream's, which never attest: one that has not spoken for [`OURS_SPEAK_WITHIN`]
+//!   since it is ready is taken for one, and so are all before anybody has spoken. Upstream's rule applies to these: silence
+//!   is zero. In standalone the activators are ours, and one that has not spoken yet is not one that never will.
 
 use common_runtime::watching::watch;
 use futures::StreamExt;
@@ -28,6 +29,9 @@ pub const HEARD_WITHIN: Duration = Duration::from_secs(3);
 const NAMES_MAX: usize = 1024;
 /// A name not heard for so long is forgotten when room is needed.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// An activator of ours has spoken by then.
+const OURS_SPEAK_WITHIN: Duration = Duration::from_secs(30);
 
 /// An activator that is ready to serve, as `activator-service` lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +53,16 @@ pub struct Attestations {
 #[derive(Debug, Default)]
 struct State {
     heard: HashMap<String, Instant>,
-    ready: Vec<ReadyActivator>,
+    /// And since when each is.
+    ready: Vec<(ReadyActivator, Instant)>,
     ever: bool,
+}
+
+impl ReadyActivator {
+    /// By which it is known for sure: an address may be another's later.
+    fn name(&self) -> &str {
+        self.pod.as_deref().unwrap_or(&self.address)
+    }
 }
 
 impl Attestations {
@@ -75,9 +87,16 @@ impl Attestations {
         }
     }
 
-    /// Replaces the list of ready activators.
-    pub fn set_ready(&self, ready: Vec<ReadyActivator>) {
-        self.state.lock().ready = ready;
+    /// Replaces the list of ready activators, as of `now`.
+    pub fn set_ready(&self, ready: Vec<ReadyActivator>, now: Instant) {
+        let mut state = self.state.lock();
+        let before = std::mem::take(&mut state.ready);
+        let since = |activator: &ReadyActivator| before.iter().find(|(known, _)| known == activator).map(|(_, at)| *at);
+        let of = |activator: ReadyActivator| {
+            let since = since(&activator).unwrap_or(now);
+            (activator, since)
+        };
+        state.ready = ready.into_iter().map(of).collect();
     }
 
     /// Whether silence at `now` means that there is no load.
@@ -88,8 +107,13 @@ impl Attestations {
         }
         let fresh =
             |name: &str| state.heard.get(name).is_some_and(|at| now.saturating_duration_since(*at) <= HEARD_WITHIN);
+        let is_upstreams = |ready: &ReadyActivator, since: Instant| {
+            let unheard = now.saturating_duration_since(since) > OURS_SPEAK_WITHIN;
+            self.upstream_possible && unheard && !state.heard.contains_key(ready.name())
+        };
+        let attests = |ready: &ReadyActivator| ready.pod.as_deref().is_some_and(fresh) || fresh(&ready.address);
         !state.ready.is_empty()
-            && state.ready.iter().all(|ready| ready.pod.as_deref().is_some_and(fresh) || fresh(&ready.address))
+            && state.ready.iter().all(|(ready, since)| attests(ready) || is_upstreams(ready, *since))
     }
 }
 
@@ -129,7 +153,7 @@ pub async fn watch_activators(
         let mut all: Vec<_> = slices.values().flatten().cloned().collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all.dedup();
-        attestations.set_ready(all);
+        attestations.set_ready(all, Instant::now());
     }
 }
 
@@ -163,7 +187,7 @@ mod tests {
         let now = Instant::now();
         let at = |secs: u64| now + Duration::from_secs(secs);
         assert!(!attestations.attested(now), "nobody is ready");
-        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1"), activator(None, "10.0.0.2")]);
+        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1"), activator(None, "10.0.0.2")], now);
         assert!(!attestations.attested(now), "nobody was heard");
         attestations.heard("a", at(0));
         assert!(!attestations.attested(at(0)), "one of two");
@@ -173,29 +197,38 @@ mod tests {
         assert!(!attestations.attested(at(4)), "the first one has fallen silent");
         attestations.heard("a", at(4));
         assert!(attestations.attested(at(4)));
-        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")]);
+        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], at(5));
         assert!(attestations.attested(at(7)), "who is no longer ready is not needed");
-        attestations.set_ready(vec![]);
+        attestations.set_ready(vec![], at(7));
         assert!(!attestations.attested(at(7)));
     }
 
-    /// Goal: where activators may be upstream's, silence counts until the first attestation, and never after it.
+    /// Goal: where activators may be upstream's, their silence counts, whoever else has spoken, and before or after it; that
+    /// of ours does not, once they have spoken, nor while they may be about to.
     #[tokio::test(start_paused = true)]
-    async fn upstreams_rule_holds_until_somebody_attests() {
+    async fn upstreams_rule_holds_for_whoever_never_speaks() {
         let attestations = Attestations::new(true);
-        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")]);
         let now = Instant::now();
-        assert!(attestations.attested(now));
-        attestations.heard("a", now);
-        assert!(!attestations.attested(now + Duration::from_secs(4)));
+        let at = |secs: u64| now + Duration::from_secs(secs);
+        let (ours, theirs) = (activator(Some("ours"), "10.0.0.1"), activator(Some("theirs"), "10.0.0.2"));
+        attestations.set_ready(vec![theirs.clone()], at(0));
+        assert!(attestations.attested(at(0)), "nobody has ever spoken");
+        attestations.set_ready(vec![ours.clone(), theirs.clone()], at(60));
+        attestations.heard("ours", at(60));
+        assert!(attestations.attested(at(61)), "one of each");
+        assert!(!attestations.attested(at(64)), "ours has fallen silent");
+        // Swapped back: another pod, at the same address.
+        let back = activator(Some("back"), "10.0.0.1");
+        attestations.set_ready(vec![back, theirs], at(70));
+        assert!(!attestations.attested(at(80)), "it may be ours, and about to speak");
+        assert!(attestations.attested(at(101)), "it never does");
     }
 
     /// Goal: names from the open socket cannot fill the memory, and do not push out whom we know.
     #[tokio::test(start_paused = true)]
     async fn strangers_do_not_displace_activators() {
-        let attestations = Attestations::new(false);
-        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")]);
-        let now = Instant::now();
+        let (attestations, now) = (Attestations::new(false), Instant::now());
+        attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], now);
         attestations.heard("a", now);
         for stranger in 0..NAMES_MAX * 2 {
             attestations.heard(&stranger.to_string(), now);

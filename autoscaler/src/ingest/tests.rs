@@ -324,8 +324,8 @@ async fn an_attestation_reaches_every_owner() {
     let by_name = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
     let by_address = ReadyActivator { pod: None, address: "127.0.0.1".into() };
     for ready in [by_name, by_address] {
-        first.attestations.set_ready(vec![ready.clone()]);
-        second.attestations.set_ready(vec![ready]);
+        first.attestations.set_ready(vec![ready.clone()], Instant::now());
+        second.attestations.set_ready(vec![ready], Instant::now());
         let stream = first.stream(None).await;
         let attestation = common::wire::attestation("knative-serving", "act-0");
         within(stream.send(frame(&[attestation]))).await.expect("sent");
@@ -339,7 +339,9 @@ async fn an_attestation_reaches_every_owner() {
 #[tokio::test]
 async fn only_the_system_namespace_attests() {
     let (first, _second) = pair().await;
-    first.attestations.set_ready(vec![ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() }]);
+    first
+        .attestations
+        .set_ready(vec![ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() }], Instant::now());
     let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
     assert!(first.ingest.frame(frame(&[common::wire::attestation("default", "act-0")]), &from));
     assert!(!first.attestations.attested(Instant::now()));

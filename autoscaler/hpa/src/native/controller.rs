@@ -148,6 +148,10 @@ impl Controller {
         let Some(held) = self.objects.get(key) else {
             self.remembered.lock().remove(key);
             self.refused.lock().remove(key);
+            // A pass that was under way when the object went has made these again.
+            self.series.ended(key);
+            self.explanations.forget(key);
+            self.event_limiter.lock().forget(key);
             return false;
         };
         if self.leadership.owns(key) && !self.is_kept_away(key, &held) {

@@ -86,6 +86,11 @@ impl Series {
     /// An object has gone.
     pub(crate) fn gone(&self, key: &Key) {
         self.objects.dec();
+        self.ended(key);
+    }
+
+    /// Nothing is said of an object any more.
+    pub(crate) fn ended(&self, key: &Key) {
         self.desired.remove(&ObjectLabels::of(key));
         self.foreign.remove(&ObjectLabels::of(key));
     }

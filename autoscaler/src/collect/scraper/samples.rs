@@ -23,6 +23,10 @@ const TRIES_MAX: usize = 10;
 /// Longest time for one sample: one pod that hangs can be replaced by another, and that is all.
 pub(super) const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Once some pods have answered, the others have this long: there is a sample each second, and a second without one counts as
+/// no load.
+const OTHERS_WITHIN: Duration = Duration::from_millis(900);
+
 /// What a scrape has found.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
@@ -37,18 +41,19 @@ pub(super) struct Samples {
 }
 
 /// Asks the pods at their addresses, all that are needed at once. When one does not answer, the next candidate is asked
-/// in its place. `through`: see [`Http::pod`].
+/// in its place; one that hangs is left out as soon as others have answered ([`OTHERS_WITHIN`]). `through`: see [`Http::pod`].
 pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, through: Option<&Service>) -> Samples {
     let Candidates { needed, order } = candidates;
     let mut rest = order.into_iter();
     let mut asked: FuturesUnordered<_> = rest.by_ref().take(needed).map(|ip| http.pod(ip, through)).collect();
     let (mut found, mut mesh_like) = (Samples { needed, ..Samples::default() }, true);
-    let deadline = Instant::now() + SAMPLE_TIMEOUT;
+    let begun = Instant::now();
     loop {
-        let answer = match timeout_at(deadline, asked.next()).await {
+        let within = if found.stats.is_empty() { SAMPLE_TIMEOUT } else { OTHERS_WITHIN };
+        let answer = match timeout_at(begun + within, asked.next()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => break,
-            Err(_) => Err(ScrapeError::Late(SAMPLE_TIMEOUT)),
+            Err(_) => Err(ScrapeError::Late(within)),
         };
         match answer {
             Err(late @ ScrapeError::Late(_)) => {

@@ -47,6 +47,7 @@ enum Answer {
     Status(u16),
     WrongType,
     TooLong,
+    Hangs,
 }
 
 struct Fixture {
@@ -167,6 +168,7 @@ async fn serve(listener: TcpListener, answer: Answer, heard: Heard) {
                     Answer::Status(status) => (status, PROTOBUF, 0.0, String::new()),
                     Answer::WrongType => (200, "text/html", 0.0, String::new()),
                     Answer::TooLong => (200, PROTOBUF, 0.0, "x".repeat(600)),
+                    Answer::Hangs => std::future::pending().await,
                 };
                 let stat = Stat { average_concurrent_requests: concurrency, pod_name: name, ..Stat::default() };
                 let body = Full::new(Bytes::from(stat.encode_to_vec()));
@@ -194,6 +196,14 @@ async fn partial_failures_are_tolerated() {
         fixture.scrape().await;
         assert_eq!(fixture.stable(), expected, "{answers:?}");
     }
+}
+
+/// Goal: a pod that hangs takes nothing from the others, nor from how often they are asked.
+#[tokio::test]
+async fn a_pod_that_hangs_does_not_keep_the_others_back() {
+    let fixture = Fixture::new(&[Answer::Concurrency(3.0), Answer::Concurrency(5.0), Answer::Hangs]).await;
+    timeout(Duration::from_secs(2), fixture.scrape()).await.expect("it does not wait for the third");
+    assert_eq!(fixture.stable(), Some(12.0));
 }
 
 /// Goal: a failure is told with its reason, and forgotten with the next success.

@@ -60,8 +60,8 @@ impl Scaling {
         self.pods.track(key, workload.pods.clone());
         let Workload { parameters, target, .. } = workload;
         let current = target.current();
-        // A status that told a scale before is another process's, or an earlier life's.
-        let told = object.status.as_ref().is_some_and(|status| status.desired_scale.is_some());
+        // A status that told a scale before is another process's, or an earlier life's; -1 is said before any is known.
+        let told = object.status.as_ref().and_then(|status| status.desired_scale).is_some_and(|scale| scale >= 0);
         let initial = if told { Initial::TakenOver } else { workload.initial };
         let subject = Subject { spec: parameters.decider.clone(), labels: workload.labels.clone() };
         self.deciders.ensure(key, subject, initial);

@@ -6,7 +6,7 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, metric, serverless, status};
-use crate::scale::PodSet;
+use crate::scale::{Initial, PodSet};
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -139,6 +139,19 @@ async fn without_a_serverless_service_nothing_is_scaled() {
     ];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.deciding.lock(), None, "no decider before there is a private Service");
+}
+
+/// Goal: a revision whose scale has been told before is one that is taken over; one of which none is known yet is not.
+#[tokio::test]
+async fn what_was_told_a_scale_is_taken_over() {
+    for (told, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
+        let before = status("True", "", 10, 1, told);
+        let mut f = settled(json!({}), before, serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+        let script = if told == 11 { vec![] } else { vec![put_status()] };
+        pass(&mut f, script).await.expect("a pass");
+        let (_, initial) = f.fakes.deciding.lock().take().expect("a decider");
+        assert_eq!(initial, expected, "{told}");
+    }
 }
 
 #[tokio::test]

@@ -181,7 +181,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
     let fixture = Fixture::new();
     fixture.pods(1);
     let activator = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
-    fixture.sources.attestations.set_ready(vec![activator]);
+    fixture.sources.attestations.set_ready(vec![activator], Instant::now());
     fixture.ensure(Initial::Unknown);
     fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
     for _ in 0..6 {
@@ -213,7 +213,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
 async fn a_poke_needs_no_attestation() {
     let fixture = Fixture::new();
     let gone = ReadyActivator { pod: Some("crashed".into()), address: "10.0.0.9".into() };
-    fixture.sources.attestations.set_ready(vec![gone]);
+    fixture.sources.attestations.set_ready(vec![gone], Instant::now());
     fixture.ensure(Initial::Adopted(0));
     fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(0) });
     fixture.stat(1.0);

@@ -36,7 +36,7 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         (activator, get("crash"), "404"),
         (activator, get("activator-service.zeroscale-system.svc.cluster.local"), "404"),
         (activator, get("a") + "\r\nHost: b", "400"),
-        (activator, "CONNECT a:1 HTTP/1.1\r\nHost: a:1".to_owned(), "404"),
+        (activator, "CONNECT a:1 HTTP/1.1\r\nHost: a:1".to_owned(), "400"),
         (activator, get(&crash), "503"),
         (activator, get(&never), "504"),
         (autoscaler, get("a") + "\r\nUser-Agent: curl", "400"),
