@@ -10,10 +10,9 @@
 //! # How
 //!
 //! One range of addresses is reserved at the first use; the kernel backs its pages as they are touched. Blocks are
-//! handed out from the list of free ones, warm ones first, else from the range's unused rest. Free blocks that are warm
-//! keep their pages: [`WARM_MAX`] at most while a burst of connections comes and goes, [`WARM_KEPT`] once it is over
-//! ([`Allocator::tidy`]). The pages of the others go back to the kernel, so that a burst of held requests leaves little
-//! behind. Whoever lets go of many that will lie idle says so ([`trim::cooling`]).
+//! handed out from the list of free ones, warm ones first, else from the range's unused rest. At most [`WARM_MAX`] free
+//! blocks are warm and keep their pages; those of the others go back to the kernel, so that a burst of held requests
+//! leaves little behind. Whoever lets go of many that will lie idle says so ([`trim::cooling`]).
 //!
 //! # What it is worth
 //!
@@ -43,11 +42,8 @@ const PAGE: usize = 4096;
 /// Blocks of the range: 8 GiB of addresses, not of memory.
 const BLOCKS: usize = 1 << 20;
 
-/// Free blocks that keep their pages: 512 KiB.
-const WARM_KEPT: usize = 64;
-
-/// The same until somebody tidies, 32 MiB at most: pages that a burst gives back one by one it faults in again one by one.
-const WARM_MAX: usize = 4096;
+/// Free blocks that keep their pages, at most 512 KiB.
+const WARM_MAX: usize = 64;
 
 /// Turns of waiting for the pool's lock before another thread is let run.
 const SPINS: u32 = 100;
@@ -61,15 +57,6 @@ impl Allocator {
     /// Nothing is reserved yet.
     pub(crate) const fn new() -> Self {
         Self { pool: Lock { taken: AtomicBool::new(false), pool: UnsafeCell::new(Pool::new()) } }
-    }
-
-    /// Gives back the pages of free blocks that a burst has left warm: to call every few seconds.
-    pub(crate) fn tidy(&self) {
-        for _ in 0..WARM_MAX {
-            let Some((number, block)) = self.pool.with(Pool::take_surplus) else { return };
-            cool(block.as_ptr());
-            self.pool.with(|pool| pool.give_back(number, true));
-        }
     }
 }
 
@@ -93,9 +80,9 @@ unsafe impl GlobalAlloc for Allocator {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if is_pooled(&layout)
-            && let Some((number, warm)) = self.pool.with(|pool| Some((pool.number(block)?, pool.warm_len())))
+            && let Some((number, enough)) = self.pool.with(|pool| Some((pool.number(block)?, pool.is_warm_enough())))
         {
-            let is_cold = warm >= WARM_MAX || trim::is_cooling();
+            let is_cold = enough || trim::is_cooling();
             if is_cold {
                 cool(block);
             }
@@ -207,12 +194,6 @@ impl Pool {
         Range::At(range)
     }
 
-    /// A warm block beyond those that are kept, and its number.
-    fn take_surplus(&mut self) -> Option<(u32, NonNull<u8>)> {
-        let block = if self.warm_len() > WARM_KEPT { self.take() } else { None }?;
-        Some((self.number(block.as_ptr())?, block))
-    }
-
     /// A block, if the pool has one.
     fn take(&mut self) -> Option<NonNull<u8>> {
         if let Range::NotYet = self.state {
@@ -241,9 +222,9 @@ impl Pool {
         u32::try_from(at / BLOCK).ok().filter(|number| (*number as usize) < BLOCKS)
     }
 
-    /// How many free blocks are warm.
-    fn warm_len(&self) -> usize {
-        self.free_len - self.cold_len
+    /// Whether as many free blocks are warm as may be.
+    fn is_warm_enough(&self) -> bool {
+        self.free_len - self.cold_len >= WARM_MAX
     }
 
     /// Takes back a block that was handed out.
@@ -305,22 +286,20 @@ mod tests {
     #[test]
     fn blocks_cost_what_was_touched_and_free_ones_little() {
         let allocator = Allocator::new();
-        let all: Vec<*mut u8> = (0..WARM_MAX + 200).map(|_| take(&allocator)).collect();
+        let all: Vec<*mut u8> = (0..WARM_MAX * 3).map(|_| take(&allocator)).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "each is handed out once");
         assert!(all.iter().all(|block| resident(*block) == 0 && block.addr() % PAGE == 0));
         for (n, block) in all.iter().enumerate() {
             // SAFETY: the block is ours and that long.
-            unsafe { block.write_bytes((n % 251) as u8, 100) };
+            unsafe { block.write_bytes(n as u8, 100) };
         }
         for (n, block) in all.iter().enumerate() {
             // SAFETY: written before.
-            assert_eq!(unsafe { block.add(99).read() }, (n % 251) as u8, "nobody else writes to it");
+            assert_eq!(unsafe { block.add(99).read() }, n as u8, "nobody else writes to it");
         }
         assert_eq!(all.iter().map(|block| resident(*block)).sum::<usize>(), all.len());
         all.iter().for_each(|block| give(&allocator, *block));
         assert_eq!(all.iter().map(|block| resident(*block)).sum::<usize>(), WARM_MAX);
-        allocator.tidy();
-        assert_eq!(all.iter().map(|block| resident(*block)).sum::<usize>(), WARM_KEPT);
 
         let again: BTreeSet<*mut u8> = all.iter().map(|_| take(&allocator)).collect();
         assert_eq!(again, all.iter().copied().collect(), "all are there again, each once");

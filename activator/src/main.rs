@@ -33,10 +33,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn serve(workers: WorkerRuntimes) -> anyhow::Result<()> {
     let woken = workers.clone();
-    tokio::spawn(trim::run(move || {
-        woken.wake();
-        ALLOCATOR.tidy();
-    }));
+    tokio::spawn(trim::run(move || woken.wake()));
     let logs = telemetry::init_logs(telemetry::Format::Json, "info");
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);
