@@ -7,8 +7,8 @@
 //!
 //! # How
 //!
-//! Whenever a body has given something and has more to give, it says until when ([`until`]); when it is over, that this
-//! holds no longer ([`never`]). Whoever polls hyper listens ([`Overdue`]), and [`GRACE`] after that time, in which a body
+//! Whenever a body has given something and has more to give, it says until when ([`until()`]); when it is over, that this
+//! holds no longer ([`never()`]). Whoever polls hyper listens ([`Overdue`]), and [`GRACE`] after that time, in which a body
 //! that is polled would have ended it, ends all of it: a stream of HTTP/2, a connection of HTTP/1. What is said is heard by
 //! whoever polls right now, on the same thread.
 
