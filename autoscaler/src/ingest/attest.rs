@@ -91,12 +91,11 @@ impl Attestations {
     pub fn set_ready(&self, ready: Vec<ReadyActivator>, now: Instant) {
         let mut state = self.state.lock();
         let before = std::mem::take(&mut state.ready);
-        let since = |activator: &ReadyActivator| before.iter().find(|(known, _)| known == activator).map(|(_, at)| *at);
-        let of = |activator: ReadyActivator| {
-            let since = since(&activator).unwrap_or(now);
-            (activator, since)
+        let with_since = |activator: ReadyActivator| {
+            let known = before.iter().find(|(known, _)| *known == activator);
+            (activator, known.map_or(now, |(_, since)| *since))
         };
-        state.ready = ready.into_iter().map(of).collect();
+        state.ready = ready.into_iter().map(with_since).collect();
     }
 
     /// Whether silence at `now` means that there is no load.

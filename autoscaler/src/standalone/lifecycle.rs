@@ -93,7 +93,7 @@ impl Lifecycle for Autoscalers {
         object: &'a Arc<PodAutoscaler>,
         workload: &'a Workload,
     ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, Error>> {
-        self.retirement.is_called_off(key);
+        self.retirement.call_off(key);
         self.finalizers.set(object, &workload.object, &workload.target).boxed()
     }
 

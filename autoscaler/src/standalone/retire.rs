@@ -158,14 +158,14 @@ impl Retirement {
         Ok(())
     }
 
-    /// A return that may have begun is over: a later one has all its time again.
-    pub(super) fn is_called_off(&self, key: &Key) {
+    /// Ends a return that may have begun: a later one has all its time again.
+    pub(super) fn call_off(&self, key: &Key) {
         self.began.remove(key);
     }
 
     /// Forgets one.
     pub(super) fn forget(&self, key: &Key) {
-        self.began.remove(key);
+        self.call_off(key);
         self.cluster.handovers.forget(key);
     }
 

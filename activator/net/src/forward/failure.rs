@@ -36,11 +36,11 @@ pub enum Evidence {
     None,
     /// It gets nothing more until its probe passes.
     Out,
-    /// The same, if the probe asks at the same port: nobody listens at this one.
-    Refused,
     /// Besides, on a connection that had worked its kernel acknowledged nothing: if it does not answer a connect
     /// either, all that is in flight there is lost.
     Silent,
+    /// [`Out`](Self::Out), if the probe asks at the same port: nobody listens at this one.
+    Refused,
 }
 
 /// What broke an exchange, in either protocol.

@@ -51,6 +51,19 @@ impl Fixture {
         Self { sources, multiscaler, telemetry, key, shutdown }
     }
 
+    /// One that has three ready pods, and load for them.
+    async fn busy() -> Self {
+        let fixture = Self::new();
+        fixture.pods(3);
+        fixture.ensure(Initial::Adopted(3));
+        for _ in 0..4 {
+            secs(1).await;
+            fixture.stat(21.0);
+        }
+        assert_eq!(fixture.desired(), Some(3));
+        fixture
+    }
+
     fn ensure(&self, initial: Initial) {
         self.multiscaler.ensure(&self.key, subject(), initial);
     }
@@ -346,14 +359,7 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
 /// while they end asks for any again.
 #[tokio::test(start_paused = true)]
 async fn several_pods_are_sent_to_sleep_at_once() {
-    let fixture = Fixture::new();
-    fixture.pods(3);
-    fixture.ensure(Initial::Adopted(3));
-    for _ in 0..4 {
-        secs(1).await;
-        fixture.stat(21.0);
-    }
-    assert_eq!(fixture.desired(), Some(3));
+    let fixture = Fixture::busy().await;
     secs(3).await;
     fixture.multiscaler.forget_load(&fixture.key);
     let asleep = Surroundings { activators_in_path: false, replicas: Some(0) };
@@ -370,14 +376,7 @@ async fn several_pods_are_sent_to_sleep_at_once() {
 /// Goal: a wall clock that is set leaves nothing of what windows held, and takes no pod away before they have filled again.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_was_set_takes_no_pods_away() {
-    let fixture = Fixture::new();
-    fixture.pods(3);
-    fixture.ensure(Initial::Adopted(3));
-    for _ in 0..4 {
-        secs(1).await;
-        fixture.stat(21.0);
-    }
-    assert_eq!(fixture.desired(), Some(3));
+    let fixture = Fixture::busy().await;
     fixture.multiscaler.clock_was_set();
     for second in 0..5 {
         secs(1).await;

@@ -79,7 +79,7 @@ impl Subjects for Own {
     }
 
     fn forget(&self, revision: &Key) {
-        self.scalers.is_anothers(revision);
+        self.scalers.forget_findings(revision);
     }
 
     fn merge<'a>(

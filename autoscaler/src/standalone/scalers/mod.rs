@@ -196,12 +196,12 @@ impl Scalers {
     }
 
     fn forget_notes(&self, key: &Key) {
-        self.is_anothers(key);
+        self.forget_findings(key);
         self.kept.remove(key);
     }
 
-    /// One is not led here any more: what was found out about it may be old when it is again.
-    fn is_anothers(&self, key: &Key) {
+    /// Forgets what was found out about one that is not led here any more: it may be old when it is again.
+    fn forget_findings(&self, key: &Key) {
         self.backends.remove(key);
         self.scaled.remove(key);
         self.led.remove(key);

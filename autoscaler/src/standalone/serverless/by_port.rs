@@ -66,6 +66,8 @@ struct Look {
     /// Where the ports lead now.
     before: BTreeMap<String, Vec<Listed>>,
     outcome: numbered::Outcome,
+    /// Whether somebody has planned here which numbers it has.
+    is_planned: bool,
 }
 
 impl Pass<'_> {
@@ -74,16 +76,13 @@ impl Pass<'_> {
         let (controller, key) = (self.controller, self.key);
         let look = self.look(of, true);
         self.want_numbers(of, &look.before);
-        if of.ports.iter().any(|port| port.is_carried)
-            && !look.before.is_empty()
-            && controller.cluster.numbers.given(key, self.uid()).is_none()
-        {
+        if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
             // Who has just come to lead it does not know its numbers before the plan, which leads to another look. What
             // whoever led it has written holds meanwhile.
             self.status.mark_activators_in_path(true, self.now);
             return Ok(());
         }
-        let Look { existing, before, outcome } = &look;
+        let Look { existing, before, outcome, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
         if returned {
@@ -207,7 +206,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        Look { existing, before, outcome }
+        Look { existing, before, outcome, is_planned: given.is_some() }
     }
 
     /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is

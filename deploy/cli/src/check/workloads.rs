@@ -1,5 +1,5 @@
-//! Workloads: those that are not Ready, or whose pods crash, metrics that nobody serves, HorizontalPodAutoscalers that scale the same, Services
-//! that are borrowed by nobody who is there.
+//! Workloads: those that are not Ready, or whose pods crash, metrics that nobody serves, HorizontalPodAutoscalers that scale
+//! the same, Services that are borrowed by nobody who is there.
 
 use super::{Finding, Place, some};
 use crate::cluster::explained;
