@@ -12,7 +12,6 @@
 //!
 //! # Reading
 //!
-//! - Not attested ([`Unknown::NotAttested`]): silence may be a cut-off activator, so the windows say nothing.
 //! - Pods are scraped, and nothing lies within the stable window: [`Unknown::NoData`]. Upstream says so a second later,
 //!   and at exactly one window after the last value reads a load of zero that nobody measured.
 //! - Pods are not scraped (activators alone report): an empty window is zero load.
@@ -151,14 +150,11 @@ impl Metrics {
         Ok(())
     }
 
-    /// The load at `now`. `attested`: whether silence can be believed.
+    /// The load at `now`, as far as it was reported.
     ///
     /// # Errors
-    /// [`Unknown::NotAttested`] or [`Unknown::NoData`].
-    pub fn load(&self, metric: ScalingMetric, now: Timestamp, attested: bool) -> Result<Load, Unknown> {
-        if !attested {
-            return Err(Unknown::NotAttested);
-        }
+    /// [`Unknown::NoData`].
+    pub fn load(&self, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         if self.scraped && self.stable.is_silent(now) {
             return Err(Unknown::NoData);
         }

@@ -128,20 +128,14 @@ impl Collector {
         }
     }
 
-    /// The load of a revision. `attested`: whether silence can be believed.
+    /// The load of a revision, as far as it was reported.
     ///
     /// # Errors
     /// What is not known; an unknown load changes nothing.
-    pub fn load(
-        &self,
-        key: &RevisionKey,
-        metric: ScalingMetric,
-        now: Timestamp,
-        attested: bool,
-    ) -> Result<Load, Unknown> {
+    pub fn load(&self, key: &RevisionKey, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         let collected = self.get(key).ok_or(Unknown::NotCollecting)?;
         let mut collected = collected.lock();
-        let load = collected.metrics.load(metric, now, attested);
+        let load = collected.metrics.load(metric, now);
         collected.metrics.release(now);
         load
     }
@@ -279,21 +273,20 @@ mod tests {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
         let collector = Collector::new(clock.clone(), Requests::new());
         let key = RevisionKey::new("ns", "a");
-        let load = |attested| collector.load(&key, ScalingMetric::Concurrency, clock.now(), attested);
+        let load = || collector.load(&key, ScalingMetric::Concurrency, clock.now());
         assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
-        assert_eq!(load(true), Err(Unknown::NotCollecting));
+        assert_eq!(load(), Err(Unknown::NotCollecting));
 
         collector.ensure(&key, spec(None));
-        assert_eq!(load(true), Ok(Load { stable: 0.0, panic: 0.0 }), "activators report all there is");
-        assert_eq!(load(false), Err(Unknown::NotAttested));
+        assert_eq!(load(), Ok(Load { stable: 0.0, panic: 0.0 }), "activators report all there is");
         assert_eq!(collector.record(&key, &stat(4.0), clock.now()), Recorded::Yes);
-        assert_eq!(load(true), Ok(Load { stable: 4.0, panic: 4.0 }));
+        assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }));
         assert!(matches!(collector.record(&key, &stat(f64::NAN), clock.now()), Recorded::Refused(_)));
 
         collector.ensure(&key, spec(Some("a-private")));
-        assert_eq!(load(true), Ok(Load { stable: 4.0, panic: 4.0 }), "an edit keeps the windows");
+        assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }), "an edit keeps the windows");
         tokio::time::advance(Duration::from_secs(120)).await;
-        assert_eq!(load(true), Err(Unknown::NoData), "pods report, and did not");
+        assert_eq!(load(), Err(Unknown::NoData), "pods report, and did not");
         Collection::remove(&collector, &key);
         assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
     }
@@ -319,7 +312,7 @@ mod tests {
         assert!(requests.try_next().is_none(), "told once");
         assert!(collector.begin_scrape(&key).is_some());
         collector.end_scrape(&key, Some(&stat(3.0)), CollectionHealth::Healthy);
-        let load = collector.load(&key, ScalingMetric::Rps, clock.now(), true);
+        let load = collector.load(&key, ScalingMetric::Rps, clock.now());
         assert_eq!(load, Ok(Load { stable: 6.0, panic: 6.0 }));
         assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
     }

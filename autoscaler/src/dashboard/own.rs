@@ -169,7 +169,7 @@ impl Own {
         let history: Vec<Outcome> =
             explanation.iter().flat_map(|e| &e.history).map(|entry| entry.outcome.clone()).collect();
         let load = present.and_then(|present| {
-            let load = self.collector.load(key, present.subject.spec.metric, self.clock.now(), true).ok()?;
+            let load = self.collector.load(key, present.subject.spec.metric, self.clock.now()).ok()?;
             Some([load.stable, load.panic])
         });
         let failing = if status.state == State::Waking { self.pods.failure_reason(key) } else { None };

@@ -9,9 +9,9 @@
 //!
 //! # What silence means
 //!
-//! While activators are in the path, a tick believes an empty window only if every ready activator attests
-//! ([`Attestations`]). A poke needs no witness: it is raised by a stat that shows traffic, at a scale of zero, and what
-//! it decides can only be more.
+//! While activators are in the path, a tick believes its windows only if every ready activator attests
+//! ([`Attestations`]); otherwise what was reported is the least that the load can be, and can only raise the scale. A poke
+//! needs no witness: it is raised by a stat that shows traffic, at a scale of zero, and what it decides can only be more.
 //!
 //! # Not here
 //!
@@ -26,7 +26,7 @@ use super::{DeciderStatus, Deciders, Initial, Onlooker, Pods, Requests, Subject,
 use crate::collect::Collector;
 use crate::ingest::attest::Attestations;
 use crate::pods::PodIndex;
-use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
+use autoscaler_core::decider::{Decider, Decision, Observation};
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Cause as Because, Entry, History, Outcome};
 use autoscaler_core::multiscaler::Wheel;
@@ -285,8 +285,8 @@ impl Multiscaler {
         let attested =
             cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let deciding = state.waking.as_ref().filter(|_| cause == Cause::Poke).map(|waking| waking.deciding());
-        let load = collector.load(key, state.subject.spec.metric, now, attested);
-        let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load });
+        let load = collector.load(key, state.subject.spec.metric, now);
+        let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load, attested });
         if let Some(deciding) = deciding {
             deciding.decided(&decision);
         }
@@ -296,7 +296,7 @@ impl Multiscaler {
         }
         self.sources.metrics.decided(&decision);
         let mut inform = state.status.apply(&decision);
-        let unheard = matches!(decision, Decision::Unknown(Unknown::NotAttested));
+        let unheard = !attested;
         // A last pod that was kept for want of witnesses may go now.
         inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
         match &decision {
@@ -408,8 +408,8 @@ impl Deciders for Multiscaler {
         let entry = self.get(key)?;
         let state = entry.lock();
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
-        let load = collector.load(key, state.subject.spec.metric, clock.now(), attested).ok()?;
-        Some(load.panic > 0.0)
+        let load = collector.load(key, state.subject.spec.metric, clock.now()).ok()?;
+        (attested || load.panic > 0.0).then_some(load.panic > 0.0)
     }
 
     fn forget_load(&self, key: &RevisionKey) {

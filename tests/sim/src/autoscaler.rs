@@ -14,7 +14,7 @@ use crate::simulation::Simulation;
 use crate::summary::Without;
 use crate::write_queue::WriteQueue;
 use crate::writers::Writers;
-use autoscaler_core::decider::{Decider, Decision, Observation, Unknown};
+use autoscaler_core::decider::{Decider, Decision, Observation};
 use autoscaler_core::forwarding::Forwarded;
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
 use autoscaler_core::multiscaler::Wheel;
@@ -208,12 +208,12 @@ impl Simulation {
         let ready = autoscaler.cache.ready_pods(revision).len() as u32;
         let Some(state) = autoscaler.loops.get_mut(&revision) else { return };
         let attested = cause == Cause::Poke || !state.activators_in_path || witnessed;
-        let load = state.metrics.load(spec.metric, now, attested);
+        let load = state.metrics.load(spec.metric, now);
         state.metrics.release(now);
-        let decision = state.decider.decide(spec, &Observation { now, ready: Ok(ready), load });
+        let decision = state.decider.decide(spec, &Observation { now, ready: Ok(ready), load, attested });
         let before = state.status.desired;
         let mut inform = state.status.apply(&decision);
-        let unheard = matches!(decision, Decision::Unknown(Unknown::NotAttested));
+        let unheard = !attested;
         inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
         if let Decision::Scale(recommendation) = &decision {
             inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();

@@ -14,6 +14,8 @@ pub struct Observation {
     pub ready: Result<u32, Unknown>,
     /// The load.
     pub load: Result<Load, Unknown>,
+    /// Whether all who may carry load were heard. If not, `load` is a part of it.
+    pub attested: bool,
 }
 
 /// Averages over both windows, of the whole revision.
@@ -38,7 +40,7 @@ pub enum Unknown {
     /// The pods are scraped, and nothing came for a stable window.
     #[error("no data available")]
     NoData,
-    /// An activator that is ready was not heard, so silence may be a cut.
+    /// An activator that is ready was not heard, and what the others report asks for no more than there is.
     #[error("an activator was not heard")]
     NotAttested,
 }

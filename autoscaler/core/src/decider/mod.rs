@@ -22,6 +22,9 @@
 //! # Edge cases
 //!
 //! - Something is not known: [`Decision::Unknown`], and nothing changes. It is not a request for zero.
+//! - Not everybody was heard ([`Observation::attested`]): what is known is the least that the load can be. It can begin a
+//!   panic and raise the scale, and do nothing else. What was missed then is missing in the windows until they have
+//!   filled anew, as after a takeover.
 //! - A restart loses history, so a decider born above one pod starts panicking and holds that scale.
 //! - The limits of step 1 are relative to *ready* pods, not to the previous decision.
 //! - Both window's demands are rounded up before the threshold is applied: one pod at 101 % of its target panics.
@@ -58,6 +61,8 @@ pub struct Decider {
     delay: Option<MaxWindow>,
     delay_is_live: bool,
     warmth: Warmth,
+    /// The last answer; none before the first one.
+    desired: Option<i32>,
 }
 
 /// Which window leads.
@@ -72,7 +77,7 @@ pub enum Mode {
     },
 }
 
-/// Whether the stable window has seen its full length since a takeover.
+/// Whether the stable window has seen its full length since a takeover, or since somebody was not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Warmth {
     Warm,
@@ -91,6 +96,7 @@ impl Decider {
             delay: (!spec.scale_down_delay.is_zero()).then(|| MaxWindow::new(spec.scale_down_delay)),
             delay_is_live: false,
             warmth: Warmth::Warm,
+            desired: None,
         }
     }
 
@@ -120,8 +126,12 @@ impl Decider {
 
     /// One evaluation. `spec` may differ from the last one's.
     pub fn decide(&mut self, spec: &DeciderSpec, observation: &Observation) -> Decision {
-        let now = observation.now;
-        let (ready, load) = match (observation.ready, observation.load) {
+        let Observation { now, ready, load, attested } = *observation;
+        if !attested {
+            self.warmth = Warmth::Cold;
+        }
+        let (ready, load) = match (ready, load) {
+            (Ok(_), Err(_)) if !attested => return Decision::Unknown(Unknown::NotAttested),
             (Err(unknown), _) | (_, Err(unknown)) => return Decision::Unknown(unknown),
             (Ok(ready), Ok(load)) => (ready, load),
         };
@@ -131,7 +141,10 @@ impl Decider {
         let stable = limits.answer(stable_demand, Rule::StableLoad);
         let panic = limits.answer(panic_demand, Rule::PanicLoad);
 
-        self.switch_mode(spec, panic_demand / limits.ready >= spec.panic_threshold, now);
+        let over = panic_demand / limits.ready >= spec.panic_threshold;
+        if attested || over {
+            self.switch_mode(spec, over, now);
+        }
         let answer = match self.mode {
             Mode::Stable => stable,
             Mode::Panicking { .. } => {
@@ -144,7 +157,12 @@ impl Decider {
                 }
             }
         };
+        let present = self.desired.unwrap_or_else(|| i32::try_from(ready).unwrap_or(i32::MAX));
+        if !attested && answer.pods <= present {
+            return Decision::Unknown(Unknown::NotAttested);
+        }
         let answer = self.delayed(spec, answer, now);
+        self.desired = Some(answer.pods);
         Decision::Scale(Recommendation {
             desired: answer.pods,
             excess_burst_capacity: excess_burst_capacity(spec, ready, load.panic),
@@ -187,7 +205,7 @@ impl Decider {
         }
     }
 
-    /// How long the stable window still needs to fill after a takeover; none: it is full.
+    /// How long the stable window still needs to fill; none: it is full.
     fn warm_up(&mut self, spec: &DeciderSpec, now: Timestamp) -> Option<std::time::Duration> {
         let since = match self.warmth {
             Warmth::Warm => return None,

@@ -49,7 +49,7 @@ fn production() -> DeciderSpec {
 }
 
 fn observation(after: Duration, ready: u32, stable: f64, panic: f64) -> Observation {
-    Observation { now: epoch() + after, ready: Ok(ready), load: Ok(Load { stable, panic }) }
+    Observation { now: epoch() + after, ready: Ok(ready), load: Ok(Load { stable, panic }), attested: true }
 }
 
 /// One evaluation at `after`; desired, burst capacity, panicking.
@@ -235,7 +235,6 @@ fn an_unknown_input_changes_nothing() {
     for (ready, load, expected) in [
         (Err(Unknown::Pods), late.load, Unknown::Pods),
         (Ok(1), Err(Unknown::NoData), Unknown::NoData),
-        (Ok(1), Err(Unknown::NotAttested), Unknown::NotAttested),
         (Err(Unknown::Pods), Err(Unknown::NoData), Unknown::Pods),
     ] {
         let decision = decider.decide(&spec, &Observation { ready, load, ..late });
@@ -257,7 +256,8 @@ fn the_delay_holds_a_larger_decision() {
     let mut decider = Decider::new(&spec, 0, Timestamp::from_secs(0));
     let mut desired = |decider_spec: &DeciderSpec, at: u64, load: f64| {
         let now = Timestamp::from_secs(at as i64);
-        let observation = Observation { now, ready: Ok(0), load: Ok(Load { stable: load, panic: load }) };
+        let observation =
+            Observation { now, ready: Ok(0), load: Ok(Load { stable: load, panic: load }), attested: true };
         decider.decide(decider_spec, &observation).desired()
     };
     for (at, load, expected) in [
@@ -322,6 +322,44 @@ fn a_takeover_fills_its_window_first() {
         assert_eq!(warm_in(&mut decider, at), expected, "at {at} s");
     }
     assert_eq!(warm_in(&mut calm(&spec), 0), None, "a new revision has nothing to remember");
+}
+
+/// Goal: what some report while others are not heard raises the scale, lowers nothing and ends no panic, and leaves a hole
+/// that the window has to fill before anything goes down.
+#[test]
+fn a_part_of_the_load_can_only_raise_the_scale() {
+    let spec = spec(10.0, 100.0);
+    let part = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
+        let seen = Observation { attested: false, ..observation(secs(at), ready, load, load) };
+        match decider.decide(&spec, &seen) {
+            Decision::Scale(recommendation) => Ok((recommendation.desired, recommendation.warm_in)),
+            Decision::Unknown(unknown) => Err(unknown),
+        }
+    };
+    let whole = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
+        let decision = decider.decide(&spec, &observation(secs(at), ready, load, load));
+        decision.recommendation().map(|r| (r.desired, r.warm_in)).expect("a whole load")
+    };
+    let unknown = Err(Unknown::NotAttested);
+    let mut decider = calm(&spec);
+    assert_eq!(whole(&mut decider, 0, 3, 30.0), (3, None));
+    assert_eq!(part(&mut decider, 2, 3, 10.0), unknown, "fewer");
+    assert_eq!(part(&mut decider, 4, 3, 30.0), unknown, "as many");
+    assert_eq!(part(&mut decider, 6, 3, 50.0), Ok((5, Some(secs(60)))), "more");
+    assert_eq!(part(&mut decider, 8, 3, 40.0), unknown, "more than are ready, fewer than were asked for");
+    assert!(!decider.is_panicking());
+    assert_eq!(part(&mut decider, 10, 3, 60.0), Ok((6, Some(secs(60)))));
+    assert!(decider.is_panicking(), "twice the pods");
+    assert_eq!(part(&mut decider, 200, 6, 0.0), unknown);
+    assert!(decider.is_panicking(), "nobody knows that it is over");
+    assert_eq!(whole(&mut decider, 202, 6, 20.0), (2, Some(secs(60))), "heard again, and the hole fills");
+    assert_eq!(whole(&mut decider, 262, 6, 20.0), (2, None));
+
+    let mut born = calm(&spec);
+    assert_eq!(part(&mut born, 0, 4, 40.0), unknown, "before any decision the ready pods are what there is");
+    assert_eq!(part(&mut born, 2, 4, 41.0), Ok((5, Some(secs(60)))));
+    let silent = Observation { load: Err(Unknown::NoData), attested: false, ..observation(secs(4), 4, 0.0, 0.0) };
+    assert_eq!(born.decide(&spec, &silent), Decision::Unknown(Unknown::NotAttested));
 }
 
 #[test]

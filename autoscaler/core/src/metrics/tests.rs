@@ -32,7 +32,7 @@ fn what_activators_report_themselves_is_taken_off() {
     let mut metrics = Metrics::new(&spec());
     metrics.record(&stat(20.0, 10.0, 30.0, 20.0), NOW).expect("a sane stat");
     for metric in [ScalingMetric::Concurrency, ScalingMetric::Rps] {
-        assert_eq!(metrics.load(metric, NOW, true), Ok(Load { stable: 10.0, panic: 10.0 }), "{metric:?}");
+        assert_eq!(metrics.load(metric, NOW), Ok(Load { stable: 10.0, panic: 10.0 }), "{metric:?}");
     }
 }
 
@@ -44,8 +44,8 @@ fn reports_of_one_second_add_up_in_both_windows() {
         metrics.record(&stat(10.0, 0.0, 20.0, 0.0), at).expect("a sane stat");
     }
     let now = NOW + secs(1);
-    assert_eq!(metrics.load(ScalingMetric::Concurrency, now, true), Ok(Load { stable: 35.0, panic: 35.0 }));
-    assert_eq!(metrics.load(ScalingMetric::Rps, now, true), Ok(Load { stable: 70.0, panic: 70.0 }));
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, now), Ok(Load { stable: 35.0, panic: 35.0 }));
+    assert_eq!(metrics.load(ScalingMetric::Rps, now), Ok(Load { stable: 70.0, panic: 70.0 }));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_stat_counts_at_its_own_time() {
     ] {
         let late = Stat { timestamp: NOW.as_secs() - age, ..stat(10.0, 0.0, 0.0, 0.0) };
         metrics.record(&late, NOW).expect("a sane stat");
-        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW, true), Ok(load), "{age} s old");
+        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW), Ok(load), "{age} s old");
     }
 }
 
@@ -78,14 +78,14 @@ fn numbers_that_would_spoil_the_windows_are_refused_whole() {
         }
     }
     assert_eq!(metrics.refused(), refusals);
-    assert_eq!(metrics.load(ScalingMetric::Rps, NOW, true), Err(Unknown::NoData), "nothing was recorded");
+    assert_eq!(metrics.load(ScalingMetric::Rps, NOW), Err(Unknown::NoData), "nothing was recorded");
 }
 
 #[test]
 fn the_largest_value_counts() {
     let mut metrics = Metrics::new(&spec());
     assert_eq!(metrics.record(&stat(VALUE_MAX, 0.0, 0.0, 0.0), NOW), Ok(()));
-    let load = metrics.load(ScalingMetric::Concurrency, NOW, true);
+    let load = metrics.load(ScalingMetric::Concurrency, NOW);
     assert_eq!(load, Ok(Load { stable: VALUE_MAX, panic: VALUE_MAX }));
 }
 
@@ -108,16 +108,11 @@ fn a_time_stamp_may_be_a_little_ahead() {
 }
 
 #[test]
-fn silence_is_zero_only_where_nobody_is_scraped_and_everybody_attests() {
-    // (scraped, attested) -> load of a window that was never written
-    for (scraped, attested, expected) in [
-        (true, true, Err(Unknown::NoData)),
-        (false, true, Ok(Load::default())),
-        (true, false, Err(Unknown::NotAttested)),
-        (false, false, Err(Unknown::NotAttested)),
-    ] {
+fn silence_is_zero_only_where_nobody_is_scraped() {
+    // Whether scraped -> load of a window that was never written
+    for (scraped, expected) in [(true, Err(Unknown::NoData)), (false, Ok(Load::default()))] {
         let metrics = Metrics::new(&MetricsSpec { scraped, ..spec() });
-        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW, attested), expected, "{scraped}, {attested}");
+        assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW), expected, "{scraped}");
     }
 }
 
@@ -125,7 +120,7 @@ fn silence_is_zero_only_where_nobody_is_scraped_and_everybody_attests() {
 fn missing_data_is_never_read_as_zero() {
     let mut metrics = Metrics::new(&spec());
     metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW).expect("a sane stat");
-    let load = |after| metrics.load(ScalingMetric::Concurrency, NOW + secs(after), true);
+    let load = |after| metrics.load(ScalingMetric::Concurrency, NOW + secs(after));
     assert_eq!(load(59), Ok(Load { stable: 10.0, panic: 0.0 }));
     assert_eq!(load(60), Err(Unknown::NoData), "upstream reads 0 here, once");
     assert_eq!(load(61), Err(Unknown::NoData));
@@ -152,11 +147,11 @@ fn an_edit_keeps_what_was_recorded() {
     let now = NOW + secs(59);
     let edited = MetricsSpec { stable_window: secs(30), panic_window: secs(3), scraped: false, ..spec() };
     metrics.update(&edited, now);
-    assert_eq!(metrics.load(ScalingMetric::Concurrency, now, true), Ok(Load { stable: 10.0, panic: 10.0 }));
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, now), Ok(Load { stable: 10.0, panic: 10.0 }));
     metrics.update(&MetricsSpec { aggregation: Aggregation::WeightedExponential, ..edited }, now);
-    let load = metrics.load(ScalingMetric::Concurrency, now, true).expect("data");
+    let load = metrics.load(ScalingMetric::Concurrency, now).expect("data");
     assert!(load.stable < 10.0 && load.panic < 10.0, "the way of averaging follows at once: {load:?}");
     let later = now + secs(60);
     metrics.release(later);
-    assert_eq!(metrics.load(ScalingMetric::Concurrency, later, true), Ok(Load::default()), "not scraped any more");
+    assert_eq!(metrics.load(ScalingMetric::Concurrency, later), Ok(Load::default()), "not scraped any more");
 }

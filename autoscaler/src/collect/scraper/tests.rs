@@ -150,7 +150,7 @@ impl Fixture {
     }
 
     fn stable_of(&self, key: &RevisionKey) -> Option<f64> {
-        let load = self.collector.load(key, ScalingMetric::Concurrency, self.clock.now(), true);
+        let load = self.collector.load(key, ScalingMetric::Concurrency, self.clock.now());
         load.ok().map(|load| load.stable)
     }
 }

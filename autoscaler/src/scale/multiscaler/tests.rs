@@ -221,6 +221,37 @@ async fn silence_scales_down_only_while_it_is_attested() {
     assert!(!unheard() && fixture.told(), "the last pod may go now");
 }
 
+/// Goal: while one activator is cut off, what the other one carries is reason enough for more pods, and nothing goes down
+/// before a window has been seen whole again.
+#[tokio::test(start_paused = true)]
+async fn an_activator_that_is_cut_off_stops_no_growth() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    let activator = |n: u8| ReadyActivator { pod: Some(format!("act-{n}")), address: format!("10.0.0.{n}") };
+    fixture.sources.attestations.set_ready(vec![activator(1), activator(2)], Instant::now());
+    fixture.ensure(Initial::Unknown);
+    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
+    let carry = async |load: f64, heard: &[&str], for_secs: u64| {
+        for _ in 0..for_secs {
+            heard.iter().for_each(|name| fixture.sources.attestations.heard(name, Instant::now()));
+            fixture.stat(load);
+            secs(1).await;
+        }
+    };
+    let status = || fixture.multiscaler.status(&fixture.key).expect("a loop");
+    carry(7.0, &["act-1", "act-2"], 6).await;
+    assert_eq!(fixture.desired(), Some(1));
+    carry(21.0, &["act-2"], 16).await;
+    assert_eq!(fixture.desired(), Some(3), "the other one's load alone asks for three");
+    assert!(status().unheard);
+    carry(7.0, &["act-2"], 30).await;
+    assert_eq!(fixture.desired(), Some(3), "it may not be all");
+    carry(7.0, &["act-1", "act-2"], 3).await;
+    assert!(!status().unheard && status().warm_in.is_some(), "heard, and the window has a hole: {:?}", status());
+    carry(7.0, &["act-1", "act-2"], 10).await;
+    assert_eq!((fixture.desired(), status().warm_in), (Some(1), None));
+}
+
 /// Goal: a cold start does not wait for witnesses: the stat itself is the evidence.
 #[tokio::test(start_paused = true)]
 async fn a_poke_needs_no_attestation() {

@@ -88,7 +88,10 @@ pub const DECISIONS: Values = &[
     ("pods", "nothing: pods could not be counted"),
     ("not-collecting", "nothing: no metrics are collected for the workload"),
     ("no-data", "nothing: its pods are asked, and none has answered for a stable window"),
-    ("not-attested", "nothing: an activator is ready and was not heard, so silence may be a cut"),
+    (
+        "not-attested",
+        "nothing: an activator is ready and was not heard, and what the others carry asks for no more pods",
+    ),
 ];
 
 /// What became of a write to the API server.

@@ -81,7 +81,8 @@ fn measure(aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(f64, f
         let begin = Instant::now();
         let now = now + Duration::from_secs(1 + silent_secs);
         for revision in &mut revisions {
-            let observation = Observation { now, ready: Ok(3), load: revision.metrics.load(spec.metric, now, true) };
+            let observation =
+                Observation { now, ready: Ok(3), load: revision.metrics.load(spec.metric, now), attested: true };
             let decision = revision.decider.decide(black_box(&spec), &observation);
             revision.history.record(now, &decision);
             black_box(revision.status.apply(&decision));

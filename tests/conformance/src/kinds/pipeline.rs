@@ -66,7 +66,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         }
         if let Some(want) = &step.want {
             let ready = Ok(step.ready.unwrap_or(0));
-            let observation = Observation { now, ready, load: metrics.load(spec.metric, now, true) };
+            let observation = Observation { now, ready, load: metrics.load(spec.metric, now), attested: true };
             want.compare(&format!("steps[{i}].want"), &decider.decide(&spec, &observation))?;
             metrics.release(now);
         }

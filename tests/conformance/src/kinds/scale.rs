@@ -51,6 +51,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
             now: Timestamp::from_nanos(step.at),
             ready: Ok(step.ready),
             load: if step.error { Err(Unknown::NoData) } else { Ok(load) },
+            attested: true,
         };
         step.want.compare(&format!("steps[{i}].want"), &decider.decide(&spec, &observation))?;
     }
