@@ -65,18 +65,17 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     let mut draft = match scaled.by_route.get(&route) {
         Some(object) => {
             let mut object = Source::new(object.clone());
-            for field in ["/metadata", "/spec/triggers"] {
-                object.take(field);
+            for field in ["name", "namespace", "labels"] {
+                object.take(&format!("/metadata/{field}"));
             }
+            other_triggers(&mut object);
             let target = object.text("/spec/scaleTargetRef/name").unwrap_or_else(|| service.clone());
             let mut draft = Draft::new(&name, namespace.as_deref(), reference(&mut object, &target));
             say_service(&mut draft, &target, Some(service));
             let fields = ["/spec/minReplicaCount", "/spec/maxReplicaCount", "/spec/cooldownPeriod"];
             replicas(&mut object, &mut draft, fields);
             object.lose("/spec/pollingInterval", "the load is reported, not polled");
-            for (field, why) in object.lost() {
-                from.note(&format!("/ScaledObject/{}", field.replace('.', "/")), why);
-            }
+            from.note_all("ScaledObject", object);
             draft
         }
         None => {
@@ -124,6 +123,24 @@ fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String
     draft.set_some("wake.fallback.port", port);
     draft.set("wake.fallback.after", after.unwrap_or_else(|| FALLBACK_AFTER.to_owned()));
     true
+}
+
+/// Says what is not made of a ScaledObject's triggers beside the one for its route.
+fn other_triggers(object: &mut Source) {
+    let triggers = object.take("/spec/triggers");
+    for (index, trigger) in triggers.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate() {
+        if trigger["metadata"].get(ROUTE).is_some() {
+            continue;
+        }
+        let why = match trigger["type"].as_str().unwrap_or_default() {
+            "cron" => "say it as one of spec.schedules".to_owned(),
+            "cpu" | "memory" => "say it as one of spec.metrics".to_owned(),
+            other => {
+                format!("a {other} trigger is not carried over; spec.metrics takes any metric of the cluster's APIs")
+            }
+        };
+        object.note(&format!("/spec/triggers/{index}"), why);
+    }
 }
 
 /// What `/spec/scaleTargetRef` names.

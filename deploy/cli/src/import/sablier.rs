@@ -23,15 +23,19 @@ pub(super) fn is_middleware(object: &Value) -> bool {
     object["kind"] == "Middleware" && object.pointer(PLUGIN).is_some()
 }
 
-/// Sablier's Middlewares by the group that they name.
-pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Value> {
-    let ours = documents.iter().map(|(_, document)| document).filter(|document| is_middleware(document));
-    let group = |object: &Value| Some(object.pointer(PLUGIN)?.get("group")?.as_str()?.to_owned());
-    ours.filter_map(|object| Some((group(object)?, object.clone()))).collect()
+/// Sablier's Middlewares by the group that they name, in the order of the documents.
+pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Vec<Value>> {
+    let mut by_group: HashMap<String, Vec<Value>> = HashMap::new();
+    for (_, document) in documents.iter().filter(|(_, document)| is_middleware(document)) {
+        if let Some(group) = document.pointer(PLUGIN).and_then(|plugin| plugin["group"].as_str()) {
+            by_group.entry(group.to_owned()).or_default().push(document.clone());
+        }
+    }
+    by_group
 }
 
 /// A Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if that is among the documents.
-pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<String, Value>) -> Vec<Value> {
+pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<String, Vec<Value>>) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     from.take(ENABLE);
@@ -43,7 +47,14 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         from.note(at, "workloads wake one by one, each when it is called, not as a group");
     }
     let group = group.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group);
-    if let Some(middleware) = middlewares.get(&group) {
+    if let [middleware, others @ ..] = middlewares.get(&group).map(Vec::as_slice).unwrap_or_default() {
+        for other in others {
+            let name = |object: &Value| {
+                object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let (taken, left) = (name(middleware), name(other));
+            from.note("/Middleware", format!("{left} is of this group, too; what {taken} says is taken"));
+        }
         let mut plugin = Source::new(middleware.clone());
         plugin.take("/metadata");
         for field in ["sablierUrl", "group", "keepAliveInterval"] {
@@ -70,9 +81,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         }
         plugin.lose(&format!("{PLUGIN}/failOpen"), "traffic that is on goes on without the autoscaler");
         plugin.lose(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
-        for (field, why) in plugin.lost() {
-            from.note(&format!("/Middleware/{}", field.replace('.', "/")), why);
-        }
+        from.note_all("Middleware", plugin);
     }
     if let Some((at, hours)) = hours {
         match schedule(&hours, days.as_deref()) {

@@ -101,6 +101,11 @@ impl Source {
         }
     }
 
+    /// Notes all that `other`, another manifest that this one goes with, has lost; `kind` is its kind.
+    pub(super) fn note_all(&mut self, kind: &str, other: Source) {
+        self.lost.extend(other.lost().into_iter().map(|(field, why)| (format!("{kind}.{field}"), why)));
+    }
+
     /// What was noted, and every field that is left.
     pub(super) fn lost(mut self) -> Vec<(String, String)> {
         leaves(&self.rest, &mut String::new(), &mut self.lost);

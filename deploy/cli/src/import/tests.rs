@@ -84,13 +84,16 @@ spec:
 ---
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
-metadata: {name: api-scaler}
+metadata: {name: api-scaler, labels: {team: a}, annotations: {autoscaling.keda.sh/paused: 'true'}}
 spec:
   scaleTargetRef: {name: api-deploy}
   minReplicaCount: 2
   maxReplicaCount: 5
   pollingInterval: 15
-  triggers: [{type: external-push, metadata: {scalerAddress: 'keda:9090', interceptorRoute: api}}]
+  triggers:
+  - {type: kafka, metadata: {topic: t}}
+  - {type: external-push, metadata: {scalerAddress: 'keda:9090', interceptorRoute: api}}
+  - {type: cpu, metricType: Utilization, metadata: {value: '60'}}
 ");
     assert_eq!(
         imported.objects[0]["spec"],
@@ -103,7 +106,10 @@ spec:
         })
     );
     let fields = [
+        "ScaledObject.spec.triggers[0]",
+        "ScaledObject.spec.triggers[2]",
         "ScaledObject.spec.pollingInterval",
+        "ScaledObject.metadata.annotations.autoscaling.keda.sh/paused",
         "spec.rules[0].paths",
         "spec.hosts",
         "spec.timeouts.readiness",
@@ -446,6 +452,11 @@ metadata: {name: demo}
 spec:
   plugin:
     sablier: {group: demo, sablierUrl: 'http://sablier:10000', sessionDuration: 5m, blocking: {timeout: 30s}, failOpen: false}
+---
+apiVersion: traefik.io/v1alpha1
+kind: Middleware
+metadata: {name: page}
+spec: {plugin: {sablier: {group: demo, dynamic: {}}}}
 ");
     assert_eq!(
         imported.objects,
@@ -460,6 +471,7 @@ spec:
     );
     let fields = [
         "metadata.labels.sablier.group",
+        "Middleware",
         "Middleware.spec.plugin.sablier.failOpen",
         "metadata.labels",
         "metadata.name",
