@@ -234,6 +234,35 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
     }
 }
 
+/// Goal: a connection over HTTP/2 on which many uploads were answered before their end is replaced, and nothing that runs
+/// on it is lost.
+/// Method: a request is held on it while uploads are refused beside it, until it takes no more streams.
+#[tokio::test]
+async fn a_connection_that_early_answers_have_worn_is_replaced() {
+    let (pod, _ended) = answering(Protocol::Http1).await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.protocol = Protocol::Http1).await;
+    let (sender, connection) = h2::client::handshake(rig.raw().await).await.expect("settings");
+    let served = tokio::spawn(connection);
+    let held = http::Request::get("http://app.ns/").body(()).expect("a request");
+    let (held, _) = sender.clone().ready().await.expect("open").send_request(held, true).expect("open");
+    rig.until(|load| load.queued == 1).await;
+    let mut refused = 0;
+    while let Ok(mut open) = patient(sender.clone().ready()).await {
+        let request = http::Request::post("http://nobody.ns/").body(()).expect("a request");
+        let (answer, mut upload) = open.send_request(request, false).expect("open");
+        upload.send_data("more is to come".into(), false).expect("open");
+        assert_eq!(patient(answer).await.expect("an answer").status(), http::StatusCode::NOT_FOUND);
+        refused += 1;
+        assert!(refused < 100, "it is kept");
+    }
+    rig.pods(&[pod]).await;
+    assert_eq!(patient(held).await.expect("it is served still").status(), http::StatusCode::OK);
+    drop(sender);
+    patient(served).await.expect("no panic").expect("it ends in order");
+    assert!(refused >= 50, "replaced after {refused}: that is often");
+}
+
 /// Goal: behind an answer that was complete too early the client's connection ends in order, though it sends on; where
 /// that is known with the head, it is told.
 #[tokio::test]

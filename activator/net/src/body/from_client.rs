@@ -72,10 +72,18 @@ impl Drop for FromClient {
             return;
         }
         let mut cx = Context::from_waker(Waker::noop());
+        let mut is_cut_short = false;
         for _ in 0..FRAMES_MAX {
-            let Poll::Ready(Some(Ok(_))) = Pin::new(&mut *self).poll_frame(&mut cx) else { break };
+            let frame = Pin::new(&mut *self).poll_frame(&mut cx);
+            is_cut_short = frame.is_pending();
+            if !matches!(frame, Poll::Ready(Some(Ok(_)))) {
+                break;
+            }
         }
         if let Some(unread) = &self.unread {
+            if is_cut_short {
+                unread.cut_short();
+            }
             unread.closed();
         }
     }

@@ -20,13 +20,14 @@
 //! # Odd cases
 //!
 //! - Frames that come for a body that is dropped already are never given out. They are forgotten as soon as no body is
-//!   open.
+//!   open. A connection on which many bodies were cut short is replaced ([`Unread::is_worn`]), before what came for them
+//!   is too much.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// h2's entry for a frame: its event and links, with the slack of a vector that doubles.
 const ENTRY: u64 = 400;
@@ -37,6 +38,10 @@ const BUFFER: u64 = 8192;
 /// Data of fewer bytes is not counted on its way: it is what a call of gRPC has, and costs less than its stream.
 const COUNTED_MIN: usize = 1024;
 
+/// Bodies that may be cut short on one connection. A window of frames may come for each, and h2 ends a connection with the
+/// 1024th that it has no stream for any more.
+const CUT_MAX: u32 = 64;
+
 /// A connection's frames that nobody has read, and their data on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
@@ -45,6 +50,8 @@ pub(crate) struct Unread {
     cost: AtomicU64,
     /// Bytes that were given out, and that somebody has still.
     passing: AtomicU64,
+    /// Bodies that were dropped before their end.
+    cut: AtomicU32,
 }
 
 /// Data on its way to a pod.
@@ -114,6 +121,16 @@ impl Unread {
     /// A body is held no longer.
     pub(crate) fn released(&self) {
         self.change(|all| all.held = all.held.saturating_sub(1));
+    }
+
+    /// A body that is no more was dropped before its end: what comes for it is for nobody.
+    pub(crate) fn cut_short(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether so many bodies were cut short that the connection should make way for another one.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.cut.load(Ordering::Relaxed) >= CUT_MAX
     }
 
     /// A body is no more.

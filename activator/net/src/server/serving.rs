@@ -28,9 +28,6 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
 /// Streams that a client has reset before they were looked at; beyond that, its connection ends ("rapid reset").
 const RESET_UNSEEN_MAX: usize = 20;
 
-/// Streams that we reset because of a client's own errors; beyond that, its connection ends.
-const RESET_BY_US_MAX: usize = 256;
-
 /// Largest head of an HTTP/1 request, in bytes.
 const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
@@ -76,9 +73,10 @@ where
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);
             builder.max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
             let connection = pin!(builder.serve_connection(TokioIo::new(io), service).with_upgrades());
-            drive(connection, drain, |c| c.graceful_shutdown()).await
+            drive(connection, drain, || false, |c| c.graceful_shutdown()).await
         }
         Protocol::Http2 => {
+            let unread = client.unread().clone();
             let io = Http2Io::new(stream, &client, service.progress().clone());
             // Boxed: a connection of HTTP/1 must not carry the room that this one needs.
             let mut connection = Box::pin(
@@ -90,18 +88,18 @@ where
                     .max_header_list_size(HEADER_LIST_MAX)
                     .max_send_buf_size(SEND_BUFFER_MAX)
                     .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
-                    .max_local_error_reset_streams(RESET_BY_US_MAX)
                     .serve_connection(TokioIo::new(io), service),
             );
-            drive(connection.as_mut(), drain, |c| c.graceful_shutdown()).await
+            drive(connection.as_mut(), drain, || unread.is_worn(), |c| c.graceful_shutdown()).await
         }
     }
 }
 
-/// Polls a connection, and tells it once when to finish. One that is overdue ends.
+/// Polls a connection, and tells it once when to finish: for a drain, or since it is worn. One that is overdue ends.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
     mut drain: Listener,
+    is_worn: impl Fn() -> bool,
     finish: impl Fn(Pin<&mut C>),
 ) -> Result<(), BodyError>
 where
@@ -109,14 +107,13 @@ where
 {
     let (mut told, mut overdue) = (false, Overdue::default());
     poll_fn(|cx| {
-        match drain.phase(cx.waker()) {
-            Phase::Open | Phase::Leaving => {}
-            Phase::Finish if told => {}
-            Phase::Finish => {
-                told = true;
-                finish(connection.as_mut());
-            }
-            Phase::Cut => return Poll::Ready(Ok(())),
+        let phase = drain.phase(cx.waker());
+        if matches!(phase, Phase::Cut) {
+            return Poll::Ready(Ok(()));
+        }
+        if !told && (matches!(phase, Phase::Finish) || is_worn()) {
+            told = true;
+            finish(connection.as_mut());
         }
         let served = overdue.poll(cx, |cx| connection.as_mut().poll(cx));
         served.map(|served| served.unwrap_or(Ok(())).map_err(BodyError::from))
