@@ -8,7 +8,8 @@
 //!
 //! Occurrences are times of a wall clock, in the schedule's time zone; `duration` and `prewarm` are times that pass. An
 //! occurrence that a clock skips is at the first minute after the gap, one that it shows twice is the first of both;
-//! those that a wildcard of minutes or hours means are neither made up nor left out (Vixie cron's rules, by `croner`).
+//! those that a wildcard or a step of minutes or hours means are neither made up nor left out (Vixie cron's rules, by
+//! `croner`, which has them for a single minute and hour: a list of them is read as one expression for each).
 //! Time zones are those that this program was built with: which machine it runs on changes nothing.
 //!
 //! # Not here
@@ -26,13 +27,16 @@ use std::time::Duration;
 
 /// Changes of single schedules that are looked at for one that changes anything.
 const LOOKAHEAD: usize = 64;
+/// Times of a day that are read one by one.
+const TIMES_MAX: usize = 64;
 /// An expression must occur at least once after this: 2000-01-01, before a leap day.
 const EPOCH: i64 = 946_684_800;
 
 /// A schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    cron: Cron,
+    /// Each of its occurrences is one of theirs.
+    crons: Vec<Cron>,
     zone: TimeZone,
     duration: Duration,
     prewarm: Duration,
@@ -89,10 +93,12 @@ impl Schedule {
     /// Expression or time zone are none.
     pub fn read(written: Written<'_>) -> Result<Self, ScheduleError> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = parser.parse(written.cron).map_err(|error| ScheduleError::Cron(error.to_string()))?;
+        let parse = |text: &str| parser.parse(text).map_err(|error| ScheduleError::Cron(error.to_string()));
+        parse(written.cron.replace("@midnight", "@daily").as_str())?; // An error names what was written.
+        let crons = expressions(written.cron).iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
         let zone = TimeZoneDatabase::bundled().get(written.time_zone).map_err(|_| ScheduleError::TimeZone)?;
         let Written { duration, prewarm, min, max, .. } = written;
-        let schedule = Self { cron, zone, duration, prewarm, min, max };
+        let schedule = Self { crons, zone, duration, prewarm, min, max };
         schedule.after(Timestamp::from_secs(EPOCH)).is_some().then_some(schedule).ok_or(ScheduleError::Never)
     }
 
@@ -100,7 +106,7 @@ impl Schedule {
     fn after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = jiff::Timestamp::from_second(time.as_secs()).ok()?;
         let from = Zoned::new(time, self.zone.clone());
-        let next = self.cron.find_next_occurrence(&from, false).ok()?;
+        let next = self.crons.iter().filter_map(|cron| cron.find_next_occurrence(&from, false).ok()).min()?;
         Some(Timestamp::from_secs(next.timestamp().as_second()))
     }
 
@@ -120,6 +126,35 @@ impl Schedule {
         let max = self.max.map_or(own.max, |max| (max != 0).then_some(max));
         Bounds { min, max: max.map(|max| max.max(min)) }
     }
+}
+
+/// What an expression means to crontab(5), in expressions that mean the same to `croner`.
+fn expressions(text: &str) -> Vec<String> {
+    let fields: Vec<&str> = text.split(' ').collect();
+    let [minutes, hours, day, month, week_day] = fields[..] else {
+        return vec![text.replace("@midnight", "@daily")];
+    };
+    // Of two that are restricted either will do. One that begins with a star is not, whatever its step.
+    let is_step = |field: &str| field.starts_with('*') && field != "*";
+    let both = (is_step(day) && week_day != "*") || (is_step(week_day) && day != "*");
+    let rest = format!("{day} {month} {}{week_day}", if both { "+" } else { "" });
+    let times = match (numbers(minutes), numbers(hours)) {
+        (Some(minutes), Some(hours)) if minutes.len() * hours.len() <= TIMES_MAX => (minutes, hours),
+        _ => return vec![format!("{minutes} {hours} {rest}")],
+    };
+    let (minutes, hours) = times;
+    let each = |hour: u32| minutes.iter().map(move |minute| (*minute, hour));
+    hours.into_iter().flat_map(each).map(|(minute, hour)| format!("{minute} {hour} {rest}")).collect()
+}
+
+/// The numbers of a list of numbers and ranges; none: it is more than that, or makes no sense.
+fn numbers(field: &str) -> Option<Vec<u32>> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < 60);
+    let items = field.split(',').map(|item| match item.split_once('-') {
+        Some((from, to)) => Some(number(from)?..=number(to)?),
+        None => number(item).map(|number| number..=number),
+    });
+    Some(items.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// What is in force at `now`, where `own` is without a schedule.
@@ -174,7 +209,7 @@ mod tests {
     /// expression, zone, from when, and the occurrences that follow.
     #[test]
     fn leap_days_and_clocks_that_change_are_right() {
-        let rows: [(&str, &str, &str, &[&str]); 11] = [
+        let rows: [(&str, &str, &str, &[&str]); 17] = [
             // Summer time begins in Berlin on 2026-03-29 at 02:00 and ends on 2026-10-25 at 03:00.
             ("0 8 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T06:00:00Z", "2026-03-30T06:00:00Z"]),
             ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
@@ -186,6 +221,24 @@ mod tests {
                 "2026-10-24T23:30:00Z",
                 &["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"],
             ),
+            // Lists are as one of each.
+            (
+                "30 2,14 * * *",
+                "Europe/Berlin",
+                "2026-03-28T15:00:00Z",
+                &["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z", "2026-03-30T00:30:00Z"],
+            ),
+            (
+                "0,30 2-3 * * *",
+                "Europe/Berlin",
+                "2026-10-24T12:00:00Z",
+                &["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-25T02:30:00Z"],
+            ),
+            ("@midnight", "UTC", "2026-01-01T12:00:00Z", &["2026-01-02T00:00:00Z"]),
+            // Days: a step restricts nothing by itself, two that are restricted are either. 2026-01-03 is a Saturday.
+            ("0 8 */2 * 1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
+            ("0 8 3 * 1", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-05T08:00:00Z"]),
+            ("0 8 1-7 * */6", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-04T08:00:00Z"]),
             // Half an hour on Lord Howe Island.
             ("0 9 * * *", "Australia/Lord_Howe", "2026-04-03T23:00:00Z", &["2026-04-04T22:30:00Z"]),
             ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", &["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"]),

@@ -69,7 +69,7 @@ impl Admission {
             return Ok(invalid("there is no such object any more".to_owned())); // Nobody will read this.
         };
         let newest = match self.validation.newest(key, &original) {
-            Ok(newest) => self.look(key, object, status, newest, None)?,
+            Ok(newest) => self.look(key, object, status, newest, &original, None)?,
             Err(errors) => invalid(errors.to_string()),
         };
         let Reading::Refuse(refused, afterwards) = newest else {
@@ -82,7 +82,7 @@ impl Admission {
             return Ok(newest);
         };
         if let Some(former) = self.validation.former(key, &original) {
-            let served = self.look(key, object, status, former.clone(), Some(refused.clone()))?;
+            let served = self.look(key, object, status, former.clone(), &original, Some(refused.clone()))?;
             if matches!(served, Reading::Go(_)) {
                 self.validation.keeps(key, &former);
                 return Ok(served);
@@ -120,13 +120,15 @@ impl Admission {
         Some(Reading::Refuse(not_ready, Afterwards::GiveBack))
     }
 
-    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, if that is a former one.
+    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, if that is a former one. Whether it
+    /// is paused, and what is asked of it once, is as the `newest` says: that needs nothing of the rest of it.
     fn look(
         &self,
         key: &Key,
         object: &Arc<PodAutoscaler>,
         status: &PodAutoscalerStatus,
         accepted: Accepted,
+        newest: &ZeroScaler,
         broken: Option<NotReady>,
     ) -> Result<Reading, Error> {
         // Where the user has written what is wrong.
@@ -224,11 +226,11 @@ impl Admission {
         }
         let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, initialized);
         parameters.ignored = self.hpa.ignored(original);
-        if original.spec.paused {
+        if newest.spec.paused {
             // As many as there are make it awake, whatever is asked for.
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));
         }
-        let request = requested(original.spec.request.as_ref(), status, now);
+        let request = requested(newest.spec.request.as_ref(), status, now);
         let probe = service.as_deref().map(|service| {
             let served = services::served_ports(original, service, &port, &target, asked.spec.protocol_type);
             let carried = served.ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
@@ -256,7 +258,7 @@ impl Admission {
             metrics: accepted.plan.clone(),
             broken: broken.or(contender),
             lost_hosts,
-            paused: original.spec.paused,
+            paused: newest.spec.paused,
             request,
             object: accepted.object.clone(),
             parameters,

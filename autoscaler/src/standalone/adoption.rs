@@ -24,7 +24,8 @@ pub(crate) struct Adoption {
 }
 
 impl Adoption {
-    /// Resolves everything. `own`: fewest and most pods now; `initialized`: the first scale was reached once.
+    /// Resolves everything. `own`: fewest and most pods now; `initialized`: the first scale was reached once. It is awake
+    /// with as many as it has without a schedule: those that the clock adds are more of it, not its start.
     pub(crate) fn parameters(
         self,
         object: &ZeroScaler,
@@ -44,7 +45,7 @@ impl Adoption {
         let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
         Parameters {
             bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
-            min_ready: bounds::min_ready(own, decider.initial_scale, initialized),
+            min_ready: bounds::min_ready(scale.bounds(config), decider.initial_scale, initialized),
             scale_to_zero: config.enable_scale_to_zero,
             activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
             grace_period: scale.grace(config),

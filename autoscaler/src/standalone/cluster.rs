@@ -273,14 +273,23 @@ impl Watches for Cluster {
     }
 }
 
+/// The version before the newest, if that is the one in force, or the newest has not been looked at yet.
+fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
+    let written = original.status.as_ref()?.in_force.as_ref()?;
+    written.version_of(original).filter(|former| former.metadata.generation != original.metadata.generation)
+}
+
 impl Routes {
     fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
         let original = self.scalers.behind(autoscaler);
-        let spec = original.as_deref().map(|original| &original.spec);
+        let newest = original.as_deref().map(|original| &original.spec);
+        // While a former version is in force, so are its hosts.
+        let former = original.as_deref().and_then(in_force_before);
+        let spec = former.as_ref().map(|former| &former.spec).or(newest);
         // A list that cannot be read leaves it the hosts that it had.
         let readable = |spec: &&ZeroScalerSpec| spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
         Named {
-            service: Key::new(key.namespace(), spec.map_or(key.name(), ZeroScalerSpec::service_name)),
+            service: Key::new(key.namespace(), newest.map_or(key.name(), ZeroScalerSpec::service_name)),
             claim: Claim {
                 uid: autoscaler.uid().unwrap_or_default(),
                 created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),

@@ -127,6 +127,30 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
     assert_eq!(f.drain().await, (vec![], vec![]), "not in force any more");
 }
 
+/// Goal: the hosts of an edit are asked for once it is in force, and until then those of the version before.
+#[tokio::test]
+async fn hosts_move_with_the_version_that_is_in_force() {
+    let f = Fixture::new();
+    let versions = |generation: i64, in_force: i64, hosts: [&str; 2]| {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "a", "generation": generation},
+            "spec": {"target": {"name": "a"}, "hosts": [hosts[0]]},
+            "status": {"inForce": {"generation": in_force, "spec": {"target": {"name": "a"}, "hosts": [hosts[1]]}}},
+        }))
+        .expect("a ZeroScaler")
+    };
+    let (old, new) = ("old.example.com", "new.example.com");
+    for (generation, in_force, hosts, asked) in
+        [(1, 1, [old, old], old), (2, 1, [new, old], old), (2, 2, [new, new], new)]
+    {
+        f.cluster.scalers.take(&f.stores.autoscalers, versions(generation, in_force, hosts));
+        for host in [old, new] {
+            let expected = if host == asked { vec![Key::new("ns", "a")] } else { vec![] };
+            assert_eq!(f.cluster.routes.claims.of_host(host), expected, "{host}, {generation}, {in_force}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn activators_concern_every_serverless_service() {
     let f = Fixture::new();

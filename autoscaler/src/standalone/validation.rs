@@ -91,12 +91,11 @@ impl Validation {
         Some(meaning(former, plan, &self.config.borrow()))
     }
 
-    /// The version that the status says is in force, if that is a former one and breaks no rule.
+    /// The version that the status says is in force, if it breaks no rule by itself. It may be the newest, and no longer
+    /// within what the configuration allows: that keeps nobody from waking, whichever process leads.
     fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
-        let written = original.status.as_ref()?.in_force.as_ref();
-        let former = written.filter(|written| written.generation != original.metadata.generation)?;
-        let former = former.version_of(original)?;
-        check(&former, &self.config.borrow()).is_ok().then(|| Arc::new(former))
+        let former = original.status.as_ref()?.in_force.as_ref()?.version_of(original)?;
+        (former.validate().is_ok() && schedules::check(&former.spec).is_ok()).then(|| Arc::new(former))
     }
 
     /// The version that is in force, as far as this process knows it.
@@ -152,7 +151,17 @@ impl Validation {
 /// Whether it breaks a rule that it can be looked at by itself for.
 fn check(object: &ZeroScaler, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
     object.validate_in(config)?;
+    request_time(object)?;
     schedules::check(&object.spec)
+}
+
+/// Whether the time of a request is one: its form alone admits the thirtieth of February.
+fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
+    let mut errors = FieldErrors::new();
+    if let Some(request) = object.spec.request.as_ref().filter(|request| request.at().is_none()) {
+        errors.invalid_value(&request.at, "spec.request.at", "there is no such time");
+    }
+    errors.into_result()
 }
 
 /// What a valid ZeroScaler asks for.

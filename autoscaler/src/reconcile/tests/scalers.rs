@@ -3,6 +3,7 @@
 use super::fixture::{Fixture, ago, condition, expect};
 use crate::scale::CollectionHealth;
 use common::RevisionKey as Key;
+use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -349,6 +350,49 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
         let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
         assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
+    }
+}
+
+/// Goal: what the configuration allows no longer stays in force, also for a process that comes later: it is told of, and
+/// wakes.
+#[tokio::test(start_paused = true)]
+async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
+    let mut f = Fixture::scalers();
+    f.configure(AutoscalerConfig { max_scale_limit: 3, ..AutoscalerConfig::default() });
+    let mut served = asleep(json!({"scale": {"max": 5}}));
+    served["metadata"]["generation"] = json!(1);
+    served["status"]["inForce"] = json!({"generation": 1, "spec": served["spec"]});
+    f.put_scaler(served);
+    f.put_service(adopted());
+    f.put_target(0);
+    let asked = settled(&mut f).await;
+    assert_eq!(ready(&asked).0, "False");
+    f.decides(Some(9), -1);
+    let patched = expect(&format!("PATCH {SCALE}"))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 5)]);
+}
+
+/// Goal: whether it is paused is as the newest version says, also where another one is in force for an error of its own.
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_beside_an_error() {
+    for (newest, former) in [(true, false), (false, true)] {
+        let mut f = Fixture::scalers();
+        let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}, "paused": newest}));
+        wrong["metadata"]["generation"] = json!(2);
+        let spec = json!({"target": {"name": "hello"}, "scale": {"max": 5}, "paused": former});
+        wrong["status"]["inForce"] = json!({"generation": 1, "spec": spec});
+        f.put_scaler(wrong);
+        f.put_service(adopted());
+        f.put_target(0);
+        settled(&mut f).await;
+        f.decides(Some(9), -1);
+        let patched = expect(&format!("PATCH {SCALE}"))
+            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+        let script = if newest { vec![] } else { vec![patched] };
+        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
+        assert_eq!(f.fakes.scaled.lock().len(), usize::from(!newest), "paused: {newest}, before: {former}");
     }
 }
 

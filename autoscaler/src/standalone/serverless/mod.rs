@@ -206,6 +206,9 @@ impl Pass<'_> {
         let want = services::public(&common, &name, &port);
         let service = existing.as_deref().filter(|_| borrowed).unwrap_or(&want);
         let served = services::served_ports(&self.accepted.original, service, &port, &target, protocol);
+        // As the newest version says, whichever is in force.
+        let newest = self.controller.scalers.get(self.key);
+        let is_paused = newest.as_ref().unwrap_or(&self.accepted.original).spec.paused;
         let backend = backend::backend(
             backend::Inputs {
                 service: &name,
@@ -214,7 +217,7 @@ impl Pass<'_> {
                 settings: &settings,
                 target: &target,
                 failing: self.controller.pods.failure_reason(self.key),
-                paused: self.accepted.original.spec.paused && target.current() == 0,
+                paused: is_paused && target.current() == 0,
                 wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
             },
             &port,

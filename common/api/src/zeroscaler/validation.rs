@@ -35,6 +35,17 @@ impl ZeroScaler {
             let rule = format!("from 1 to max-scale-limit of config-autoscaler, {limit}, is expected");
             errors.invalid_value(max, "spec.scale.max", rule);
         }
+        for (index, schedule) in self.spec.schedules.iter().enumerate() {
+            let is_over = |scale: &i32| limit > 0 && *scale > limit;
+            if let Some(max) = schedule.max.filter(|max| limit > 0 && *max == 0 || is_over(max)) {
+                let rule = format!("from 1 to max-scale-limit of config-autoscaler, {limit}, is expected");
+                errors.invalid_value(max, format!("spec.schedules[{index}].max"), rule);
+            }
+            if let Some(min) = schedule.min.filter(is_over) {
+                let rule = format!("at most max-scale-limit of config-autoscaler, {limit}, is expected");
+                errors.invalid_value(min, format!("spec.schedules[{index}].min"), rule);
+            }
+        }
         let bounds = self.spec.scale.bounds(config);
         if errors.is_empty() && bounds.max.is_some_and(|max| bounds.min > max) {
             let (field, max) = (if self.spec.scale.min.is_some() { "min" } else { "max" }, bounds.max.unwrap_or(0));
@@ -128,5 +139,43 @@ fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
         value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the limit of the cluster holds for each field by which a workload may have more pods.
+    #[test]
+    fn no_field_goes_beyond_the_limit_of_the_cluster() {
+        let config = AutoscalerConfig { max_scale_limit: 10, ..AutoscalerConfig::default() };
+        let (least, most) = ("spec.schedules[0].min", "spec.schedules[0].max");
+        for (spec, wrong) in [
+            (r#"{"scale": {"max": 10}, "schedules": [{"min": 10, "max": 10}]}"#, None),
+            (r#"{"scale": {"max": 11}}"#, Some("spec.scale.max")),
+            (r#"{"scale": {"max": 0}}"#, Some("spec.scale.max")),
+            (r#"{"scale": {"max": 9}, "schedules": [{"min": 11}]}"#, Some(least)),
+            (r#"{"scale": {"max": 9}, "schedules": [{"max": 11}]}"#, Some(most)),
+            (r#"{"scale": {"max": 9}, "schedules": [{"max": 0}]}"#, Some(most)),
+        ] {
+            let mut spec: Value = serde_json::from_str(spec).expect("JSON");
+            spec["target"] = serde_json::json!({"name": "a"});
+            for schedule in spec.get_mut("schedules").and_then(Value::as_array_mut).into_iter().flatten() {
+                (schedule["cron"], schedule["duration"]) = ("0 8 * * *".into(), "1h".into());
+            }
+            let object = serde_json::json!({"metadata": {"name": "a"}, "spec": spec});
+            let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
+            let said = object.validate_in(&config).err().map(|errors| errors.to_string());
+            match wrong {
+                None => assert_eq!(said, None, "{spec}"),
+                Some(field) => {
+                    assert!(
+                        said.as_ref().is_some_and(|said| said.contains(field) && said.contains("10")),
+                        "{spec}: {said:?}"
+                    )
+                }
+            }
+        }
     }
 }
