@@ -8,6 +8,7 @@ use http::{Response, Version};
 use http_body_util::Full;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -125,6 +126,23 @@ async fn a_connection_means_what_its_number_stood_for_when_it_came() {
     assert_eq!((ask(&mut old).await, ask(&mut connect(here(), b).await).await), ("a".into(), "b".into()));
     rig.ports.bind(a, Arc::new("c"));
     assert_eq!((ask(&mut connect(here(), a).await).await, ask(&mut old).await), ("c".into(), "a".into()));
+}
+
+/// Goal: a number that comes while the server drains is not bound: whoever called it would wait for nobody.
+#[tokio::test]
+async fn what_comes_during_a_drain_is_not_bound() {
+    let rig = rig(here(), 100);
+    let (before, during) = (free(), free());
+    rig.ports.bind(before, Arc::new("a"));
+    assert_eq!(ask(&mut connect(here(), before).await).await, "a");
+    patient(rig.server.drain(PATIENCE)).await;
+    let refuses = |number| async move {
+        let tried = TcpStream::connect(SocketAddr::new(here(), number)).await;
+        tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    };
+    patient(async { while !refuses(before).await {} }).await;
+    rig.ports.bind(during, Arc::new("b"));
+    assert!(refuses(during).await);
 }
 
 /// Goal: who has connected before a number is closed is served, asked or not yet; then the number is free, at once also

@@ -27,9 +27,8 @@ use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd};
+use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect};
 use std::future::{Future, poll_fn};
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,7 +62,7 @@ pub(crate) struct PortConnector {
 
 /// What a relayed connection occupies.
 pub(crate) struct Occupied {
-    _permit: Permit,
+    permit: Permit,
     active: Active,
     _in_flight: InFlight,
 }
@@ -116,6 +115,9 @@ impl Place for Occupied {
         let revision = self.active.revision();
         tracing::debug!(revision = %revision.key, ?how, sent, received, "connection ended");
         revision.metrics.connection_ended(how);
+        if how != Ended::Closed {
+            self.permit.abandon_pod();
+        }
     }
 }
 
@@ -163,17 +165,18 @@ impl PortConnector {
                     if cold {
                         report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
                     }
-                    return Ok((end, Occupied { _permit: permit, active, _in_flight: in_flight }));
+                    return Ok((end, Occupied { permit, active, _in_flight: in_flight }));
                 }
                 Err(error) => error,
             };
-            if target != pod && error.kind() == ErrorKind::ConnectionRefused {
+            let evidence = evidence_of_connect(&error);
+            if target != pod && evidence != Evidence::None {
+                // It says nothing of the pod: nobody listens there, or a policy is in the way.
                 admitted = permit.give_up_pod();
                 sleep(until_it_listens(received)).await;
                 continue;
             }
             let cause = format!("connect: {error}");
-            let evidence = if error.kind() == ErrorKind::ResourceBusy { Evidence::None } else { Evidence::Out };
             take_out(&revision, &pool, &permit, &cause, evidence);
             if attempts == ATTEMPTS_MAX {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());

@@ -361,7 +361,13 @@ async fn send(
             Err(Failure::Elsewhere { request, cause, evidence }) => {
                 prepared = request;
                 let judged = seat.permit.as_ref().map(|permit| permit.destination().address());
-                let is_beside = evidence == Evidence::Refused && judged != Some(address);
+                // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
+                let is_of_the_port = match evidence {
+                    Evidence::Refused => true,
+                    Evidence::Out => !pool.has_connected(),
+                    Evidence::None | Evidence::Silent => false,
+                };
+                let is_beside = is_of_the_port && judged != Some(address);
                 if is_beside
                     && begun.elapsed() < LISTENS_WITHIN
                     && let Some(left) = seat.permit.take()

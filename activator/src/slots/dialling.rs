@@ -4,6 +4,7 @@ use super::Shared;
 use super::session::{self, PROTOCOL};
 use activator_core::slots::Peer;
 use activator_net::{DialError, dial};
+use common_runtime::failure_log::FailureLog;
 use http::HeaderMap;
 use rand::RngExt;
 use std::net::SocketAddr;
@@ -24,12 +25,13 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
         sleep(SECOND).await;
     }
     let mut wait = BACKOFF.0;
+    let mut log = FailureLog::of(format!("the way to activator {address}, which pods are shared with"));
     loop {
         let pause = match dial(address, shared.parts.address, PROTOCOL, HeaderMap::new()).await {
             Ok(io) => match session::open(&shared, io, &peer).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::debug!(%peer, %error, "no session");
+                    log.failed(&error);
                     wait
                 }
             },
@@ -40,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
                 if foreign { FOREIGN } else { wait }
             }
             Err(DialError::Unreachable(error)) => {
-                tracing::debug!(%peer, %error, "no session");
+                log.failed(&error);
                 shared.with_roster(|roster, _| roster.answered(&peer, false));
                 wait
             }

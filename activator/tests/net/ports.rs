@@ -5,6 +5,7 @@ use crate::rig::{
     until_async, write,
 };
 use activator::discovery::{Event, Listing, Port, Spec};
+use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::RevisionKey;
 use common::bound_ports::{BoundPorts, QUESTION};
@@ -15,6 +16,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -170,6 +172,36 @@ async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
     assert!(!asking.is_finished(), "{:?}", asking.await);
     let _second = on(later, "admin").await;
     assert_eq!(patient(asking).await.expect("no panic").body, "admin");
+}
+
+/// Goal: a further port to which a policy bars the way takes the pod from nobody.
+/// Method: the kernel drops what comes to its listener, a handshake too.
+#[tokio::test]
+async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
+    let (rig, ip) = rig().await;
+    let (web, admin) = (id("web", 80), id("admin", 9000));
+    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
+    let first = Pod::saying("web").await;
+    let barred = std::net::TcpListener::bind((first.address.ip(), 0)).expect("a free port");
+    socket2::SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+    let port = barred.local_addr().expect("bound").port();
+    let ports = [("web".to_owned(), first.address.port()), ("admin".to_owned(), port)].into();
+    let not_ready = [first.address.into()].into();
+    let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
+    assert_eq!(ask_at(FIRST).await.body, "web");
+    let has_room = || rig.activator.load(&key("app")).is_some_and(|load| load.capacity != Capacity::CLOSED);
+    let (asking, begun) = (tokio::spawn(ask_at(FIRST + 1)), Instant::now());
+    rig.until(|load| load.in_flight == 1).await;
+    // Long enough for two connects that nobody answers.
+    while begun.elapsed() < Duration::from_secs(4) {
+        assert_eq!(ask_at(FIRST).await.body, "web");
+        assert!(has_room(), "the pod is out");
+    }
+    assert!(!asking.is_finished(), "{:?}", asking.await);
+    asking.abort();
 }
 
 /// Goal: a further port of a workload that its Service renames is served all the while, whichever of ledger, object and

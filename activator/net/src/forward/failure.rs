@@ -43,6 +43,18 @@ pub enum Evidence {
     Refused,
 }
 
+/// What a connect that failed says of its pod.
+pub fn evidence_of_connect(error: &io::Error) -> Evidence {
+    // This process, or this machine, has no more descriptors, memory or ports of its own.
+    const SHORTAGES: [i32; 5] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    match error.kind() {
+        _ if error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code)) => Evidence::None,
+        ErrorKind::ResourceBusy => Evidence::None,
+        ErrorKind::ConnectionRefused => Evidence::Refused,
+        _ => Evidence::Out,
+    }
+}
+
 /// What broke an exchange, in either protocol.
 pub(super) trait Break: Error {
     /// The system's error behind it.

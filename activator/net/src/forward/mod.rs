@@ -54,7 +54,7 @@ use crate::pool::Pool;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
 use failure::Break;
-pub use failure::{Evidence, Failure};
+pub use failure::{Evidence, Failure, evidence_of_connect};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, Version, request};
@@ -171,12 +171,7 @@ impl Prepared {
             let error = ProxyError::Pod { dest: pool.address, cause: error.to_string() };
             return Failure::Final { error, evidence: Evidence::None };
         }
-        let evidence = match error.kind() {
-            ErrorKind::ResourceBusy => Evidence::None,
-            ErrorKind::ConnectionRefused => Evidence::Refused,
-            _ => Evidence::Out,
-        };
-        Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence }
+        Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence: evidence_of_connect(error) }
     }
 
     fn unsent(self: Box<Self>, error: &impl Break) -> Failure {

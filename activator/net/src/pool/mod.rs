@@ -76,6 +76,11 @@ impl Pool {
         Self { probes: self.probes.clone(), ..Self::new(address, None, 0, liveness) }
     }
 
+    /// Whether anything was connected to there, ever.
+    pub fn has_connected(&self) -> bool {
+        self.dialler.round_trip().is_some()
+    }
+
     /// Whether requests are encrypted. Probes never are.
     pub fn is_encrypted(&self) -> bool {
         self.dialler.tls().is_some()

@@ -105,8 +105,9 @@ impl Connection {
             how = relay.run() => how,
             () = listener.cut() => Ended::Cut,
         };
-        place.ended(how, relay.passed());
+        let passed = relay.passed();
         relay.close(how);
+        place.ended(how, passed); // Who comes next finds the pod without this one.
         Ok(())
     }
 }

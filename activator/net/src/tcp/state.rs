@@ -33,6 +33,8 @@ pub(crate) struct TcpState {
     pub(crate) unsent: bool,
     /// Whether it waits although the peer has room for it: there is no way to it from here.
     pub(crate) stuck: bool,
+    /// Bytes that the peer has room for, beside those that wait for an acknowledgement.
+    pub(crate) room: u32,
     /// Whether what waits was sent more than once.
     pub(crate) repeated: bool,
     /// Since bytes were sent last, again or for the first time. To a few milliseconds, as the next.
@@ -130,6 +132,7 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         stuck: info.tcpi_notsent_bytes > 0
             && info.tcpi_unacked == 0
             && info.tcpi_snd_wnd >= info.tcpi_notsent_bytes.min(info.tcpi_snd_mss),
+        room: info.tcpi_snd_wnd,
         repeated: info.tcpi_retransmits > 0,
         sent_ago: Duration::from_millis(info.tcpi_last_data_sent.into()),
         heard_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),

@@ -2,9 +2,10 @@
 //!
 //! It bounds how long sent bytes may stay unacknowledged, and counts also the time in which a peer acknowledges but has
 //! no room: a program may well pause reading. So it holds only for bytes that surely find room: once more has been
-//! written than that, it is lifted, until the peer's kernel has acknowledged all of it.
+//! written than that, it is lifted, until the peer's kernel has acknowledged all of it and has as much room again: what it
+//! acknowledges lies there until the program reads it.
 
-use crate::tcp::state::tcp_state;
+use crate::tcp::state::{TcpState, tcp_state};
 use socket2::SockRef;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(crate) const SURE_ROOM: usize = 32 * 1024;
 #[derive(Debug)]
 pub(crate) struct UserTimeout {
     bound: Option<Duration>,
-    /// Bytes written since the peer was known to have acknowledged all.
+    /// Bytes written since the peer was known to have acknowledged all, and to have room.
     pending: usize,
     lifted: bool,
 }
@@ -36,8 +37,8 @@ impl UserTimeout {
         if length > SURE_ROOM {
             return self.set_lifted(socket, true); // Nothing that the kernel may say would change that.
         }
-        let all_taken = tcp_state(socket.as_fd()).is_ok_and(|now| !now.unacknowledged && !now.unsent);
-        if all_taken {
+        let has_room = |now: TcpState| !now.unacknowledged && !now.unsent && now.room as usize >= SURE_ROOM;
+        if tcp_state(socket.as_fd()).is_ok_and(has_room) {
             self.pending = 0;
         }
         self.set_lifted(socket, self.pending.saturating_add(length) > SURE_ROOM);
@@ -54,5 +55,52 @@ impl UserTimeout {
             let _ = SockRef::from(socket).set_tcp_user_timeout(self.bound.filter(|_| !lifted));
             self.lifted = lifted;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{ErrorKind, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread::sleep;
+
+    /// Goal: a peer that pauses reading is not bounded, however small the pieces are that fill it, each of them
+    /// acknowledged; one that reads is.
+    #[test]
+    fn a_peer_that_pauses_is_not_bounded() {
+        const PIECE: usize = 4096;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (_theirs, _) = listener.accept().expect("dialled");
+        ours.set_nonblocking(true).expect("permitted");
+        let bound = Some(Duration::from_secs(5));
+        SockRef::from(&ours).set_tcp_user_timeout(bound).expect("permitted");
+        let mut timeout = UserTimeout::new(bound);
+        let told = |socket: &TcpStream| SockRef::from(socket).tcp_user_timeout().expect("open");
+        for piece in 0.. {
+            timeout.before_write(&ours, PIECE);
+            assert!(piece > 0 || told(&ours) == bound, "there is room");
+            match ours.write(&[7; PIECE]) {
+                Ok(length) => timeout.wrote(length),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+            // The kernel takes what it has room for, before the next piece comes.
+            for _ in 0..20 {
+                let now = tcp_state(ours.as_fd()).expect("open");
+                if !now.unacknowledged && !now.unsent {
+                    break;
+                }
+                sleep(Duration::from_millis(1));
+            }
+            let now = tcp_state(ours.as_fd()).expect("open");
+            if now.unsent {
+                break; // It meets a closed window.
+            }
+        }
+        assert_eq!(told(&ours), None, "lifted before the window was closed");
     }
 }

@@ -117,7 +117,7 @@ impl Shared {
     fn close_all(&self) {
         let mut table = self.table.lock();
         let version = table.version + 1;
-        *table = Table { version, ..Table::default() };
+        *table = Table { version, is_closed: true, ..Table::default() };
     }
 }
 

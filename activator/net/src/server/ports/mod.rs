@@ -70,6 +70,8 @@ struct Table {
     unbound: BTreeMap<u16, Unbound>,
     closing: Vec<Closing>,
     version: u64,
+    /// Nobody accepts any more.
+    is_closed: bool,
 }
 
 struct Row {
@@ -106,9 +108,13 @@ impl PortListeners {
         Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed }) })
     }
 
-    /// Binds `number` for `identity`. If it is bound already, connections mean `identity` from now on.
+    /// Binds `number` for `identity`. If it is bound already, connections mean `identity` from now on. After a drain nothing
+    /// is bound any more.
     pub fn bind(&self, number: u16, identity: PortIdentity) {
         let mut table = self.shared.table.lock();
+        if table.is_closed {
+            return; // Whoever came would wait for nobody.
+        }
         table.version += 1;
         if let Some(row) = table.rows.get_mut(&number) {
             row.identity = identity;
