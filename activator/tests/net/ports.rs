@@ -16,9 +16,10 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// The first of the numbers; no other process has this address.
 pub(crate) const FIRST: u16 = 20_000;

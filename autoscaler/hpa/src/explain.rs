@@ -96,7 +96,7 @@ impl Explanations {
         self.record(key, json!({"error": why}), summary, "".into(), now);
     }
 
-    /// An object is gone.
+    /// An object is gone, or another process acts on it.
     pub(crate) fn forget(&self, key: &Key) {
         self.0.write().remove(key);
     }

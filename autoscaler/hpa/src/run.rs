@@ -6,7 +6,9 @@
 //! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which
 //!    is read once, as upstream does, and is the default if it breaks a rule. What operators see ([`observe`]) follows
 //!    it.
-//! 3. It campaigns for its leases, and one of the two controllers runs ([`HpaMode`]).
+//! 3. It watches its leases, and one of the two controllers runs ([`HpaMode`]).
+//! 4. It campaigns for its leases once the controller has listed its objects: from others, who act, it would take them
+//!    for nothing until then.
 //!
 //! # End
 //!
@@ -162,18 +164,20 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.election_map.clone())?;
     tokio::spawn(tell_of_edits(options.election_map.clone(), configs.election.clone(), last.clone()));
-    let (shares, released) = campaign(&client, &options, &election, &leases);
+    let listed = CancellationToken::new();
+    let (shares, released) = campaign(&client, &options, &election, &listed, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
     tokio::spawn(resync(clock.clone(), last.clone()));
     match options.mode {
         HpaMode::Native => {
             let controller = options.controller;
-            let wiring = native::Wiring { client, options: controller, leadership, metrics, explanations, clock };
+            let wiring =
+                native::Wiring { client, options: controller, leadership, listed, metrics, explanations, clock };
             native::run(wiring, shutdown).await;
         }
         HpaMode::Delegate => {
             let (workers, config) = (options.workers, configs.autoscaler);
-            delegate::run(delegate::Wiring { client, workers, leadership, config, clock }, shutdown).await;
+            delegate::run(delegate::Wiring { client, workers, leadership, listed, config, clock }, shutdown).await;
         }
     }
     leases.cancel();
@@ -222,11 +226,12 @@ impl Configs {
     }
 }
 
-/// Starts to campaign. The handle ends when everything is released.
+/// Campaigns from the moment when `listed` is cancelled. The handle ends when everything is released.
 fn campaign(
     client: &Client,
     options: &HpaOptions,
     config: &LeaderElectionConfig,
+    listed: &CancellationToken,
     until: &CancellationToken,
 ) -> (Shares, JoinHandle<()>) {
     let names = match options.mode {
@@ -249,7 +254,7 @@ fn campaign(
         },
         balance: false,
     };
-    let (ownership, released) = lease::start(client.clone(), elector, std::future::ready(()), until.clone());
+    let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());
     (Shares::new(names, ownership), released)
 }
 
@@ -265,6 +270,47 @@ async fn resync(clock: Clock, until: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::Mock;
+    use serde_json::json;
+
+    /// Goal: who cannot list all that it is to act on leaves the leases to those who can, and campaigns as soon as it can.
+    /// Method: each list in turn is the one that is refused at first.
+    #[tokio::test(start_paused = true)]
+    async fn it_campaigns_once_everything_is_listed() {
+        let autoscalers = "/apis/autoscaling.internal.knative.dev/v1alpha1/podautoscalers";
+        let serverless = "/apis/networking.internal.knative.dev/v1alpha1/serverlessservices";
+        let horizontals = "/apis/autoscaling/v2/horizontalpodautoscalers";
+        let native = [horizontals, "/api/v1/pods"].map(|list| (HpaMode::Native, list));
+        let delegate = [autoscalers, horizontals, serverless].map(|list| (HpaMode::Delegate, list));
+        let (maps, leases) =
+            ("/api/v1/namespaces/sys/configmaps", "/apis/coordination.k8s.io/v1/namespaces/sys/leases");
+        let lists = [autoscalers, serverless, horizontals, "/api/v1/pods", maps, leases];
+        for (mode, refused) in native.into_iter().chain(delegate) {
+            let (mock, shutdown) = (Mock::default(), CancellationToken::new());
+            let answer = |list: &str| {
+                let body = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+                mock.now(&format!("GET {list}?&limit=100"), 200, body);
+            };
+            lists.into_iter().filter(|list| *list != refused).for_each(answer);
+            let running = tokio::spawn(run(bare(mode), mock.client(), shutdown.clone()));
+            let campaigns = async || {
+                tokio::time::sleep(Duration::from_secs(120)).await;
+                mock.asked().iter().any(|line| line.starts_with("POST") && line.contains(leases))
+            };
+            assert!(!campaigns().await, "{mode:?}: {refused} is refused");
+            answer(refused);
+            assert!(campaigns().await, "{mode:?}: {refused} is answered");
+            shutdown.cancel();
+            running.await.expect("no panic").expect("no error");
+        }
+    }
+
+    /// With no port open.
+    fn bare(mode: HpaMode) -> HpaOptions {
+        let read = |name: &str| (name == "SYSTEM_NAMESPACE").then(|| "sys".to_owned());
+        let options = HpaOptions::from_env(mode, read).expect("enough");
+        HpaOptions { probes: None, admin: None, process: ProcessOptions::default(), ..options }
+    }
 
     #[test]
     fn knatives_environment_is_enough() {

@@ -190,8 +190,10 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
                 let mut state = self.shared.state.lock();
                 state.promote(Instant::now());
                 if let Some((key, priority)) = state.take(only) {
-                    if state.has_work(only) {
-                        arrived.notify_one(); // One wake-up may stand for several adds: pass it on.
+                    // One wake-up may stand for several adds, and whoever slept until the first timer is busy now: another
+                    // must look for what is left, and sleep until the next timer.
+                    if state.has_work(only) || (only.is_none() && !state.timers.is_empty()) {
+                        arrived.notify_one();
                     }
                     return Item { queue: self.clone(), key, priority, failed: false };
                 }

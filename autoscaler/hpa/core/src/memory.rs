@@ -4,7 +4,9 @@
 //! entries as fit their windows and are not in order of time. Their order can be seen in [`Memory`] alone.
 //!
 //! The memory starts empty: after a restart the first recommendation is the scale as it is found, and no change counts
-//! against any limit. A removed autoscaler's memory is its keeper's to drop.
+//! against any limit. The memory of an autoscaler that is removed, or that somebody else acts on for a time, is its
+//! keeper's to drop: recommendations from before that time would count as old ones, and a scale down would not be
+//! stabilized.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Whose pods are whose: the selectors of all autoscalers, so that no two act on the same pods.
 //!
 //! An autoscaler is registered when it is first seen, and selects nothing until its own first pass has read its scale;
-//! what it last selected counts until it is removed. A pod that two select blocks both, and not only the younger.
+//! what it last selected counts until it is removed, or until somebody else acts on it. A pod that two select blocks
+//! both, and not only the younger.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,13 @@ impl Selectors {
         let new = !names.contains_key(name);
         names.entry(name.to_owned()).or_default();
         new
+    }
+
+    /// What an autoscaler has selected counts no more, if it is known, until it selects again.
+    pub fn clear(&mut self, namespace: &str, name: &str) {
+        if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
+            *place = None;
+        }
     }
 
     /// Forgets an autoscaler. Says whether it was known.
@@ -68,5 +76,9 @@ mod tests {
         assert!(selectors.selecting("shop", &[]).is_empty(), "it takes a pod");
         assert!(selectors.remove("shop", "b") && !selectors.remove("shop", "b"));
         assert_eq!(selectors.selecting("shop", &pods), ["a"]);
+        selectors.clear("shop", "a");
+        selectors.clear("shop", "b");
+        assert!(selectors.selecting("shop", &pods).is_empty(), "as if it had not looked");
+        assert!(!selectors.register("shop", "a") && selectors.register("shop", "b"), "it stays known or unknown");
     }
 }

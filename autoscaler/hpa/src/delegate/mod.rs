@@ -48,6 +48,8 @@ pub struct Wiring {
     pub workers: usize,
     /// Which PodAutoscalers are this process's.
     pub leadership: Arc<dyn Leadership>,
+    /// Cancelled as soon as all objects have been listed once: until then nothing can be done as a leader.
+    pub listed: CancellationToken,
     /// `config-autoscaler`, live.
     pub config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// Wall-clock time.
@@ -68,8 +70,8 @@ struct Context {
 }
 
 impl Context {
-    fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
-        let Wiring { client, workers: _, leadership, config, clock } = wiring;
+    fn new(wiring: Wiring) -> Self {
+        let Wiring { client, workers: _, leadership, listed: _, config, clock } = wiring;
         let queue: WorkQueue<Key> = WorkQueue::new();
         let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
         let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, meta(old, new)));
@@ -78,7 +80,9 @@ impl Context {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
             horizontals: Arc::new(horizontals),
             serverless: Arc::new(serverless),
-            recorder: Recorder::start(client.clone(), shutdown.clone()),
+            // No shutdown ends it, since passes under way still say something: it ends when all passes have, once all is
+            // written, and with the process at the latest.
+            recorder: Recorder::start(client.clone(), CancellationToken::new()),
             client,
             queue,
             leadership,
@@ -112,8 +116,8 @@ fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
 
 /// Runs until `shutdown`, and then until what is under way has come to its end.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
-    let workers = wiring.workers;
-    let cx = Arc::new(Context::new(wiring, &shutdown));
+    let (workers, listed) = (wiring.workers, wiring.listed.clone());
+    let cx = Arc::new(Context::new(wiring));
     cx.autoscalers.spawn(Api::all(cx.client.clone()), &shutdown);
     cx.horizontals.spawn(Api::all(cx.client.clone()), &shutdown);
     cx.serverless.spawn(Api::all(cx.client.clone()), &shutdown);
@@ -126,6 +130,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
         () = synced => {}
         () = shutdown.cancelled() => return,
     }
+    listed.cancel();
     let mut tasks = JoinSet::new();
     tasks.spawn(sweep(cx.clone(), shutdown.clone()));
     for _ in 0..workers {

@@ -33,7 +33,6 @@ struct Fixture {
     cx: Context,
     key: Key,
     _config: watch::Sender<Arc<AutoscalerConfig>>,
-    _ended: tokio_util::sync::DropGuard,
 }
 
 /// A PodAutoscaler of class HPA with those annotations; its status says that it is settled.
@@ -109,16 +108,17 @@ fn horizontal(uid: &str, desired: i32, current: i32) -> Value {
 
 impl Fixture {
     fn new(autoscaler: Value, serverless: Option<Value>, horizontal: Option<Value>) -> Self {
-        let (mock, shutdown) = (Mock::default(), CancellationToken::new());
+        let mock = Mock::default();
         let (_config, config) = watch::channel(Arc::new(AutoscalerConfig::default()));
         let wiring = Wiring {
             client: mock.client(),
             workers: 1,
             leadership: Arc::new(All),
+            listed: CancellationToken::new(),
             config,
             clock: Clock::starting_at(NOW),
         };
-        let (cx, key) = (Context::new(wiring, &shutdown), Key::new("ns", "hello"));
+        let (cx, key) = (Context::new(wiring), Key::new("ns", "hello"));
         mock.on(STATUS, 200, autoscaler.clone()).on(EVENTS, 201, json!({}));
         cx.autoscalers.apply(&key, "10", Some(serde_json::from_value(autoscaler).expect("a PodAutoscaler")));
         if let Some(mut object) = serverless {
@@ -133,7 +133,7 @@ impl Fixture {
         if let Some(object) = horizontal {
             cx.horizontals.apply(&key, "30", Some(serde_json::from_value(object).expect("an HPA")));
         }
-        Self { mock, cx, key, _config, _ended: shutdown.drop_guard() }
+        Self { mock, cx, key, _config }
     }
 
     /// A pass: its error, and what was asked, events last.

@@ -12,7 +12,7 @@ use crate::pods::PodCache;
 use crate::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
 use common::RevisionKey as Key;
 use common_controller::Leadership;
-use common_controller::{Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer};
+use common_controller::{Priority, Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer};
 use common_runtime::clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -82,14 +82,14 @@ pub(super) struct Controller {
     refused: Mutex<HashSet<Key>>,
     event_limiter: Arc<Mutex<EventLimiter>>,
     recorder: Recorder,
-    leadership: Arc<dyn Leadership>,
+    pub(super) leadership: Arc<dyn Leadership>,
     explanations: Arc<Explanations>,
     clock: Clock,
 }
 
 impl Controller {
-    pub(super) fn new(wiring: Wiring, shutdown: &CancellationToken) -> Self {
-        let Wiring { client, options, leadership, metrics, explanations, clock } = wiring;
+    pub(super) fn new(wiring: Wiring) -> Self {
+        let Wiring { client, options, leadership, listed: _, metrics, explanations, clock } = wiring;
         let (queue, series) = (WorkQueue::new(), Series::new(&metrics));
         let (selectors, event_limiter) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<EventLimiter>>::default());
         let handler = WatchHandler {
@@ -106,7 +106,9 @@ impl Controller {
             pods: PodCache::default(),
             metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
             scales: RestScales::new(client.clone(), mapper),
-            recorder: Recorder::start(client.clone(), shutdown.clone()),
+            // No shutdown ends it, since passes under way still say something: it ends when the controller has, once all
+            // is written, and with the process at the latest.
+            recorder: Recorder::start(client.clone(), CancellationToken::new()),
             remembered: Mutex::default(),
             refused: Mutex::default(),
             options,
@@ -146,18 +148,43 @@ impl Controller {
     /// One pass. Whether the object should be looked at again after a period.
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
         let Some(held) = self.objects.get(key) else {
-            self.remembered.lock().remove(key);
-            self.refused.lock().remove(key);
-            // A pass that was under way when the object went has made these again.
-            self.series.ended(key);
-            self.explanations.forget(key);
+            // A pass that was under way when the object went has made some of it again.
+            self.give_up(key);
             self.event_limiter.lock().forget(key);
             return false;
         };
-        if self.leadership.owns(key) && !self.is_kept_away(key, &held) {
+        if !self.leadership.owns(key) {
+            self.give_up(key);
+        } else if self.is_kept_away(key, &held) {
+            self.start_afresh(key);
+        } else {
             self.pass(key, &held).await;
         }
         true
+    }
+
+    /// Asks for a look at every object that is not ours, at once: what a pass has left behind is given up. One that has
+    /// become ours waits for its period, as after each pass.
+    pub(super) fn look_at_lost(&self) {
+        for key in self.objects.keys().into_iter().filter(|key| !self.leadership.owns(key)) {
+            self.queue.add(key, Priority::Slow);
+        }
+    }
+
+    /// An object is gone or another process acts on it: nothing is kept, and nothing is said of it here.
+    fn give_up(&self, key: &Key) {
+        self.start_afresh(key);
+        self.refused.lock().remove(key);
+        self.series.ended(key);
+        self.explanations.forget(key);
+    }
+
+    /// The next pass over an object begins like a new leader's, with the scale as it is found then for a recommendation:
+    /// recommendations from before the time in which somebody else acts on it would be too old to stabilize anything, and
+    /// keep it from being one. The selector may have become another as well.
+    fn start_afresh(&self, key: &Key) {
+        self.remembered.lock().remove(key);
+        self.selectors.lock().clear(key.namespace(), key.name());
     }
 
     async fn pass(&self, key: &Key, held: &CachedObject) {

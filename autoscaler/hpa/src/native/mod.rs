@@ -12,14 +12,17 @@
 //! # Memory
 //!
 //! Recommendations and changes of an object are kept from one pass to the next, under its UID: an object that was
-//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them. Selectors are known of
-//! all objects, so that no two act on the same pods; hence one process does all the work, and others stand by.
+//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them, and so does a time in
+//! which another process or manager acts on the object. Selectors are known of all objects, so that no two act on the
+//! same pods; hence one process does all the work, and others stand by. One that leads no more says nothing of any
+//! object: its series and explanations end.
 //!
 //! # Where we differ from upstream
 //!
 //! - Nothing is done where another manager writes the status ([`foreign_manager`]); said once in the log, in
 //!   `zeroscale_hpa_foreign_manager`, and in the explanation.
-//! - `desired_replicas` and the history go when the object goes.
+//! - `desired_replicas` and the history go when the object goes, or the lease; the former also where another manager
+//!   writes the status.
 //! - A pass that panics is counted and comes again after a period, and takes no worker with it.
 
 mod controller;
@@ -51,6 +54,8 @@ pub struct Wiring {
     pub options: ControllerOptions,
     /// Whether this process is the one that acts.
     pub leadership: Arc<dyn Leadership>,
+    /// Cancelled as soon as all objects and pods have been listed once: until then nothing can be done as a leader.
+    pub listed: CancellationToken,
     /// Where to register metrics.
     pub metrics: Metrics,
     /// Where passes are told.
@@ -62,23 +67,33 @@ pub struct Wiring {
 impl Wiring {
     /// For a process that is alone, and keeps metrics and explanations to itself.
     pub fn alone(client: Client, options: ControllerOptions) -> Self {
-        let (metrics, explanations) = (Metrics::default(), Arc::default());
-        Self { client, options, leadership: Arc::new(Alone), metrics, explanations, clock: Clock::system() }
+        let (listed, metrics, explanations) = (CancellationToken::new(), Metrics::default(), Arc::default());
+        Self { client, options, leadership: Arc::new(Alone), listed, metrics, explanations, clock: Clock::system() }
     }
 }
 
 /// Runs until `shutdown`, and then until what is under way has come to its end.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
-    let workers = wiring.options.concurrent_syncs;
-    let controller = Arc::new(Controller::new(wiring, &shutdown));
+    let (workers, listed) = (wiring.options.concurrent_syncs, wiring.listed.clone());
+    let controller = Arc::new(Controller::new(wiring));
     if !controller.follow(&shutdown).await {
         return;
     }
+    listed.cancel();
     let mut tasks = JoinSet::new();
+    tasks.spawn(follow_leadership(controller.clone(), shutdown.clone()));
     for _ in 0..workers {
         tasks.spawn(work(controller.clone(), shutdown.clone()));
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// Gives up what was lost as soon as leadership changes.
+async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationToken) {
+    let mut changes = controller.leadership.changes();
+    while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
+        controller.look_at_lost();
+    }
 }
 
 async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {

@@ -1,6 +1,7 @@
 //! The controller's own metrics, under upstream's names, and two of ours.
 //!
-//! `desired_replicas` ends with its object; upstream's never does. Not here: the series of a work queue.
+//! `desired_replicas` ends with its object, or when somebody else acts on that; upstream's never does. Not here: the
+//! series of a work queue.
 
 use common::RevisionKey as Key;
 use common_runtime::telemetry::{self, Metrics, catalog};
@@ -95,9 +96,10 @@ impl Series {
         self.foreign.remove(&ObjectLabels::of(key));
     }
 
-    /// Whether another manager keeps us from an object.
+    /// Whether another manager keeps us from an object. What is desired is for that one to say.
     pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
         if foreign {
+            self.desired.remove(&ObjectLabels::of(key));
             self.foreign.get_or_create(&ObjectLabels::of(key)).set(1);
         } else {
             self.foreign.remove(&ObjectLabels::of(key));

@@ -10,6 +10,7 @@ use hpa_core::options::Gates;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -24,11 +25,22 @@ const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
 struct Lease {
     owns: AtomicBool,
     writes: AtomicBool,
+    changed: watch::Sender<u64>,
+}
+
+impl Lease {
+    fn is_ours(&self, ours: bool) {
+        self.owns.store(ours, Ordering::Relaxed);
+        self.changed.send_modify(|version| *version += 1);
+    }
 }
 
 impl Leadership for Lease {
     fn owns(&self, _: &Key) -> bool {
         self.owns.load(Ordering::Relaxed)
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
     fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
         self.writes.load(Ordering::Relaxed).then(WriteGuard::unbounded)
@@ -48,17 +60,19 @@ impl Fixture {
     fn new(workers: usize) -> Self {
         let (mock, shutdown) = (Mock::default(), CancellationToken::new());
         with_apps(&mock);
-        let lease = Arc::new(Lease { owns: true.into(), writes: true.into() });
+        let lease = Arc::new(Lease { owns: true.into(), writes: true.into(), changed: watch::Sender::new(0) });
         let (metrics, explanations) = (Metrics::default(), Arc::<Explanations>::default());
         let wiring = Wiring {
             client: mock.client(),
             options: ControllerOptions { concurrent_syncs: workers, ..ControllerOptions::default() },
             leadership: lease.clone(),
+            listed: CancellationToken::new(),
             metrics: metrics.clone(),
             explanations: explanations.clone(),
             clock: Clock::starting_at(NOW),
         };
-        let controller = Arc::new(Controller::new(wiring, &shutdown));
+        let controller = Arc::new(Controller::new(wiring));
+        tokio::spawn(follow_leadership(controller.clone(), shutdown.clone()));
         for _ in 0..workers {
             tokio::spawn(work(controller.clone(), shutdown.clone()));
         }
@@ -132,6 +146,16 @@ fn web() -> Value {
     })
 }
 
+/// The same, after another manager has written its status at a time of that day.
+fn theirs(time: &str) -> Value {
+    let mut object = web();
+    object["metadata"]["managedFields"] = json!([{
+        "manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
+        "time": format!("2023-11-14T{time}Z"), "apiVersion": "autoscaling/v2",
+    }]);
+    object
+}
+
 /// What the API server answers to a status: the object with a newer version.
 fn stored(version: &str, status: Value) -> Value {
     let mut object = web();
@@ -139,6 +163,11 @@ fn stored(version: &str, status: Value) -> Value {
     object["kind"] = json!("HorizontalPodAutoscaler");
     object["metadata"]["resourceVersion"] = json!(version);
     object["status"] = status;
+    object
+}
+
+fn newer(mut object: Value, version: &str) -> Value {
+    object["metadata"]["resourceVersion"] = json!(version);
     object
 }
 
@@ -249,12 +278,7 @@ async fn a_status_that_is_refused_is_told() {
 async fn nothing_is_done_while_another_manager_writes_the_status() {
     let f = Fixture::new(1);
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("12", json!({"desiredReplicas": 2})));
-    let mut theirs = web();
-    theirs["metadata"]["managedFields"] = json!([{
-        "manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
-        "time": "2023-11-14T22:13:20Z", "apiVersion": "autoscaling/v2",
-    }]);
-    f.put(theirs);
+    f.put(theirs("22:13:20"));
     assert_eq!(f.after(50).await, []);
     let gauge = "zeroscale_hpa_foreign_manager{namespace=\"shop\",hpa_name=\"web\"} 1";
     assert!(f.series().contains(gauge), "{}", f.series());
@@ -280,6 +304,93 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert!(lines(&asked).contains(&USAGE) && !lines(&asked).iter().any(|line| line.starts_with("PUT")), "{asked:?}");
     let told: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["reason"]).collect();
     assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
+}
+
+/// Goal: recommendations from before a time in which somebody else acts on an object keep no first pass after it from
+/// being stabilized. Method: five replicas, idle when it is ours again after ten minutes, twice the window.
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts() {
+    type Turn = fn(&Fixture);
+    let rows: [(&str, Turn, Turn); 2] = [
+        ("lease", |f| f.lease.is_ours(false), |f| f.lease.is_ours(true)),
+        ("manager", |f| f.put(newer(theirs("22:23:00"), "20")), |f| f.put(newer(web(), "30"))),
+    ];
+    for (row, lose, regain) in rows {
+        let f = Fixture::new(1);
+        f.using(&["300m"; 5]).mock.on(GET, 200, scale(5)).on(PUT, 200, scale(2));
+        f.put(web());
+        assert!(lines(&f.after(15).await).contains(&USAGE), "{row}");
+        lose(&f);
+        assert_eq!(f.after(600).await, [], "{row}: not ours");
+        f.using(&["60m"; 5]);
+        regain(&f);
+        let asked = f.after(15).await;
+        let status = &sent(&asked, STATUS)["status"];
+        assert_eq!((reasons(status)[0], &status["desiredReplicas"]), ("ScaleDownStabilized", &json!(5)), "{row}");
+        assert_eq!(sent(&asked, PUT), &Value::Null, "{row}");
+    }
+}
+
+/// Goal: an object that another manager acts on stands in nobody's way with what it once selected.
+#[tokio::test(start_paused = true)]
+async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts() {
+    let f = Fixture::new(1);
+    f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(EVENTS, 201, json!({}));
+    f.put(web());
+    let mut other = web();
+    other["metadata"]["name"] = json!("other");
+    f.put(other);
+    let line = STATUS.replace("/web/", "/other/");
+    f.after(15).await;
+    let asked = f.after(15).await;
+    assert!(reasons(&sent(&asked, &line)["status"]).contains(&"AmbiguousSelector"), "{asked:?}");
+    f.put(newer(theirs("22:23:00"), "20"));
+    f.after(15).await;
+    let asked = f.after(15).await;
+    assert!(reasons(&sent(&asked, &line)["status"]).contains(&"ValidMetricFound"), "{asked:?}");
+}
+
+/// Goal: who leads no more says nothing of any object, at once; who is kept away says that alone.
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_an_object_ends_with_the_lease() {
+    let (f, key) = (Fixture::new(1), Key::new("shop", "web"));
+    f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("11", json!({"desiredReplicas": 2})));
+    let (desired, foreign) = ("desired_replicas{namespace=\"shop\",", "foreign_manager{namespace=\"shop\",");
+    let said = || {
+        let series = f.series();
+        (series.contains(desired), series.contains(foreign), f.explanations.document(&key).is_some())
+    };
+    f.put(web());
+    f.after(15).await;
+    assert_eq!(said(), (true, false, true));
+    f.lease.is_ours(false);
+    f.after(0).await;
+    assert_eq!(said(), (false, false, false));
+    f.lease.is_ours(true);
+    f.after(15).await;
+    assert_eq!(said(), (true, false, true), "it is ours again");
+    f.put(newer(theirs("22:23:00"), "20"));
+    f.after(15).await;
+    assert_eq!(said(), (false, true, true), "another manager's");
+    f.lease.is_ours(false);
+    f.after(0).await;
+    assert_eq!(said(), (false, false, false), "another process's");
+    f.lease.is_ours(true);
+    f.after(15).await;
+    assert_eq!(said(), (false, true, true), "still another manager's, and it is said again");
+}
+
+/// Goal: what a pass says that was under way when the end began is written.
+#[tokio::test(start_paused = true)]
+async fn events_of_the_last_passes_are_written() {
+    let f = Fixture::new(1);
+    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).on(EVENTS, 201, json!({}));
+    f.put(web());
+    f.shutdown.cancel();
+    assert_eq!(f.after(60).await, [], "no worker is left");
+    f.controller.reconcile(&Key::new("shop", "web")).await;
+    let asked = f.after(0).await;
+    assert_eq!(sent(&asked, EVENTS)["reason"], "SuccessfulRescale", "{asked:?}");
 }
 
 /// Goal: recommendations outlive a pass, not an object: one that was made again under the same name starts afresh.

@@ -128,6 +128,27 @@ async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
     assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
 }
 
+/// Goal: a key that is due waits for no other key's pass while a worker is idle, whoever slept until the timer before.
+/// Method: two workers that wait before there is any timer.
+#[tokio::test(start_paused = true)]
+async fn a_timer_has_a_sleeper_while_another_keys_pass_lasts() {
+    let queue = Names::new();
+    let (served, mut all) = tokio::sync::mpsc::unbounded_channel();
+    let start = Instant::now();
+    for _ in 0..2 {
+        let (queue, served) = (queue.clone(), served.clone());
+        tokio::spawn(async move {
+            let item = queue.next().await;
+            let _ = served.send((*item.key(), start.elapsed().as_secs()));
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        });
+    }
+    tokio::task::yield_now().await;
+    queue.add_after("first", Duration::from_secs(15));
+    queue.add_after("second", Duration::from_secs(16));
+    assert_eq!([all.recv().await, all.recv().await], [Some(("first", 15)), Some(("second", 16))]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_and_success_forgets_them() {
     let queue = Names::new();
