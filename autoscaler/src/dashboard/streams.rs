@@ -8,7 +8,8 @@
 //! data: {"full":false,"now":…,"replicas":[…],"workloads":[those that have changed],"removed":["ns/name"…]}
 //! ```
 //!
-//! A comment every [`HEARTBEAT`] shows whoever follows that there is somebody.
+//! Where nothing was said for [`HEARTBEAT`], an event `heartbeat` without data shows whoever follows that there is somebody:
+//! a comment would do for a socket, but browsers' scripts do not see any, and could not tell a dead connection from a quiet one.
 //!
 //! # Bounds
 //!
@@ -26,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Streams at a time.
@@ -35,8 +36,10 @@ pub(super) const STREAMS_MAX: usize = 64;
 const LISTS_MAX: usize = 4;
 /// Longest wait for a list to be made.
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two signs of life.
+/// Longest silence of a stream. The page gives a connection up after 40 s without a word.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// A sign of life; browsers pass on no event that has no line of data.
+const SIGN_OF_LIFE: &str = "event: heartbeat\ndata:\n\n";
 
 /// Who may follow, and what.
 #[derive(Clone)]
@@ -93,20 +96,19 @@ impl Streams {
         let mut frames = self.hub.follow();
         let mut said: Option<Vec<Replica>> = None;
         loop {
-            let frame = tokio::select! {
+            let quiet_until = Instant::now() + HEARTBEAT;
+            let next = tokio::select! {
                 () = connection.cancelled() => return Err(Gone),
                 () = writer.gone() => return Err(Gone),
-                frame = next(&mut frames) => frame?,
+                next = next(&mut frames, &scope, said.as_deref(), quiet_until, || self.own.now()) => next?,
             };
-            match (frame, &said) {
-                (Some(frame), Some(replicas)) if !frame.is_first => {
-                    if let Some(text) = event(&frame, &scope, replicas, self.own.now()) {
-                        writer.write(&text).await?;
-                        said = Some(frame.replicas.to_vec());
-                    }
+            match next {
+                Next::Event { text, replicas } => {
+                    writer.write(&text).await?;
+                    said = Some(replicas.to_vec());
                 }
-                (Some(_), _) => said = Some(self.whole(&scope, &mut writer).await?),
-                (None, _) => writer.write(":\n\n").await?,
+                Next::Whole => said = Some(self.whole(&scope, &mut writer).await?),
+                Next::SignOfLife => writer.write(SIGN_OF_LIFE).await?,
             }
             writer.flush().await?;
         }
@@ -123,16 +125,37 @@ impl Streams {
     }
 }
 
-/// The next frame; none: it is time for a sign of life. Who is too slow begins anew.
-async fn next(frames: &mut Receiver<Arc<Frame>>) -> Result<Option<Arc<Frame>>, Gone> {
-    match timeout(HEARTBEAT, frames.recv()).await {
-        Ok(Ok(frame)) => Ok(Some(frame)),
-        Ok(Err(RecvError::Lagged(_))) => {
-            let (is_first, replicas) = (true, Arc::default());
-            Ok(Some(Arc::new(Frame { is_first, rows: Vec::new(), removed: Vec::new(), replicas })))
+/// What a stream says next.
+#[derive(Debug)]
+enum Next {
+    /// Everything: it is new, or was too slow.
+    Whole,
+    /// What has changed, with these replicas.
+    Event { text: String, replicas: Arc<[Replica]> },
+    /// That there is somebody.
+    SignOfLife,
+}
+
+/// What is to be said next to who was told of the replicas `said`, if of anything, and hears nothing until `quiet_until`.
+/// Frames without news for the scope do not count: a stream of a quiet namespace is to be heard, too.
+async fn next(
+    frames: &mut Receiver<Arc<Frame>>,
+    scope: &Scope,
+    said: Option<&[Replica]>,
+    quiet_until: Instant,
+    now: impl Fn() -> u32,
+) -> Result<Next, Gone> {
+    loop {
+        let frame = match timeout_at(quiet_until, frames.recv()).await {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(RecvError::Lagged(_))) => return Ok(Next::Whole),
+            Ok(Err(RecvError::Closed)) => return Err(Gone),
+            Err(_) => return Ok(Next::SignOfLife),
+        };
+        let Some(said) = said.filter(|_| !frame.is_first) else { return Ok(Next::Whole) };
+        if let Some(text) = event(&frame, scope, said, now()) {
+            return Ok(Next::Event { text, replicas: frame.replicas.clone() });
         }
-        Ok(Err(RecvError::Closed)) => Err(Gone),
-        Err(_) => Ok(None),
     }
 }
 
@@ -190,5 +213,25 @@ mod tests {
         assert_eq!(read(&frame(&["a"], &["c"], None), Some("other")), None);
         let lost = read(&frame(&[], &[], Some("no answer within 2 s")), Some("other")).expect("news");
         assert_eq!(lost["replicas"][0], json!({"name": "as-0", "answered": false, "error": "no answer within 2 s"}));
+    }
+
+    /// Goal: a stream is never silent for longer than promised, also where frames come all the time and have nothing for it;
+    /// and what it says then is an event that scripts see.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_without_news_says_that_there_is_somebody() {
+        let (sender, mut frames) = tokio::sync::broadcast::channel(16);
+        let sending = tokio::spawn(async move {
+            loop {
+                let _ = sender.send(Arc::new(frame(&["a"], &[], None)));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let (began, said) = (Instant::now(), [replica(None)]);
+        let scope = Scope { namespace: Some("other".into()) };
+        let heard = next(&mut frames, &scope, Some(&said), began + HEARTBEAT, || 0).await;
+        assert!(matches!(heard, Ok(Next::SignOfLife)), "{heard:?}");
+        assert_eq!(began.elapsed().as_secs(), HEARTBEAT.as_secs());
+        assert!(SIGN_OF_LIFE.starts_with("event: heartbeat\ndata:"), "without data it is no event");
+        sending.abort();
     }
 }

@@ -8,6 +8,14 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// The handlers cannot be installed.
 pub fn signal_token() -> std::io::Result<CancellationToken> {
+    signal_token_with(|| {})
+}
+
+/// As [`signal_token`]. `before_exit` is called before a second signal ends the process, which drops nothing.
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub fn signal_token_with(before_exit: impl Fn() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let token = CancellationToken::new();
@@ -20,6 +28,7 @@ pub fn signal_token() -> std::io::Result<CancellationToken> {
             };
             if turn > 0 {
                 tracing::warn!(signal = name, "second signal, exiting at once");
+                before_exit();
                 std::process::exit(1);
             }
             tracing::info!(signal = name, "draining");

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod controllers;
+pub mod ending;
 pub mod ingress;
 mod merge;
 pub mod node;

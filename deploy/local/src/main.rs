@@ -1,7 +1,8 @@
 //! `local`: a small Kubernetes on one machine; its API server and its node also on their own.
 
 use clap::{Parser, Subcommand};
-use common_runtime::{shutdown, telemetry};
+use common_runtime::telemetry;
+use local::ending;
 use local::node::NodeArgs;
 use local::up::{self, ApiArgs, UpOptions};
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let shutdown = shutdown::signal_token()?;
+        let shutdown = ending::token()?;
         match command {
             Command::Up(options) => up::run(*options, shutdown).await,
             Command::Api(args) => up::run_api(args, shutdown).await,

@@ -3,6 +3,8 @@
 /** Numbers of a sparkline, and seconds of each. */
 export const SPARK = 60;
 const SPARK_SECONDS = 10;
+/** Longest silence of a connection that lives, in milliseconds: the server says something every 15 s. */
+const SILENCE = 40000;
 
 const workloads = new Map();
 const listeners = new Set();
@@ -11,6 +13,9 @@ let link = "connecting";
 let isTelling = false;
 let isNew = false;
 let ahead = 0;
+let stream;
+let silence;
+let retry;
 
 /** All of them, by `namespace/name`. */
 export const all = () => workloads;
@@ -94,26 +99,64 @@ function apply(text) {
   for (const fresh of message.workloads) take(fresh, at);
   for (const key of message.removed) workloads.delete(key);
   replicas = message.replicas;
-  link = "live";
-  tell(true);
+  say("live");
 }
 
-/** Follows for ever; the browser dials again by itself, except after an answer that is none. */
+/** Follows for ever, while somebody looks: a page that is hidden keeps no connection, of which browsers have few. */
 export function follow() {
-  const stream = new EventSource("/api/v1/stream");
-  stream.addEventListener("workloads", (event) => apply(event.data));
-  stream.onerror = () => {
-    link = "lost";
-    tell(true);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(again, 3000);
-  };
+  document.addEventListener("visibilitychange", connect);
+  connect();
+}
+
+/** Opens the stream anew; none while the page is hidden. */
+function connect() {
+  disconnect();
+  if (document.hidden) return say("connecting");
+  stream = new EventSource("/api/v1/stream");
+  stream.addEventListener("workloads", (event) => {
+    heard();
+    apply(event.data);
+  });
+  stream.addEventListener("heartbeat", heard);
+  stream.onerror = fail;
+  heard();
+}
+
+function disconnect() {
+  clearTimeout(silence);
+  clearTimeout(retry);
+  stream?.close();
+  stream = undefined;
+}
+
+/** A connection that is dead says nothing of it: one that is silent for too long is given up for another. */
+function heard() {
+  clearTimeout(silence);
+  silence = setTimeout(() => {
+    say("lost");
+    connect();
+  }, SILENCE);
+}
+
+/** The browser dials again by itself, except after an answer that is none. */
+function fail() {
+  say("lost");
+  if (stream?.readyState !== EventSource.CLOSED) return;
+  disconnect();
+  retry = setTimeout(again, 3000);
+}
+
+function say(is) {
+  link = is;
+  tell(true);
 }
 
 /** Whoever is no more known, since the token is another one, signs in anew. */
 async function again() {
   const answer = await fetch("/api/v1/stream", { method: "HEAD" }).catch(() => undefined);
   if (answer?.status === 401) location.reload();
-  else follow();
+  // A page that was hidden and shown meanwhile has a stream again.
+  else if (!stream) connect();
 }
 
 setInterval(shift, SPARK_SECONDS * 1000);

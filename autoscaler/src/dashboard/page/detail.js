@@ -97,7 +97,7 @@ function paint(workload) {
   };
   const { ready } = workload;
   const minute = Math.floor(data.now() / 5000);
-  put("title", () => title(workload), workload.state, workload.paused, ready, workload.name);
+  put("title", () => title(workload), workload.state, workload.paused, ready, workload.name, workload.error);
   put("sentence", () => make("p", { class: "sentence", role: "status" }, workload.why), workload.why);
   put("facts", () => facts(workload), workload.target, workload.pods, workload.min, workload.max, workload.owner,
     workload.requestsPerSecond, workload.held, workload.concurrency, workload.nextChange, workload.decision?.spec);

@@ -18,6 +18,9 @@ use super::status::{ApiError, Result};
 use super::strategic::Lists;
 use super::write::Part;
 
+/// The part of a port's key that may be left out, and is TCP then.
+const PROTOCOL: &str = "protocol";
+
 /// What a list is to apply.
 enum List {
     /// One value.
@@ -57,7 +60,11 @@ impl<'a> Shape<'a> {
     fn list(self, field: &str, items: &[Value]) -> List {
         match self {
             Shape::Typed(lists) if lists.is_set(field) => List::Set,
-            Shape::Typed(lists) => lists.key(field, items).map_or(List::Atomic, |key| List::Map(vec![key.into()])),
+            Shape::Typed(lists) => lists.key(field, items).map_or(List::Atomic, |key| {
+                // A strategic merge goes by the number alone; what owns a port is its number and its protocol.
+                let protocol = (field == "ports").then(|| PROTOCOL.to_owned());
+                List::Map([key.to_owned()].into_iter().chain(protocol).collect())
+            }),
             Shape::Schema(node) => match node["x-kubernetes-list-type"].as_str() {
                 Some("set") => List::Set,
                 Some("map") => {
@@ -180,7 +187,16 @@ fn fields_of(value: &Value, shape: Shape<'_>) -> Value {
 }
 
 fn key_of(item: &Value, keys: &[String]) -> Value {
-    keys.iter().map(|key| (key.clone(), item.get(key).cloned().unwrap_or_default())).collect()
+    keys.iter().map(|key| (key.clone(), key_field(item, key))).collect()
+}
+
+/// A field of an item's key, as it is where the item does not say.
+fn key_field(item: &Value, field: &str) -> Value {
+    match item.get(field) {
+        Some(value) => value.clone(),
+        None if field == PROTOCOL => "TCP".into(),
+        None => Value::Null,
+    }
 }
 
 /// The part of a value that a segment of a field path names.
@@ -194,8 +210,7 @@ fn step<'a>(value: Option<&'a Value>, segment: &str) -> Option<&'a Value> {
 }
 
 fn carries(item: &Value, key: &Value) -> bool {
-    key.as_object()
-        .is_some_and(|key| key.iter().all(|(field, wanted)| item.get(field).unwrap_or(&Value::Null) == wanted))
+    key.as_object().is_some_and(|key| key.iter().all(|(field, wanted)| key_field(item, field) == *wanted))
 }
 
 /// Fields that both state and another owns, with another value; with `take` they are taken from the other.
@@ -307,5 +322,46 @@ fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
             }
         },
         other => *document = other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::builtin;
+
+    fn applied(plural: (&str, &str), live: Option<Value>, manager: &str, config: &Value) -> Result<Value> {
+        let resource = builtin::registry().get(plural.0, "v1", plural.1).expect("a built-in");
+        let options = WriteOptions { manager: manager.into(), ..WriteOptions::internal() };
+        apply(&resource, Part::Main, live, config, &options)
+    }
+
+    /// Goal: 53/TCP and 53/UDP are two ports, each with its owner; a port without a protocol is a TCP port.
+    #[test]
+    fn ports_of_one_number_are_told_apart_by_their_protocol() {
+        let (tcp, udp) = (json!({"port": 53, "protocol": "TCP"}), json!({"port": 53, "protocol": "UDP"}));
+        let service = |ports: &[&Value]| json!({"spec": {"ports": ports}});
+        let services = ("", "services");
+        let both = applied(services, None, "a", &service(&[&udp, &tcp])).expect("applied");
+        assert_eq!(both["spec"]["ports"], json!([udp, tcp]));
+
+        let plain = json!({"port": 53, "name": "dns"});
+        let named = applied(services, Some(both.clone()), "a", &service(&[&udp, &plain])).expect("applied");
+        let names: Vec<_> =
+            named["spec"]["ports"].as_array().expect("ports").iter().map(|port| &port["name"]).collect();
+        assert_eq!(names, [&Value::Null, &"dns".into()], "TCP goes without saying");
+
+        let one = applied(services, Some(both.clone()), "a", &service(&[&tcp])).expect("applied");
+        assert_eq!(one["spec"]["ports"], json!([tcp]), "the other was owned and is no longer stated");
+
+        let theirs = json!({"port": 53, "protocol": "UDP", "nodePort": 30053});
+        let shared = applied(services, Some(both), "b", &service(&[&theirs])).expect("no conflict");
+        assert_eq!(shared["spec"]["ports"], json!([theirs, tcp]));
+
+        let containers = |ports: Value| json!({"spec": {"containers": [{"name": "c", "ports": ports}]}});
+        let ports = json!([{"containerPort": 53}, {"containerPort": 53, "protocol": "UDP"}]);
+        let pod = applied(("", "pods"), None, "a", &containers(ports.clone())).expect("applied");
+        let again = applied(("", "pods"), Some(pod), "a", &containers(ports.clone())).expect("applied");
+        assert_eq!(again["spec"]["containers"][0]["ports"], ports);
     }
 }

@@ -1,16 +1,18 @@
-//! What happens after a deletion: dependents, emptied namespaces, ended custom resources.
+//! What happens after a deletion: dependents, emptied namespaces, ended custom resources; and the end of old Events.
 //!
 //! The store puts before the collector every object whose owner, contents or finalizers may have become its
 //! business; the collector looks at the present state alone, so it may look twice and never misses. It runs in the
 //! server's process and writes through the same checks as every client.
 //!
 //! Rules: an object none of whose owners exists is deleted; owners that are gone are struck from the others. With
-//! `foregroundDeletion` an owner waits for dependents that block it; with `orphan` it lets them go.
+//! `foregroundDeletion` an owner waits for dependents that block it; with `orphan` it lets them go. An Event goes
+//! [`EVENT_LIFE`] after it has happened last, as Kubernetes' do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
@@ -28,16 +30,29 @@ use super::write::Part;
 /// After a failure, an object is looked at again at the latest so much later.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// How long an Event is kept, as by Kubernetes: nobody deletes one, so a cluster would hold ever more of them.
+const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
+/// Time between two looks for old Events.
+const EVENT_PERIOD: Duration = Duration::from_secs(60);
+/// The table that holds Events, of both their groups.
+const EVENTS: &str = "/events";
+
 /// Works until the server ends.
 pub(crate) async fn run(api: Arc<Api>) {
     let mut failed = BTreeSet::new();
     let mut retries = tokio::time::interval(RETRY);
     retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut expiries = tokio::time::interval(EVENT_PERIOD);
+    expiries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let work = tokio::select! {
             () = api.shutdown.cancelled() => return,
             work = api.store.work() => work,
             _ = retries.tick(), if !failed.is_empty() => failed.iter().cloned().collect(),
+            _ = expiries.tick() => {
+                api.expire_events(Timestamp::now());
+                continue;
+            }
         };
         for at in work {
             match api.examine(&at) {
@@ -151,6 +166,21 @@ impl Api {
         Ok(())
     }
 
+    /// Deletes Events that have not happened for too long. One that cannot be deleted is met again by the next look.
+    fn expire_events(&self, now: Timestamp) {
+        let Some(resource) = self.registry.load().by_table(EVENTS) else { return };
+        for event in self.store.list(EVENTS, "").0 {
+            if last_of(&event).is_none_or(|last| now.duration_since(last) <= EVENT_LIFE) {
+                continue;
+            }
+            let (namespace, name) = (event.text("/metadata/namespace"), event.text("/metadata/name"));
+            let target = Target { resource: &resource, namespace, name };
+            if let Err(error) = self.collect(target, &event, None) {
+                tracing::debug!(namespace, name, error = %error.body["message"], "an old Event was not deleted");
+            }
+        }
+    }
+
     /// Deletes exactly the object that was seen.
     fn collect(&self, target: Target<'_>, object: &Object, propagation: Option<Propagation>) -> Result<()> {
         let uid = Some(object.text("/metadata/uid").to_string());
@@ -198,7 +228,51 @@ fn references(value: &Value) -> impl Iterator<Item = &Value> {
     value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
 }
 
+/// When an Event has happened last. Which of its times are set depends on who writes it, and by which group.
+fn last_of(event: &Object) -> Option<Timestamp> {
+    let times = ["/lastTimestamp", "/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"];
+    times.iter().filter_map(|pointer| event.text(pointer).parse().ok()).max()
+}
+
 fn has_finalizer(object: &Object, name: &str) -> bool {
     let list = object.value.pointer("/metadata/finalizers").and_then(Value::as_array);
     list.is_some_and(|list| list.iter().any(|finalizer| finalizer == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::builtin;
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    /// Goal: an Event goes an hour after it has happened last, and not before, whichever of its times says so.
+    #[test]
+    fn an_event_goes_an_hour_after_it_has_happened_last() {
+        let range = "10.96.0.0/16".parse().expect("a range");
+        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let resource = api.registry.load().by_table(EVENTS).expect("Events");
+        let made = Timestamp::now();
+        let later = (made + SignedDuration::from_mins(30)).to_string();
+        let rows = [
+            ("made", json!({})),
+            ("counted", json!({"lastTimestamp": later})),
+            ("new", json!({"eventTime": later})),
+            ("series", json!({"series": {"count": 2, "lastObservedTime": later}})),
+        ];
+        for (name, mut event) in rows {
+            event["metadata"] = json!({"name": name, "namespace": "default"});
+            event["involvedObject"] = json!({"namespace": "default"});
+            api.create(&resource, "default", event, &WriteOptions::internal()).expect("taken");
+        }
+        let left = |minutes| {
+            api.expire_events(made + SignedDuration::from_mins(minutes));
+            let (events, _) = api.store.list(EVENTS, "");
+            events.iter().map(|event| event.text("/metadata/name").to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(59), ["counted", "made", "new", "series"]);
+        assert_eq!(left(62), ["counted", "new", "series"]);
+        assert_eq!(left(89), ["counted", "new", "series"]);
+        assert_eq!(left(92), [""; 0]);
+    }
 }

@@ -94,6 +94,7 @@ impl Container {
             };
             let began = Instant::now();
             let RunEnd { ended, stopped } = self.wait_for_end(&mut process, &prepared, log, &mut stop).await;
+            self.logs.end(&self.spec.name, restarts);
             let again = !stopped && self.is_restarted(&ended);
             if !again {
                 self.update(|view| {
@@ -127,8 +128,13 @@ impl Container {
             message: format!("{} did not start: {error}", prepared.launch.program.display()),
         };
         let (file, log) = self.logs.create(&self.spec.name, run).map_err(failed)?;
-        let process = process::spawn(&prepared.launch, Some(&file)).await.map_err(failed)?;
-        Ok((process, prepared, log))
+        match process::spawn(&prepared.launch, Some(&file)).await {
+            Ok(process) => Ok((process, prepared, log)),
+            Err(error) => {
+                self.logs.end(&self.spec.name, run);
+                Err(failed(error))
+            }
+        }
     }
 
     /// Waits until a running process has ended, and probes it meanwhile.

@@ -57,7 +57,14 @@ impl Events {
                     Some(Counted { name, count }) => {
                         *count += 1;
                         let patch = json!({"count": *count, "lastTimestamp": event.last_timestamp});
-                        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+                        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                            // Events do not live for ever: one that comes again after long is another.
+                            Err(kube::Error::Api(status)) if status.code == 404 => {
+                                seen.remove(&key);
+                                api.create(&PostParams::default(), &event).await
+                            }
+                            written => written,
+                        }
                     }
                     None => api.create(&PostParams::default(), &event).await,
                 };
@@ -115,5 +122,48 @@ impl Events {
         if self.queue.try_send(event).is_err() {
             tracing::debug!(pod = pod.name_any(), reason, "an event was dropped: too many at once");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ApiOptions, ApiServer};
+    use common_runtime::api_server;
+    use futures::StreamExt;
+    use kube::Config;
+    use kube::api::{DeleteParams, WatchEvent, WatchParams};
+    use std::time::Duration;
+
+    /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Goal: what happens again after its event was deleted, as that was old, is told again and not lost.
+    #[tokio::test]
+    async fn an_event_that_is_gone_is_written_anew() {
+        let range = "10.96.0.0/16".parse().expect("a range");
+        let server = ApiServer::start(ApiOptions::new(range)).await.expect("a free port");
+        let mut config = Config::new(server.url().parse().expect("a URL"));
+        config.auth_info.token = Some(server.token().to_owned().into());
+        let client = api_server::client(config, "test").expect("a client");
+        let api: Api<Event> = Api::namespaced(client.clone(), "default");
+        let mut seen = api.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+        let (events, mut pod) = (Events::start(client), Pod::default());
+        (pod.metadata.name, pod.metadata.namespace) = (Some("p".into()), Some("default".into()));
+        let mut names = Vec::new();
+        while names.len() < 2 {
+            events.warn(&pod, "node", "BackOff", "it fails");
+            let next = tokio::time::timeout(PATIENCE, async {
+                loop {
+                    if let Some(Ok(WatchEvent::Added(event))) = seen.next().await {
+                        return event.name_any();
+                    }
+                }
+            });
+            let name = next.await.expect("an event");
+            api.delete(&name, &DeleteParams::default()).await.expect("deleted");
+            names.push(name);
+        }
+        assert_ne!(names[0], names[1]);
     }
 }

@@ -1,7 +1,8 @@
 //! What containers wrote: one file for each run of a container, standard output and error together in order.
 //!
 //! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging
-//! costs this process nothing. The folder goes with the pod.
+//! costs this process nothing. Once a run has ended, an empty `N.over` beside its file says so, to who follows it. The
+//! folder goes with the pod.
 //!
 //! # Not here
 //!
@@ -42,32 +43,63 @@ pub fn path(work_dir: &Path, namespace: &str, pod: &str, container: &str, previo
     Some(folder.path().join(container).join(format!("{number}.log")))
 }
 
+/// As [`path`].
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find(
+    work_dir: &Path,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    previous: bool,
+) -> io::Result<PathBuf> {
+    path(work_dir, namespace, pod, container, previous).ok_or_else(|| {
+        let which = if previous { "previous run of container" } else { "container" };
+        io::Error::new(io::ErrorKind::NotFound, format!("{which} {container:?} of pod {namespace}/{pod} has no log"))
+    })
+}
+
 /// Reads a container's log.
 ///
 /// # Errors
 /// There is none, or it cannot be read.
 pub fn read(work_dir: &Path, namespace: &str, pod: &str, container: &str, query: &LogQuery) -> io::Result<Bytes> {
-    let path = path(work_dir, namespace, pod, container, query.previous).ok_or_else(|| {
-        let which = if query.previous { "previous run of container" } else { "container" };
-        io::Error::new(io::ErrorKind::NotFound, format!("{which} {container:?} of pod {namespace}/{pod} has no log"))
-    })?;
-    let mut bytes = tail_bytes(&path, ANSWER_MAX)?;
+    let path = find(work_dir, namespace, pod, container, query.previous)?;
+    Ok(read_file(&path, query)?.0)
+}
+
+/// Reads the log of one run; and where in its file the reading ended, for who goes on from there.
+pub(crate) fn read_file(path: &Path, query: &LogQuery) -> io::Result<(Bytes, u64)> {
+    let (mut bytes, end) = tail(path, ANSWER_MAX)?;
     if let Some(lines) = query.tail_lines {
         let from = start_of_last_lines(&bytes, lines);
         bytes.drain(..from);
     }
     bytes.truncate(query.limit_bytes.unwrap_or(usize::MAX));
-    Ok(bytes.into())
+    Ok((bytes.into(), end))
+}
+
+/// Whether nothing more is written to the log of one run: the run has ended, or there is a newer one.
+pub(crate) fn is_over(path: &Path) -> bool {
+    let number = path.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
+    let newer = number.and_then(|number| number.checked_add(1)).map(|next| path.with_file_name(format!("{next}.log")));
+    path.with_extension("over").exists() || newer.is_some_and(|newer| newer.exists())
 }
 
 /// The last `max` bytes of a file.
 pub(crate) fn tail_bytes(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    Ok(tail(path, max)?.0)
+}
+
+/// The last `max` bytes of a file, and where they end.
+fn tail(path: &Path, max: u64) -> io::Result<(Vec<u8>, u64)> {
     let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(max)))?;
+    let from = file.metadata()?.len().saturating_sub(max);
+    file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    file.take(max).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let count = file.take(max).read_to_end(&mut bytes)?;
+    Ok((bytes, from + u64::try_from(count).unwrap_or(0)))
 }
 
 /// Where the last `lines` lines begin.
@@ -91,13 +123,22 @@ impl PodLogs {
         Self { folder: work_dir.join("logs").join(format!("{namespace}_{pod}_{uid}")) }
     }
 
-    /// Creates the file for one run of a container.
+    /// Creates the file for one run of a container; one that did not start is tried again with the same number.
     pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<(File, PathBuf)> {
         let folder = self.folder.join(container);
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{run}.log"));
+        let _ = std::fs::remove_file(path.with_extension("over")); // Mostly there is none.
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         Ok((file, path))
+    }
+
+    /// Notes that a run has ended, or never began.
+    pub(crate) fn end(&self, container: &str, run: i32) {
+        let path = self.folder.join(container).join(format!("{run}.over"));
+        if let Err(error) = File::create(&path) {
+            tracing::debug!(path = %path.display(), %error, "who follows a log does not see that it is over");
+        }
     }
 
     /// Removes everything.

@@ -49,6 +49,7 @@ pub use backoff::Backoff;
 pub use cli::NodeArgs;
 pub use options::NodeOptions;
 pub use probe::PERIOD_ANNOTATION;
+pub(crate) use process::kill_all;
 pub use state::SCHEDULER_NAME;
 
 use addresses::Pool;

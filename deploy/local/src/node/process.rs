@@ -6,7 +6,7 @@
 //!   the *thread* that started the child, so all are started on one thread that lives as long as the process. How,
 //!   tells [`exec`].
 //! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
-//! - Dropping a [`Process`] kills it.
+//! - Dropping a [`Process`] kills it. Where nothing is dropped, at an exit that waits for nobody, [`kill_all`] does.
 //!
 //! # Not here
 //!
@@ -15,7 +15,9 @@
 
 use super::exec::{self, Launch, Started};
 use common_runtime::descriptor::registered;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,6 +31,9 @@ use tokio::sync::oneshot;
 /// Starts that may wait for the starting thread. One takes well under a millisecond; a longer queue would be a node of
 /// thousands of pods started at once, and those come back with an error and are tried again.
 const STARTS_MAX: usize = 4096;
+
+/// Groups of all processes that are not reaped yet, whose ids therefore are nobody else's.
+static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -76,7 +81,9 @@ pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<
 impl Process {
     fn adopt(started: Started) -> io::Result<Self> {
         let fd = registered(started.fd, Interest::READABLE)?;
-        Ok(Self { pid: started.pid, fd, exit: None })
+        let process = Self { pid: started.pid, fd, exit: None };
+        GROUPS.lock().insert(process.pid());
+        Ok(process)
     }
 
     /// Its process id, which is also its group's.
@@ -137,6 +144,7 @@ impl Process {
             return Ok(None);
         }
         let _ = kill_process_group(self.pid, Signal::KILL);
+        GROUPS.lock().remove(&self.pid());
         let status = waitid(id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
         let exit = status.map(|status| match status.terminating_signal() {
             Some(signal) => Exit::Signal(signal),
@@ -151,6 +159,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if self.exit.is_none() {
             self.kill();
+            GROUPS.lock().remove(&self.pid());
             if let Ok(None) = self.reap() {
                 // The kernel is still taking it down. Whoever reaps needs a moment, which a drop may not take.
                 let pid = self.pid;
@@ -159,6 +168,13 @@ impl Drop for Process {
                 });
             }
         }
+    }
+}
+
+/// Kills the groups of all processes, as this one is about to exit.
+pub(crate) fn kill_all() {
+    for group in GROUPS.lock().iter().filter_map(|group| Pid::from_raw(*group)) {
+        let _ = kill_process_group(group, Signal::KILL); // It may have just ended.
     }
 }
 

@@ -15,6 +15,7 @@ use crate::up::plane::{self, Plane};
 use crate::up::planes::unless_there;
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
+use crate::up::unrun;
 use crate::usage::UsageTable;
 use crate::{controllers, ingress};
 use anyhow::Context;
@@ -226,7 +227,11 @@ impl Cluster {
                 .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
 
             // 4. The user's objects.
-            let implied = implied::scalers(&applied);
+            let is_embedded = cluster.server.is_some();
+            let implied = implied::scalers(&applied, is_embedded);
+            if is_embedded {
+                unrun::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
+            }
             manifests::apply(&client, applied).await?;
             for scaler in &implied {
                 let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));

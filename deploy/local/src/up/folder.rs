@@ -1,7 +1,11 @@
 //! Where a cluster keeps its files.
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
+
+/// Folders that are there now, for an end at which nothing is dropped.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A folder of this cluster's own, readable by nobody else. It goes when dropped: it holds only logs, and a kubeconfig
 /// that leads nowhere any more.
@@ -18,7 +22,10 @@ impl Folder {
         for turn in 0..1000 {
             let folder = base.join(format!("zeroscale-{}-{turn}", std::process::id()));
             match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => return Ok(Self(folder)),
+                Ok(()) => {
+                    FOLDERS.lock().push(folder.clone());
+                    return Ok(Self(folder));
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot make {}", folder.display())),
             }
@@ -30,5 +37,13 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+        FOLDERS.lock().retain(|folder| *folder != self.0);
+    }
+}
+
+/// Removes the folders of all clusters of this process, which is about to exit.
+pub(crate) fn remove_all() {
+    for folder in FOLDERS.lock().iter() {
+        let _ = std::fs::remove_dir_all(folder);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Who starts `local up` with an ordinary Deployment and its Service wants to see it sleep and wake, and has not heard of
 //! ZeroScalers. So where the files say nothing of them, neither by an object nor by the label `zeroscale.dev/enabled`, one
-//! with defaults is made for each Deployment and StatefulSet that a Service of the files leads to. What no Service leads
-//! to, as a worker of a queue, would never be woken, so it is left as it is.
+//! with defaults is made for each Deployment that a Service of the files leads to, and with `--external` for each StatefulSet,
+//! too: the embedded controllers run none, so a request for one would be held in vain. What no Service leads to, as a
+//! worker of a queue, would never be woken, so it is left as it is.
 
 use super::manifests::Manifest;
 use common::RevisionKey;
@@ -16,8 +17,9 @@ use std::collections::BTreeMap;
 /// Label of a workload that says whether it wants one.
 const ENABLED: &str = "zeroscale.dev/enabled";
 
-/// The ZeroScalers for the workloads of these manifests; none if their author has thought of it.
-pub(super) fn scalers(manifests: &[Manifest]) -> Vec<ZeroScaler> {
+/// The ZeroScalers for the workloads of these manifests; none if their author has thought of it. `is_embedded`: the API
+/// server and its controllers are our own.
+pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScaler> {
     let labelled = |manifest: &&Manifest| {
         let labels = manifest.object.metadata.labels.as_ref();
         manifest.types.kind == "ZeroScaler" || labels.is_some_and(|labels| labels.contains_key(ENABLED))
@@ -29,7 +31,7 @@ pub(super) fn scalers(manifests: &[Manifest]) -> Vec<ZeroScaler> {
     let services: Vec<_> = manifests.iter().filter_map(Selecting::of).collect();
     let mut taken: Vec<&RevisionKey> = Vec::new();
     let mut made = Vec::new();
-    for workload in &workloads {
+    for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
         // One that leads to several workloads belongs to none of them.
         let own = |service: &&Selecting| {
             service.selects(workload) && workloads.iter().filter(|other| service.selects(other)).count() == 1
@@ -125,7 +127,11 @@ mod tests {
     }
 
     fn made(text: &str) -> Vec<(String, String, String)> {
-        let made = scalers(&parse("f.yaml", text).expect("manifests")).into_iter();
+        made_with(text, false)
+    }
+
+    fn made_with(text: &str, is_embedded: bool) -> Vec<(String, String, String)> {
+        let made = scalers(&parse("f.yaml", text).expect("manifests"), is_embedded).into_iter();
         made.map(|made| (made.name_any(), made.spec.target.kind.clone(), made.spec.service_name().to_owned())).collect()
     }
 
@@ -146,6 +152,7 @@ mod tests {
             service("elsewhere", "type: ExternalName, externalName: example.com"),
         ];
         assert_eq!(made(&text.concat()), [row("web", "Deployment", "shop"), row("db", "StatefulSet", "db")]);
+        assert_eq!(made_with(&text.concat(), true), [row("web", "Deployment", "shop")], "nothing here runs the other");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Pods' logs, from the node's files to the API server.
 
 use crate::api::{PodLogQuery, PodLogs};
-use crate::node::logs::{LogQuery, path, read};
+use crate::node::logs::{LogQuery, find, is_over, read_file};
 use anyhow::Context;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -25,13 +25,13 @@ async fn open(work_dir: &Path, query: PodLogQuery) -> anyhow::Result<BoxStream<'
     let PodLogQuery { namespace, pod, container, follow, previous, tail_lines } = query;
     let container = container.context("the container must be named")?;
     let part = LogQuery { tail_lines, previous, limit_bytes: None };
-    let so_far = read(work_dir, &namespace, &pod, &container, &part)?;
+    // One file throughout, whatever run is the current one meanwhile.
+    let file = find(work_dir, &namespace, &pod, &container, previous)?;
+    let (so_far, end) = read_file(&file, &part)?;
     let first = stream::once(async move { so_far });
     if !follow {
         return Ok(first.boxed());
     }
-    let file = path(work_dir, &namespace, &pod, &container, previous).context("the log has gone")?;
-    let end = std::fs::metadata(&file)?.len();
     Ok(first
         .chain(stream::unfold((file, end), |(file, from)| async move {
             let (bytes, end) = more(&file, from).await?;
@@ -40,9 +40,11 @@ async fn open(work_dir: &Path, query: PodLogQuery) -> anyhow::Result<BoxStream<'
         .boxed())
 }
 
-/// Waits until `file` is longer than `from`; `None` once it is gone, as it goes with its pod.
+/// Waits until `file` is longer than `from`; `None` once its run is over and all of it was read, or it is gone, as it
+/// goes with its pod.
 async fn more(file: &Path, from: u64) -> Option<(Bytes, u64)> {
     loop {
+        let is_over = is_over(file); // Before it is read, or else what comes in between would be lost.
         let mut log = tokio::fs::File::open(file).await.ok()?;
         log.seek(std::io::SeekFrom::Start(from)).await.ok()?;
         let mut bytes = Vec::new();
@@ -50,6 +52,74 @@ async fn more(file: &Path, from: u64) -> Option<(Bytes, u64)> {
         if count > 0 {
             return Some((bytes.into(), from + u64::try_from(count).unwrap_or(0)));
         }
+        if is_over {
+            return None;
+        }
         tokio::time::sleep(FOLLOW_PERIOD).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::logs::PodLogs as Files;
+    use std::io::Write;
+    use tokio::time::timeout;
+
+    /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn follow(work_dir: &Path) -> BoxStream<'static, Bytes> {
+        let query = PodLogQuery {
+            namespace: "ns".into(),
+            pod: "p".into(),
+            container: Some("main".into()),
+            follow: true,
+            ..PodLogQuery::default()
+        };
+        open(work_dir, query).await.expect("a log")
+    }
+
+    async fn text(stream: BoxStream<'static, Bytes>) -> String {
+        let bytes = timeout(PATIENCE, stream.collect::<Vec<_>>()).await.expect("an end").concat();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Goal: who follows has every line, also those written while the first answer was on its way, and an end when the run
+    /// has one or there is another run, but not before.
+    #[tokio::test]
+    async fn a_followed_log_is_whole_and_ends_with_its_run() {
+        for is_told in [true, false] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let files = Files::new(dir.path(), "ns", "p", "u");
+            let mut file = files.create("main", 0).expect("a file").0;
+            writeln!(file, "a").expect("written");
+            let mut stream = follow(dir.path()).await;
+            writeln!(file, "b").expect("written");
+            assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("a\n".into()));
+            assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("b\n".into()));
+            assert!(timeout(FOLLOW_PERIOD * 2, stream.next()).await.is_err(), "it runs");
+            let stream = follow(dir.path()).await;
+            writeln!(file, "c").expect("written");
+            match is_told {
+                true => files.end("main", 0),
+                false => drop(files.create("main", 1).expect("a file")),
+            }
+            assert_eq!(text(stream).await, "a\nb\nc\n");
+        }
+    }
+
+    /// Goal: a run that is tried again with its number, as it did not start, is followed anew.
+    #[tokio::test]
+    async fn a_run_that_is_tried_again_is_not_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = Files::new(dir.path(), "ns", "p", "u");
+        drop(files.create("main", 0).expect("a file"));
+        files.end("main", 0);
+        let mut file = files.create("main", 0).expect("a file").0;
+        let stream = follow(dir.path()).await;
+        writeln!(file, "a").expect("written");
+        files.end("main", 0);
+        assert_eq!(text(stream).await, "a\n");
     }
 }

@@ -21,7 +21,7 @@ const FIELD_MANAGER: &str = "local-up";
 #[derive(Debug)]
 pub struct Manifest {
     /// File and document, for errors.
-    origin: String,
+    pub(super) origin: String,
     pub(super) types: TypeMeta,
     pub(super) object: DynamicObject,
 }

@@ -13,9 +13,11 @@ mod plane;
 mod planes;
 pub mod ranges;
 pub mod system;
+mod unrun;
 
 pub use cluster::{Cluster, PlaneId};
 pub use event::{Event, Phases};
+pub(crate) use folder::remove_all as remove_folders;
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 

@@ -16,8 +16,9 @@ const LINGER: Duration = Duration::from_millis(200);
 pub struct UpOptions {
     /// Manifests to apply once the cluster runs, in this order; `-` reads standard input.
     ///
-    /// Where they hold neither a ZeroScaler nor the label `zeroscale.dev/enabled`, each Deployment and StatefulSet that a
-    /// Service of theirs leads to is given a ZeroScaler with defaults, so that it sleeps while nobody calls it.
+    /// Where they hold neither a ZeroScaler nor the label `zeroscale.dev/enabled`, each Deployment that a Service of theirs
+    /// leads to is given a ZeroScaler with defaults, so that it sleeps while nobody calls it; with `--external` each
+    /// StatefulSet, too. Without `--external` nothing runs StatefulSets, DaemonSets, Jobs and CronJobs.
     #[arg(value_name = "FILE")]
     pub manifests: Vec<PathBuf>,
     /// Where the ingress listens; port 0 takes a free one.

@@ -2,13 +2,18 @@
 //!
 //! Linux answers on every address of 127.0.0.0/8, so each cluster takes one second octet N: pods get
 //! 127.N.0.0/18, the planes 127.N.64.0/18, ClusterIPs 127.N.128.0/17. A lock file for each N, held open as long as
-//! the cluster lives, keeps two clusters apart; the kernel lets go of it even when the process is killed.
+//! the cluster lives, keeps two clusters apart; the kernel lets go of it even when the process is killed. The files are
+//! all users' of the machine: whoever comes first makes their folder as open as the temporary one, and who comes later
+//! needs only the right to read a file to lock it.
 
 use crate::Range;
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// Second octets to choose from; the low ones and the highest are left to programs that chose by hand.
 const OCTETS: std::ops::RangeInclusive<u8> = 64..=250;
@@ -35,26 +40,33 @@ impl Ranges {
     /// since where loopback will not do for pods it will not do for planes.
     ///
     /// # Errors
-    /// All are taken, or a lock file cannot be made.
+    /// All are taken, or their lock files cannot be opened.
     pub fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join("zeroscale-ranges");
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Self::take_in(&std::env::temp_dir().join("zeroscale-ranges"), seed, pods, services)
+    }
+
+    fn take_in(folder: &Path, seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
+        make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut unopened = None;
         let count = u32::from(OCTETS.end() - OCTETS.start()) + 1;
         for turn in 0..count {
             let offset = u8::try_from((seed.wrapping_add(turn)) % count).unwrap_or(0);
             let octet = OCTETS.start() + offset;
             let path = folder.join(octet.to_string());
-            let lock = File::options().create(true).truncate(false).write(true).open(&path);
-            let lock = lock.with_context(|| format!("cannot open {}", path.display()))?;
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Ok(Self { octet, pods, services, _lock: lock });
+            match open(&path).with_context(|| format!("cannot open {}", path.display())) {
+                Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
+                    return Ok(Self { octet, pods, services, _lock: lock });
+                }
+                Ok(_) => {}
+                Err(error) => unopened = Some(error),
             }
         }
-        anyhow::bail!(
-            "all {count} loopback ranges 127.{}.0.0/16 to 127.{}.0.0/16 are in use by other clusters",
-            OCTETS.start(),
-            OCTETS.end()
-        )
+        let (first, last) = (OCTETS.start(), OCTETS.end());
+        let all = format!("all {count} loopback ranges 127.{first}.0.0/16 to 127.{last}.0.0/16");
+        Err(match unopened {
+            Some(error) => error.context(format!("{all} are in use by other clusters or cannot be taken")),
+            None => anyhow::anyhow!("{all} are in use by other clusters"),
+        })
     }
 
     /// Where pods get their addresses.
@@ -98,9 +110,64 @@ impl Ranges {
     }
 }
 
+/// Makes the folder of lock files, for all users, whatever the umask. One that is there is left as it is.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match std::fs::create_dir(folder) {
+        Ok(()) => std::fs::set_permissions(folder, Permissions::from_mode(0o1777)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a lock file. One that is there is opened to be read alone, which does for a lock, since it may be another
+/// user's; one that is not is made, readable by all.
+fn open(path: &Path) -> io::Result<File> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = File::options().write(true).create_new(true).open(path)?;
+            file.set_permissions(Permissions::from_mode(0o644))?;
+            Ok(file)
+        }
+        opened => opened,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{OFlags, fcntl_getfl};
+
+    /// Goal: another user of the machine can take a range, too. Method: modes, since tests may run as root, which every
+    /// file is open to.
+    #[test]
+    fn the_folder_is_for_all_users_and_a_file_that_is_there_need_not_be_writable() {
+        let base = tempfile::tempdir().expect("a folder");
+        let folder = base.path().join("ranges");
+        let mode = |path: &Path| path.metadata().expect("made").permissions().mode() & 0o7777;
+        let first = Ranges::take_in(&folder, 7, None, None).expect("free");
+        let file = folder.join(first.octet.to_string());
+        assert_eq!((mode(&folder), mode(&file)), (0o1777, 0o644));
+        drop(first);
+        let again = Ranges::take_in(&folder, 7, None, None).expect("free");
+        let flags = fcntl_getfl(&again._lock).expect("open");
+        assert_eq!(flags & OFlags::RWMODE, OFlags::RDONLY);
+    }
+
+    /// Goal: a file that cannot be opened costs its range alone; the error names the last if all are so. Method: links
+    /// that lead nowhere, which are neither there to be read nor free to be made, also for root.
+    #[test]
+    fn a_lock_file_that_cannot_be_opened_is_passed_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut octets = OCTETS.map(|octet| folder.path().join(octet.to_string()));
+        for path in octets.clone().skip(1) {
+            std::os::unix::fs::symlink("/nonexistent/x", path).expect("a link");
+        }
+        let taken = Ranges::take_in(folder.path(), 1, None, None).expect("one is free");
+        assert_eq!(taken.octet, *OCTETS.start());
+        let error = format!("{:#}", Ranges::take_in(folder.path(), 1, None, None).expect_err("none is left"));
+        let last = octets.next_back().expect("many");
+        assert!(error.contains(&format!("cannot open {}", last.display())), "{error}");
+    }
 
     #[test]
     fn two_clusters_take_disjoint_ranges_and_give_them_back() {

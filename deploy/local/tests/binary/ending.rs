@@ -44,6 +44,36 @@ async fn sigterm_ends_it_and_every_pod() {
 }
 
 #[tokio::test]
+async fn sighup_ends_it_and_every_pod() {
+    ends_in_order(Signal::HUP).await;
+}
+
+/// Goal: who does not wait for the end leaves nothing behind, either. Method: a pod whose shell heeds no SIGTERM, with a
+/// process of its own, which the kernel does not end with `local`.
+#[tokio::test]
+async fn a_second_signal_ends_pods_with_all_their_processes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: stubborn}\nspec:\n  containers:\n  - name: main\n    image: none\n    \
+               command: [/bin/sh, -c, \"trap '' TERM; sleep 1000 & while :; do sleep 1; done\"]\n";
+    let manifest = write(&folder, "pod.yaml", pod);
+    let mut local = Local::up([manifest]);
+    let kubeconfig = local.ready().await.kubeconfig;
+    let mut all = Vec::new();
+    eventually("a shell and its children", async || {
+        all = children(local.pid());
+        all.extend(all.clone().into_iter().flat_map(|shell| children(shell.pid())));
+        all.len() >= 3
+    })
+    .await;
+    local.signal(Signal::INT);
+    while !local.line().await.ends_with("  ending") {}
+    local.signal(Signal::INT);
+    assert_eq!(local.ended(END).await.code(), Some(1));
+    eventually("the end of all", async || !all.iter().any(|process| process.is_alive())).await;
+    assert!(!kubeconfig.parent().expect("a folder of its own").exists());
+}
+
+#[tokio::test]
 async fn pods_end_also_when_it_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut local, pods, kubeconfig) = busy(&folder).await;

@@ -137,6 +137,10 @@ pub(crate) fn children(parent: i32) -> Vec<Seen> {
 }
 
 impl Seen {
+    pub(crate) fn pid(self) -> i32 {
+        self.pid
+    }
+
     pub(crate) fn is_alive(self) -> bool {
         look(self.pid).is_some_and(|(now, _)| now == self)
     }
