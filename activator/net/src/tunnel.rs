@@ -2,6 +2,7 @@
 //!
 //! The tunnel owns the body of the 101 response, and with it every guard that the layers put on: place in the breaker,
 //! concurrency count, total timeout. Bytes that either side sent early are passed on; a half-close ends one direction.
+//! Where the pod takes nothing more, what it has said last still reaches the client.
 
 use crate::body::BodyError;
 use bytes::Bytes;
@@ -10,9 +11,15 @@ use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+/// How long a pod's last words may take to the client.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Both ends of an agreed upgrade, not connected yet. Travels as an extension of the 101 response.
 #[derive(Clone)]
@@ -57,6 +64,55 @@ impl Tunnel {
 async fn copy(client: OnUpgrade, pod: Arc<Mutex<Option<PodEnd>>>) -> Result<(), BodyError> {
     let pod = pod.lock().take();
     let mut pod = pod.ok_or("its pod's end is taken")?;
-    tokio::io::copy_bidirectional(&mut TokioIo::new(client.await?), &mut pod).await?;
-    Ok(())
+    Ok(both_ways(&mut TokioIo::new(client.await?), &mut pod).await?)
+}
+
+/// Copies until both directions have ended, or one side broke.
+async fn both_ways(
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    pod: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let Err(broken) = tokio::io::copy_bidirectional(client, pod).await else { return Ok(()) };
+    // A pod that closes while the client goes on sending breaks the way there. The kernel has its last words still.
+    let _ = timeout(LAST_WORDS, tokio::io::copy(pod, client)).await;
+    Err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A way on which nothing goes any more.
+    struct Broken;
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Goal: what a pod said before it closed reaches a client that goes on sending.
+    #[tokio::test(start_paused = true)]
+    async fn a_pods_last_words_are_passed_on() {
+        let (mut client, mut ours) = tokio::io::duplex(1024);
+        client.write_all(b"more and more").await.expect("open");
+        let mut pod = tokio::io::join(&b"that was all"[..], Broken);
+        let broken = both_ways(&mut ours, &mut pod).await.expect_err("it takes nothing");
+        assert_eq!(broken.kind(), io::ErrorKind::ConnectionReset);
+        drop(ours);
+        let mut heard = String::new();
+        client.read_to_string(&mut heard).await.expect("open");
+        assert_eq!(heard, "that was all");
+    }
 }
