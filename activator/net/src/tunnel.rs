@@ -15,7 +15,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::timeout;
 
 /// How long a pod's last words may take to the client.
@@ -72,10 +72,29 @@ async fn both_ways(
     client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     pod: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let Err(broken) = tokio::io::copy_bidirectional(client, pod).await else { return Ok(()) };
-    // A pod that closes while the client goes on sending breaks the way there. The kernel has its last words still.
-    let _ = timeout(LAST_WORDS, tokio::io::copy(pod, client)).await;
-    Err(broken)
+    let (from_client, to_client) = split(client);
+    let (from_pod, to_pod) = split(pod);
+    let (mut there, mut back) = (pin!(one_way(from_client, to_pod)), pin!(one_way(from_pod, to_client)));
+    tokio::select! {
+        ended = &mut there => match ended {
+            Ok(()) => back.await,
+            // A pod that closes while the client goes on sending breaks the way there. The kernel has its last words still.
+            Err(broken) => {
+                let _ = timeout(LAST_WORDS, back).await;
+                Err(broken)
+            }
+        },
+        ended = &mut back => {
+            ended?;
+            there.await
+        }
+    }
+}
+
+/// Copies to the end, and passes that on.
+async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.shutdown().await
 }
 
 #[cfg(test)]
@@ -83,7 +102,7 @@ mod tests {
     use super::*;
     use std::pin::Pin;
     use std::task::{Context, Poll};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
     /// A way on which nothing goes any more.
     struct Broken;
@@ -105,14 +124,16 @@ mod tests {
     /// Goal: what a pod said before it closed reaches a client that goes on sending.
     #[tokio::test(start_paused = true)]
     async fn a_pods_last_words_are_passed_on() {
-        let (mut client, mut ours) = tokio::io::duplex(1024);
-        client.write_all(b"more and more").await.expect("open");
+        // With room for little, so that something is on its way when the other direction breaks.
+        let (mut client, mut ours) = tokio::io::duplex(4);
         let mut pod = tokio::io::join(&b"that was all"[..], Broken);
-        let broken = both_ways(&mut ours, &mut pod).await.expect_err("it takes nothing");
+        let both = tokio::spawn(async move { both_ways(&mut ours, &mut pod).await });
+        let mut heard = vec![0; 2];
+        client.read_exact(&mut heard).await.expect("open");
+        client.write_all(b"more").await.expect("open");
+        client.read_to_end(&mut heard).await.expect("open");
+        assert_eq!(heard[2..], b"that was all"[2..]);
+        let broken = both.await.expect("no panic").expect_err("it takes nothing");
         assert_eq!(broken.kind(), io::ErrorKind::ConnectionReset);
-        drop(ours);
-        let mut heard = String::new();
-        client.read_to_string(&mut heard).await.expect("open");
-        assert_eq!(heard, "that was all");
     }
 }

@@ -17,7 +17,9 @@
 //! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
 //! `idle` bounds its time.
 
-use super::hold::{ATTEMPTS_MAX, Active, pick, refusal, report_cold_start, take_out, too_much, until_it_listens};
+use super::hold::{
+    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, pick, refusal, report_cold_start, take_out, too_much, until_it_listens,
+};
 use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::{Queued, Refused};
 use crate::refusal::{Refusal, TimedOut};
@@ -170,8 +172,13 @@ impl PortConnector {
                 Err(error) => error,
             };
             let evidence = evidence_of_connect(&error);
-            if target != pod && evidence != Evidence::None {
-                // It says nothing of the pod: nobody listens there, or a policy is in the way.
+            let is_of_the_port = match evidence {
+                Evidence::Refused => true,
+                Evidence::Out => received.elapsed() < LISTENS_WITHIN,
+                Evidence::None | Evidence::Ours | Evidence::Silent => false,
+            };
+            if target != pod && is_of_the_port {
+                // A port that nobody judges the pod by: nobody listens there, or a policy may bar the way.
                 admitted = permit.give_up_pod();
                 sleep(until_it_listens(received)).await;
                 continue;
@@ -182,6 +189,9 @@ impl PortConnector {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());
             }
             attempts += 1;
+            if evidence == Evidence::Ours {
+                sleep(PAUSE.1).await;
+            }
             admitted = permit.give_up_pod();
         }
     }

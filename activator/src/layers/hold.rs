@@ -64,10 +64,10 @@ const LOST: &str = "connection";
 
 /// Time between two connects to a port of a pod on which nobody listens yet: a part of the time waited, within bounds.
 const PAUSE_DIVISOR: u32 = 100;
-const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// How long a request waits for somebody to listen there, with a pod that takes others meanwhile.
-const LISTENS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Pods that one request is tried on.
 pub(super) const ATTEMPTS_MAX: usize = 64;
@@ -365,16 +365,25 @@ async fn send(
                 let is_of_the_port = match evidence {
                     Evidence::Refused => true,
                     Evidence::Out => !pool.has_connected(),
-                    Evidence::None | Evidence::Silent => false,
+                    Evidence::None | Evidence::Ours | Evidence::Silent => false,
                 };
                 let is_beside = is_of_the_port && judged != Some(address);
                 if is_beside
                     && begun.elapsed() < LISTENS_WITHIN
                     && let Some(left) = seat.permit.take()
                 {
-                    let admitted = left.give_up_pod();
-                    tokio::time::sleep(until_it_listens(begun)).await;
-                    permit = pick(&shared.sink, revision, admitted).await?;
+                    permit = match evidence {
+                        Evidence::Refused => {
+                            let admitted = left.give_up_pod();
+                            tokio::time::sleep(until_it_listens(begun)).await;
+                            pick(&shared.sink, revision, admitted).await?
+                        }
+                        // It may be the pod itself that has gone, and another one be well.
+                        _ => {
+                            tokio::time::sleep(until_it_listens(begun)).await;
+                            left.prefer_another(&mut rand::rng())
+                        }
+                    };
                     continue;
                 }
                 told(&pool, Ending::unanswered(LOST), released);
@@ -389,8 +398,11 @@ async fn send(
                 }
                 attempts += 1;
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
+                if evidence == Evidence::Ours {
+                    tokio::time::sleep(PAUSE.1).await;
+                }
                 permit = match evidence {
-                    Evidence::None => left.prefer_another(&mut rand::rng()),
+                    Evidence::None | Evidence::Ours => left.prefer_another(&mut rand::rng()),
                     _ => pick(&shared.sink, revision, left.abandon_pod()).await?,
                 };
             }
@@ -445,7 +457,7 @@ impl Drop for Active {
 
 /// What follows for a pod from what a failure says of it.
 pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
-    if evidence != Evidence::None {
+    if !matches!(evidence, Evidence::None | Evidence::Ours) {
         revision.take_out(permit.destination(), cause);
         if evidence == Evidence::Silent {
             pool.doubt();

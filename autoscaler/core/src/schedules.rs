@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Changes of single schedules that are looked at for one that changes anything.
 const LOOKAHEAD: usize = 64;
 /// Times of a day that are read one by one.
-const TIMES_MAX: usize = 64;
+const TIMES_MAX: usize = 24;
 /// An expression must occur at least once after this: 2000-01-01, before a leap day.
 const EPOCH: i64 = 946_684_800;
 
@@ -137,7 +137,8 @@ fn expressions(text: &str) -> Vec<String> {
     // Of two that are restricted either will do. One that begins with a star is not, whatever its step.
     let is_step = |field: &str| field.starts_with('*') && field != "*";
     let both = (is_step(day) && week_day != "*") || (is_step(week_day) && day != "*");
-    let rest = format!("{day} {month} {}{week_day}", if both { "+" } else { "" });
+    let plus = if both && !week_day.starts_with('+') { "+" } else { "" };
+    let rest = format!("{day} {month} {plus}{week_day}");
     let times = match (numbers(minutes), numbers(hours)) {
         (Some(minutes), Some(hours)) if minutes.len() * hours.len() <= TIMES_MAX => (minutes, hours),
         _ => return vec![format!("{minutes} {hours} {rest}")],
@@ -209,7 +210,7 @@ mod tests {
     /// expression, zone, from when, and the occurrences that follow.
     #[test]
     fn leap_days_and_clocks_that_change_are_right() {
-        let rows: [(&str, &str, &str, &[&str]); 17] = [
+        let rows: [(&str, &str, &str, &[&str]); 18] = [
             // Summer time begins in Berlin on 2026-03-29 at 02:00 and ends on 2026-10-25 at 03:00.
             ("0 8 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T06:00:00Z", "2026-03-30T06:00:00Z"]),
             ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
@@ -237,6 +238,7 @@ mod tests {
             ("@midnight", "UTC", "2026-01-01T12:00:00Z", &["2026-01-02T00:00:00Z"]),
             // Days: a step restricts nothing by itself, two that are restricted are either. 2026-01-03 is a Saturday.
             ("0 8 */2 * 1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
+            ("0 8 */2 * +1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
             ("0 8 3 * 1", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-05T08:00:00Z"]),
             ("0 8 1-7 * */6", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-04T08:00:00Z"]),
             // Half an hour on Lord Howe Island.

@@ -42,10 +42,11 @@ impl Adoption {
         if self.plain {
             decider.target_burst_capacity = BurstCapacity::Always;
         }
+        let least = Bounds { min: own.min.min(scale.bounds(config).min), ..own };
         let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
         Parameters {
             bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
-            min_ready: bounds::min_ready(scale.bounds(config), decider.initial_scale, initialized),
+            min_ready: bounds::min_ready(least, decider.initial_scale, initialized),
             scale_to_zero: config.enable_scale_to_zero,
             activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
             grace_period: scale.grace(config),
@@ -99,6 +100,22 @@ mod tests {
             let parameters = resolved(initial, Adoption { replicas, plain: true }, initialized);
             let row = format!("{initial:?} {replicas} {initialized}");
             assert_eq!((parameters.bounds.min, parameters.min_ready), expected, "{row}");
+        }
+    }
+
+    /// Goal: what the clock adds makes no workload wait for it, and what it takes away is not waited for.
+    #[test]
+    fn a_workload_is_awake_with_the_fewest_that_it_has_with_or_without_a_schedule() {
+        for (own, scheduled, expected) in [(0, 5, 1), (3, 0, 1), (3, 5, 3), (3, 3, 3)] {
+            let object: ZeroScaler = serde_json::from_value(json!({
+                "metadata": {"name": "hello", "namespace": "ns"},
+                "spec": {"target": {"name": "hello"}, "scale": {"min": own}},
+            }))
+            .expect("a ZeroScaler");
+            let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
+            let now = Bounds { min: scheduled, max: None };
+            let parameters = PLAIN.parameters(&object, &config, &deployment, now, true);
+            assert_eq!((parameters.min_ready, parameters.bounds.min), (expected, scheduled), "{own}, {scheduled}");
         }
     }
 }

@@ -81,7 +81,8 @@ impl Drop for FromClient {
             }
         }
         if let Some(unread) = &self.unread {
-            if is_cut_short {
+            // One that is whole may not have said so yet.
+            if is_cut_short && self.body.size_hint().exact() != Some(0) {
                 unread.cut_short();
             }
             unread.closed();

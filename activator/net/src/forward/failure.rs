@@ -34,6 +34,8 @@ pub enum Failure {
 pub enum Evidence {
     /// Nothing: one connection broke.
     None,
+    /// Nothing: this process, or this machine, has no room for a connection, and may have some soon.
+    Ours,
     /// It gets nothing more until its probe passes.
     Out,
     /// Besides, on a connection that had worked its kernel acknowledged nothing: if it does not answer a connect
@@ -45,10 +47,9 @@ pub enum Evidence {
 
 /// What a connect that failed says of its pod.
 pub fn evidence_of_connect(error: &io::Error) -> Evidence {
-    // This process, or this machine, has no more descriptors, memory or ports of its own.
     const SHORTAGES: [i32; 5] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
     match error.kind() {
-        _ if error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code)) => Evidence::None,
+        _ if error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code)) => Evidence::Ours,
         ErrorKind::ResourceBusy => Evidence::None,
         ErrorKind::ConnectionRefused => Evidence::Refused,
         _ => Evidence::Out,

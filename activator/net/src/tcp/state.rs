@@ -33,7 +33,7 @@ pub(crate) struct TcpState {
     pub(crate) unsent: bool,
     /// Whether it waits although the peer has room for it: there is no way to it from here.
     pub(crate) stuck: bool,
-    /// Bytes that the peer has room for, beside those that wait for an acknowledgement.
+    /// Bytes that the peer has room for, those that wait for an acknowledgement included.
     pub(crate) room: u32,
     /// Whether what waits was sent more than once.
     pub(crate) repeated: bool,

@@ -73,7 +73,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (_theirs, _) = listener.accept().expect("dialled");
-        ours.set_nonblocking(true).expect("permitted");
+        ours.set_nodelay(true).and_then(|()| ours.set_nonblocking(true)).expect("permitted");
         let bound = Some(Duration::from_secs(5));
         SockRef::from(&ours).set_tcp_user_timeout(bound).expect("permitted");
         let mut timeout = UserTimeout::new(bound);

@@ -23,8 +23,8 @@
 //!
 //! - Something is not known: [`Decision::Unknown`], and nothing changes. It is not a request for zero.
 //! - Not everybody was heard ([`Observation::attested`]): what is known is the least that the load can be. It can begin a
-//!   panic and raise the scale, and do nothing else. What was missed then is missing in the windows until they have
-//!   filled anew, as after a takeover.
+//!   panic and raise the scale, and do nothing else. What was missed then, at more than one evaluation in a row, is missing
+//!   in the windows until they have filled anew, as after a takeover. (Once, it is somebody who has just begun.)
 //! - A restart loses history, so a decider born above one pod starts panicking and holds that scale.
 //! - The limits of step 1 are relative to *ready* pods, not to the previous decision.
 //! - Both window's demands are rounded up before the threshold is applied: one pod at 101 % of its target panics.
@@ -63,6 +63,8 @@ pub struct Decider {
     warmth: Warmth,
     /// The last answer; none before the first one.
     desired: Option<i32>,
+    /// Evaluations in a row at which not everybody was heard.
+    missed: u32,
 }
 
 /// Which window leads.
@@ -97,6 +99,7 @@ impl Decider {
             delay_is_live: false,
             warmth: Warmth::Warm,
             desired: None,
+            missed: 0,
         }
     }
 
@@ -127,7 +130,8 @@ impl Decider {
     /// One evaluation. `spec` may differ from the last one's.
     pub fn decide(&mut self, spec: &DeciderSpec, observation: &Observation) -> Decision {
         let Observation { now, ready, load, attested } = *observation;
-        if !attested {
+        self.missed = if attested { 0 } else { self.missed.saturating_add(1) };
+        if self.missed > 1 {
             self.warmth = Warmth::Cold;
         }
         let (ready, load) = match (ready, load) {
@@ -157,7 +161,12 @@ impl Decider {
                 }
             }
         };
-        let present = self.desired.unwrap_or_else(|| i32::try_from(ready).unwrap_or(i32::MAX));
+        let present = match self.desired {
+            Some(desired) => desired,
+            // More may have been asked for than are ready, and nobody takes care yet.
+            None if self.warmth == Warmth::Warm => i32::MAX,
+            None => i32::try_from(ready).unwrap_or(i32::MAX),
+        };
         if !attested && answer.pods <= present {
             return Decision::Unknown(Unknown::NotAttested);
         }
