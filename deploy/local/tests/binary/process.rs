@@ -32,8 +32,15 @@ pub(crate) struct Ready {
 
 impl Local {
     pub(crate) fn start<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
-        let mut command = Command::new(BINARY);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        // Whoever runs the tests may ignore SIGHUP, as under nohup, and a process starts as its parent has it. `env` takes
+        // the process over, and its number.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=HUP", BINARY])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn().expect("started");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let folder = format!("zeroscale-{}-", child.id().expect("it runs"));
