@@ -372,17 +372,15 @@ async fn send(
                     && begun.elapsed() < LISTENS_WITHIN
                     && let Some(left) = seat.permit.take()
                 {
-                    permit = match evidence {
-                        Evidence::Refused => {
-                            let admitted = left.give_up_pod();
-                            tokio::time::sleep(until_it_listens(begun)).await;
-                            pick(&shared.sink, revision, admitted).await?
-                        }
+                    let pause = tokio::time::sleep(until_it_listens(begun));
+                    permit = if evidence == Evidence::Refused {
+                        let admitted = left.give_up_pod();
+                        pause.await;
+                        pick(&shared.sink, revision, admitted).await?
+                    } else {
                         // It may be the pod itself that has gone, and another one be well.
-                        _ => {
-                            tokio::time::sleep(until_it_listens(begun)).await;
-                            left.prefer_another(&mut rand::rng())
-                        }
+                        pause.await;
+                        left.prefer_another(&mut rand::rng())
                     };
                     continue;
                 }

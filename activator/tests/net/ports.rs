@@ -128,19 +128,24 @@ async fn a_request_on_a_workloads_port_wakes_it() {
     assert_eq!(asking.await.expect("no panic").body, "awake");
 }
 
+/// A workload `app` with two ports, FIRST and the next, and a pod for it: at `web`, and at `admin` for the second one.
+async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
+    let ids = [id("web", 80), id("admin", 9000)];
+    workload(rig, "app", &ids).await;
+    let [first, second] = ids;
+    ledger(rig, &[(FIRST, "app", first, State::Held), (FIRST + 1, "app", second, State::Held)]).await;
+    let ports = [("web".to_owned(), web.port()), ("admin".to_owned(), admin)].into();
+    let listing = Listing { not_ready: [web.into()].into(), ports: [(web.ip(), ports)].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+}
+
 /// Goal: each port of a workload leads to that port of its pods.
 #[tokio::test]
 async fn a_workload_with_several_ports_is_reached_by_each() {
     let (rig, ip) = rig().await;
-    let (web, admin) = (id("web", 80), id("admin", 9000));
-    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
     assert_eq!(first.address.ip(), second.address.ip(), "one pod's");
-    let ports = [("web".to_owned(), first.address.port()), ("admin".to_owned(), second.address.port())].into();
-    let not_ready = [first.address.into()].into();
-    let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    two_ports(&rig, first.address, second.address.port()).await;
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
         assert_eq!(ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await.body, text);
     }
@@ -150,9 +155,6 @@ async fn a_workload_with_several_ports_is_reached_by_each() {
 #[tokio::test]
 async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
     let (rig, ip) = rig().await;
-    let (web, admin) = (id("web", 80), id("admin", 9000));
-    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
     let at = own_address();
     let later = SocketAddr::new(at.ip(), at.port() + 1);
     let on = async |at: SocketAddr, text: &'static str| {
@@ -160,9 +162,7 @@ async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
         Pod::on(listener, move |_| async move { Response::new(full(text)) })
     };
     let _first = on(at, "web").await;
-    let ports = [("web".to_owned(), at.port()), ("admin".to_owned(), later.port())].into();
-    let listing = Listing { not_ready: [at.into()].into(), ports: [(at.ip(), ports)].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    two_ports(&rig, at, later.port()).await;
     let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
     assert_eq!(ask_at(FIRST).await.body, "web");
     let asking = tokio::spawn(ask_at(FIRST + 1));
@@ -180,17 +180,10 @@ async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
 #[tokio::test]
 async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
     let (rig, ip) = rig().await;
-    let (web, admin) = (id("web", 80), id("admin", 9000));
-    workload(&rig, "app", &[web.clone(), admin.clone()]).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await;
     let first = Pod::saying("web").await;
     let barred = std::net::TcpListener::bind((first.address.ip(), 0)).expect("a free port");
     socket2::SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
-    let port = barred.local_addr().expect("bound").port();
-    let ports = [("web".to_owned(), first.address.port()), ("admin".to_owned(), port)].into();
-    let not_ready = [first.address.into()].into();
-    let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    two_ports(&rig, first.address, barred.local_addr().expect("bound").port()).await;
     let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
     assert_eq!(ask_at(FIRST).await.body, "web");
     let has_room = || rig.activator.load(&key("app")).is_some_and(|load| load.capacity != Capacity::CLOSED);

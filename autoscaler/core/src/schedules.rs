@@ -94,7 +94,6 @@ impl Schedule {
     pub fn read(written: Written<'_>) -> Result<Self, ScheduleError> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let parse = |text: &str| parser.parse(text).map_err(|error| ScheduleError::Cron(error.to_string()));
-        parse(written.cron.replace("@midnight", "@daily").as_str())?; // An error names what was written.
         let crons = expressions(written.cron).iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
         let zone = TimeZoneDatabase::bundled().get(written.time_zone).map_err(|_| ScheduleError::TimeZone)?;
         let Written { duration, prewarm, min, max, .. } = written;
@@ -150,10 +149,13 @@ fn expressions(text: &str) -> Vec<String> {
 
 /// The numbers of a list of numbers and ranges; none: it is more than that, or makes no sense.
 fn numbers(field: &str) -> Option<Vec<u32>> {
-    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < 60);
-    let items = field.split(',').map(|item| match item.split_once('-') {
-        Some((from, to)) => Some(number(from)?..=number(to)?),
-        None => number(item).map(|number| number..=number),
+    let number = |text: &str| {
+        let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        digits?.parse::<u32>().ok().filter(|number| *number < 60)
+    };
+    let items = field.split(',').map(|item| {
+        let (from, to) = item.split_once('-').unwrap_or((item, item));
+        Some(number(from)?..=number(to)?).filter(|range| !range.is_empty())
     });
     Some(items.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
 }
@@ -342,7 +344,21 @@ mod tests {
         let read = |cron: &str, time_zone: &str| {
             Schedule::read(Written { cron, time_zone, duration: hours(1), ..Written::default() })
         };
-        for cron in ["", "* * * *", "0 0 0 * * *", "0 0 1 1 * 1970", "61 * * * *", "* * * * FOO", "* * 32 * *"] {
+        for cron in [
+            "",
+            "* * * *",
+            "0 0 0 * * *",
+            "0 0 1 1 * 1970",
+            "61 * * * *",
+            "* * * * FOO",
+            "* * 32 * *",
+            "0,61 0 * * *",
+            "0 5,25 * * *",
+            "+5 0 * * *",
+            "30-10 0 * * *",
+            "0 5-3,7 * * *",
+            "- 0 * * *",
+        ] {
             assert!(matches!(read(cron, "UTC"), Err(ScheduleError::Cron(_))), "{cron}");
         }
         for cron in ["0 0 30 2 *", "0 0 31 4 *"] {

@@ -5,6 +5,8 @@ use crate::body::Upload;
 use crate::error::ProxyError;
 use crate::http1::connection::Http1Error;
 use crate::pool::Pool;
+use crate::tcp::is_shortage;
+use rustix::io::Errno;
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
@@ -47,9 +49,8 @@ pub enum Evidence {
 
 /// What a connect that failed says of its pod.
 pub fn evidence_of_connect(error: &io::Error) -> Evidence {
-    const SHORTAGES: [i32; 5] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
     match error.kind() {
-        _ if error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code)) => Evidence::Ours,
+        _ if Errno::from_io_error(error).is_some_and(is_shortage) => Evidence::Ours,
         ErrorKind::ResourceBusy => Evidence::None,
         ErrorKind::ConnectionRefused => Evidence::Refused,
         _ => Evidence::Out,

@@ -355,10 +355,16 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
     assert_eq!(whole(&mut decider, 202, 6, 20.0), (2, Some(secs(60))), "heard again, and the hole fills");
     assert_eq!(whole(&mut decider, 262, 6, 20.0), (2, None));
 
+    let mut once = calm(&spec);
+    assert_eq!(whole(&mut once, 0, 3, 30.0), (3, None));
+    assert_eq!(part(&mut once, 2, 3, 10.0), unknown);
+    assert_eq!(whole(&mut once, 4, 3, 10.0), (1, None), "one look makes no hole");
+
     let mut born = calm(&spec);
-    assert_eq!(part(&mut born, 0, 4, 40.0), unknown, "before any decision the ready pods are what there is");
-    assert_eq!(part(&mut born, 2, 4, 41.0), Ok((5, Some(secs(60)))));
-    let silent = Observation { load: Err(Unknown::NoData), attested: false, ..observation(secs(4), 4, 0.0, 0.0) };
+    assert_eq!(part(&mut born, 0, 4, 70.0), unknown, "more than four may have been asked for");
+    assert_eq!(part(&mut born, 2, 4, 40.0), unknown, "nothing goes down now, and four are ready");
+    assert_eq!(part(&mut born, 4, 4, 41.0), Ok((5, Some(secs(60)))));
+    let silent = Observation { load: Err(Unknown::NoData), attested: false, ..observation(secs(6), 4, 0.0, 0.0) };
     assert_eq!(born.decide(&spec, &silent), Decision::Unknown(Unknown::NotAttested));
 }
 

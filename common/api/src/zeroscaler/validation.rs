@@ -31,20 +31,16 @@ impl ZeroScaler {
     pub fn validate_in(&self, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
         let mut errors = self.validate().err().unwrap_or_default();
         let limit = config.max_scale_limit;
-        if let Some(max) = self.spec.scale.max.filter(|max| limit > 0 && (*max == 0 || *max > limit)) {
-            let rule = format!("from 1 to max-scale-limit of config-autoscaler, {limit}, is expected");
-            errors.invalid_value(max, "spec.scale.max", rule);
-        }
+        let mut within = |scale: Option<i32>, from: i32, field: String| {
+            if let Some(scale) = scale.filter(|scale| limit > 0 && !(from..=limit).contains(scale)) {
+                let rule = format!("from {from} to max-scale-limit of config-autoscaler, {limit}, is expected");
+                errors.invalid_value(scale, field, rule);
+            }
+        };
+        within(self.spec.scale.max, 1, "spec.scale.max".to_owned());
         for (index, schedule) in self.spec.schedules.iter().enumerate() {
-            let is_over = |scale: &i32| limit > 0 && *scale > limit;
-            if let Some(max) = schedule.max.filter(|max| limit > 0 && *max == 0 || is_over(max)) {
-                let rule = format!("from 1 to max-scale-limit of config-autoscaler, {limit}, is expected");
-                errors.invalid_value(max, format!("spec.schedules[{index}].max"), rule);
-            }
-            if let Some(min) = schedule.min.filter(is_over) {
-                let rule = format!("at most max-scale-limit of config-autoscaler, {limit}, is expected");
-                errors.invalid_value(min, format!("spec.schedules[{index}].min"), rule);
-            }
+            within(schedule.max, 1, format!("spec.schedules[{index}].max"));
+            within(schedule.min, 0, format!("spec.schedules[{index}].min"));
         }
         let bounds = self.spec.scale.bounds(config);
         if errors.is_empty() && bounds.max.is_some_and(|max| bounds.min > max) {

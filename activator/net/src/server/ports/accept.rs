@@ -3,6 +3,7 @@
 use super::{Closing, PortListeners, Row, Shared, Table};
 use crate::client::peer::PortIdentity;
 use crate::server::ACCEPT_PAUSE;
+use crate::tcp::is_shortage;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -138,9 +139,7 @@ fn accept(listener: &OwnedFd, identity: &PortIdentity, most: usize) -> (Vec<Acce
                 accepted.push(Accepted { stream: stream.into(), address, port: Arc::clone(identity) });
             }
             Err(Errno::AGAIN) => break,
-            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                return (accepted, Some(error));
-            }
+            Err(error) if is_shortage(error) => return (accepted, Some(error)),
             Err(_) => {} // Of a connection that has failed already, which is no more in the queue.
         }
     }
