@@ -76,6 +76,9 @@ pub(crate) enum Refusal {
     /// An operator keeps the workload without pods.
     #[error("the workload is paused, and has no pods")]
     Paused,
+    /// No pod is ready, and it wakes nobody. No client sees this: it gets its static answer instead.
+    #[error("the workload is asleep")]
+    Asleep,
     /// Its workload did not wake in time, and who was to answer instead did not.
     #[error("the workload is not awake, and its fallback {service} did not answer: {cause}")]
     Fallback {
@@ -142,6 +145,7 @@ impl Refusal {
             Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
             Refusal::Failing { .. } => "failing",
             Refusal::Paused => "paused",
+            Refusal::Asleep => "asleep",
             Refusal::Fallback { .. } => "fallback",
             Refusal::Deleted => "deleted",
             Refusal::ClientGone => "client-gone",
@@ -186,6 +190,7 @@ impl Refusal {
             | Refusal::ShareFull { .. }
             | Refusal::Failing { .. }
             | Refusal::Paused
+            | Refusal::Asleep
             | Refusal::Deleted
             | Refusal::Proxy(ProxyError::NoRoom { .. }) => StatusCode::SERVICE_UNAVAILABLE,
         }

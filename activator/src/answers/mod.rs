@@ -10,6 +10,8 @@
 //! | one of `placeholder` | its answer, and the workload wakes | forwarded |
 //! | any other | held; after a time, another Service ([`fallback`]) | forwarded |
 //!
+//! What was forwarded uncounted and finds no pod any more gets its answer after all: it would not wake the workload.
+//!
 //! Of a workload that is paused and has no pods nothing says that it wakes: a browser's page says that it is paused, unless
 //! another Service answers; `placeholder` has no part ([`Answers::to_paused`]).
 //!
@@ -49,7 +51,7 @@ pub(crate) struct Answers {
 #[derive(Debug, PartialEq)]
 struct Static {
     matching: Matching,
-    answer: Fixed,
+    answer: Arc<Fixed>,
     always: bool,
     keeps_awake: bool,
 }
@@ -91,7 +93,7 @@ impl Answers {
             .map(|said| (Matching::new(&said.matching, Asked::Anything), Fixed::placeholder(&said.response)));
         let fixed = fixed.iter().map(|said| Static {
             matching: Matching::new(&said.matching, Asked::Read),
-            answer: Fixed::new(&said.response),
+            answer: Arc::new(Fixed::new(&said.response)),
             always: said.answer == AnswerMode::Always,
             keeps_awake: said.keeps_awake,
         });
@@ -108,6 +110,15 @@ impl Answers {
     /// Who answers a request that is forwarded while no pod is ready, if it has to wait for too long.
     pub(crate) fn fallback(&self, request: Request<'_>) -> Option<&Arc<Fallback>> {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))
+    }
+
+    /// The static answer of a request, where it gets one.
+    pub(crate) fn fixed(&self, request: Request<'_>) -> Option<&Arc<Fixed>> {
+        self.static_for(request).map(|found| &found.answer)
+    }
+
+    fn static_for(&self, request: Request<'_>) -> Option<&Static> {
+        self.fixed.iter().find(|entry| entry.matching.matches(request))
     }
 
     /// The page that a browser sees where it cannot see the workload.
@@ -131,7 +142,7 @@ impl Answers {
         if has_page && request.method == Method::GET && request.path.ends_with(EVENTS) {
             return Answer::Events;
         }
-        if let Some(found) = self.fixed.iter().find(|entry| entry.matching.matches(request)) {
+        if let Some(found) = self.static_for(request) {
             return match (is_cold || found.always, found.keeps_awake) {
                 (true, _) => Answer::Static(&found.answer),
                 (false, true) => Answer::Forward,

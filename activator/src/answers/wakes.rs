@@ -20,7 +20,7 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Wakes {
     state: Mutex<State>,
-    /// Changes whenever a pod is ready, or pods are known to fail.
+    /// Changes whenever a pod is ready, pods are known to fail, or the workload is deleted.
     changed: watch::Sender<()>,
     /// Places of streams of events about them.
     pub(crate) streams: Arc<Semaphore>,

@@ -22,7 +22,7 @@
 //! Buffers in the kernel, and a connection that waits for nothing.
 
 use activator_net::STREAM_WINDOW;
-use http::{HeaderMap, Request, Version};
+use http::{HeaderMap, Request, Uri, Version};
 use http_body::Body;
 use smallvec::SmallVec;
 
@@ -52,12 +52,17 @@ const FEW: usize = 32;
 
 /// What a request keeps while it waits. `again`: it is not the first of its connection.
 pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
-    let connection = match (request.version() < Version::HTTP_2, again) {
+    charge_of(request.version(), (request.uri(), request.headers()), request.body(), again)
+}
+
+/// The same for a request in parts, from a client of this version.
+pub(super) fn charge_of(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, again: bool) -> u64 {
+    let connection = match (client < Version::HTTP_2, again) {
         (true, false) => FRESH,
         (true, true) => AGAIN,
         (false, _) => STREAM,
     };
-    connection + head(request) + body(request)
+    connection + head(target, fields) + body(client, unsent)
 }
 
 /// What an answer's head keeps until it is written, if it is a large one.
@@ -72,11 +77,10 @@ pub(super) fn answer(fields: &HeaderMap, client: Version) -> Option<u64> {
 }
 
 /// The head.
-fn head<B>(request: &Request<B>) -> u64 {
-    let target = request.uri();
+fn head(target: &Uri, fields: &HeaderMap) -> u64 {
     let authority = target.authority().map_or(0, |authority| authority.as_str().len());
     let path = target.path_and_query().map_or(0, |path| path.as_str().len());
-    table(request.headers()) + texts(request.headers()) + (authority + path) as u64
+    table(fields) + texts(fields) + (authority + path) as u64
 }
 
 /// The map without the texts.
@@ -101,12 +105,12 @@ fn texts(fields: &HeaderMap) -> u64 {
 }
 
 /// What may come of the body while nobody reads it. Over HTTP/1 it stays in the kernel.
-fn body<B: Body>(request: &Request<B>) -> u64 {
-    if request.version() < Version::HTTP_2 || request.body().is_end_stream() {
+fn body(client: Version, unsent: &impl Body) -> u64 {
+    if client < Version::HTTP_2 || unsent.is_end_stream() {
         return 0;
     }
     let window = u64::from(STREAM_WINDOW);
-    request.body().size_hint().upper().map_or(window, |length| length.min(window))
+    unsent.size_hint().upper().map_or(window, |length| length.min(window))
 }
 
 #[cfg(test)]
@@ -173,7 +177,7 @@ mod tests {
         fn request<B>(version: Version, body: B) -> Request<B> {
             let mut request = Request::new(body);
             *request.version_mut() = version;
-            *request.uri_mut() = http::Uri::from_static("/");
+            *request.uri_mut() = Uri::from_static("/");
             request
         }
         let sized = |size: usize| Full::new(Bytes::from(vec![0; size]));

@@ -18,7 +18,8 @@
 //! `idle` bounds its time.
 
 use super::hold::{
-    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, pick, refusal, report_cold_start, take_out, too_much, until_it_listens,
+    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, pick, refusal, report_cold_start, take_out, too_much,
+    until_it_listens,
 };
 use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::{Queued, Refused};
@@ -157,7 +158,9 @@ impl PortConnector {
         let active = Active::new(revision.clone());
         let mut attempts = 1;
         loop {
-            let permit = pick(&self.shared.sink, &revision, admitted).await?;
+            // Who holds the connection notices its client's going.
+            let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
+            let permit = pick(&self.shared.sink, &revision, admitted, waits).await?;
             let released = Instant::now();
             let pod = permit.destination().address();
             let pool = self.shared.pools.get(pod, revision.key.namespace());

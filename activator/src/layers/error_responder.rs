@@ -100,6 +100,7 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         | Refusal::NotSynced
         | Refusal::Failing { .. }
         | Refusal::Paused
+        | Refusal::Asleep
         | Refusal::Fallback { .. }
         | Refusal::Deleted => Some("14"),
     }

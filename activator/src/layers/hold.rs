@@ -4,12 +4,16 @@
 //!
 //! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod.
 //! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
-//! of the queue. So does, once, a request that is safe to repeat and was sent to a pod that is gone before a byte of a
-//! response came. Where only a reused connection was lost, the pod stays in use, and the request goes to another that has
-//! a free slot, or to the same if none has. Where its port's pod port is not the one that readiness is judged by, a
-//! refused connect says only that nobody listens there yet: the pod stays, and the request tries again, in the rhythm of
-//! probes, for a while. A request that finds no pod any more says so to the autoscaler at once, not at the next report. The
-//! place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//! of the queue, where it is charged and looked after as one that waits for the first time ([`Waits`]). So does, once,
+//! a request that is safe to repeat and was sent to a pod that is gone before a byte of a response came. Where only a
+//! reused connection was lost, the pod stays in use, and the request goes to another that has a free slot, or to the
+//! same if none has. Where its port's pod port is not the one that readiness is judged by, a refused connect says only
+//! that nobody listens there yet: the pod stays, and the request tries again, in the rhythm of probes, for a while. A
+//! request that finds no pod any more says so to the autoscaler at once, not at the next report. The place and the
+//! pod's slot are held until the response's body, or the tunnel, has ended.
+//!
+//! A request that is no load ([`Call::counts`]) wakes nobody, so it does not wait for a wake either: it is refused as soon
+//! as no pod is ready, and gets the answer that it would have got then ([`super::answers`]).
 //!
 //! Whoever came while no pod was ready, and has a fallback, goes there by the rule of [`activator_core::fallback`]. What has
 //! once had a pod does not: something of it may have been sent.
@@ -18,7 +22,7 @@
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
 //! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
-//!   out of the revision's share ([`activator_core::hold`]).
+//!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused.
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
 //!
@@ -38,12 +42,13 @@ use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::breaker;
-use activator_core::fallback::{self, Next, Standing};
+use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
 use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
-use activator_core::throttler::{Admitted, Permit};
+use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError, is_over,
+    Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
+    is_over,
 };
 use futures::future::BoxFuture;
 use http::{Response, Version};
@@ -202,16 +207,16 @@ fn exchange(
             // Boxed, as what is rare.
             Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
         };
-        let Call { request, peer, received, revision, trace, .. } = call;
+        let Call { request, peer, received, again, revision, trace, counts, .. } = call;
         let live = revision.live();
         let port = peer.port::<WorkloadPort>().and_then(|port| port.among(&live.ports));
         let protocol = live.protocol_for(request.version(), port);
-        let client = request.version();
+        let client = Client { peer: &peer, version: request.version(), again, counts };
         let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
-        let sending = Box::pin(send(&shared, Active::new(revision), (&peer, client), admitted, prepared, trace));
+        let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
             report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
@@ -239,7 +244,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let turn = if cold { until_fallback(call) } else { None };
+    let turn = until_other_way(call, cold);
     let turn = async move {
         match turn {
             Some(turn) => turn.await,
@@ -254,13 +259,13 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         None => tokio::select! {
             biased; // A place that was given is used.
             admitted = acquire => place(admitted),
-            standby = turn => Ok(Way::Fallback(standby)),
+            other = turn => other,
         },
         Some(disconnect) => tokio::select! {
             biased;
             admitted = acquire => place(admitted),
             () = disconnect.gone() => return Err(Refusal::ClientGone),
-            standby = turn => Ok(Way::Fallback(standby)),
+            other = turn => other,
         },
     };
     call.revision.metrics.held(since.elapsed());
@@ -284,13 +289,29 @@ fn falls_back(call: &Call, standing: Standing) -> Option<Arc<Standby>> {
     (next == Next::FallBack).then(|| standby.clone())
 }
 
-/// Whom a request that is held falls back on, when it does; none: it has nobody. Boxed: few have.
-fn until_fallback(call: &Call) -> Option<BoxFuture<'static, Arc<Standby>>> {
-    let (standby, revision, received) = (call.standby.clone()?, call.revision.clone(), call.received);
+/// What becomes of a request that is held, when it waits no longer; none: it waits. Boxed: few do not.
+fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Way, Refusal>>> {
+    let (revision, received) = (&call.revision, call.received);
+    if !call.counts {
+        let revision = revision.clone();
+        return Some(Box::pin(async move {
+            until_cold(&revision).await;
+            Err(Refusal::Asleep)
+        }));
+    }
+    let standby = call.standby.clone().filter(|_| cold)?;
+    let revision = revision.clone();
     Some(Box::pin(async move {
         time_to_fall_back(received, standby.fallback.after, || revision.is_cold()).await;
-        standby
+        Ok(Way::Fallback(standby))
     }))
+}
+
+/// Until no pod can be sent to, as far as that is seen once in a while.
+async fn until_cold(revision: &Revision) {
+    while !revision.is_cold() {
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
 }
 
 async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
@@ -308,12 +329,12 @@ async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn(
 async fn send(
     shared: &Shared,
     active: Active,
-    (peer, client): (&Peer, Version),
+    client: Client<'_>,
     admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
 ) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
-    let revision = active.revision();
+    let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
     let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
     let told = |pool: &Pool, ending, since: Instant| {
@@ -321,7 +342,7 @@ async fn send(
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
     let (mut attempts, begun) = (1, Instant::now());
-    let mut permit = pick(&shared.sink, revision, admitted).await?;
+    let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?;
     loop {
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -336,7 +357,7 @@ async fn send(
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());
                 }
-                if let Some(kept) = charge::answer(response.headers(), client) {
+                if let Some(kept) = charge::answer(response.headers(), client.version) {
                     let charge = revision.memory.hold(kept).map_err(head_too_much)?;
                     response.extensions_mut().insert(HeadCharge::new(charge));
                 }
@@ -376,7 +397,7 @@ async fn send(
                     permit = if evidence == Evidence::Refused {
                         let admitted = left.give_up_pod();
                         pause.await;
-                        pick(&shared.sink, revision, admitted).await?
+                        pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?
                     } else {
                         // It may be the pod itself that has gone, and another one be well.
                         pause.await;
@@ -401,7 +422,7 @@ async fn send(
                 }
                 permit = match evidence {
                     Evidence::None | Evidence::Ours => left.prefer_another(&mut rand::rng()),
-                    _ => pick(&shared.sink, revision, left.abandon_pod()).await?,
+                    _ => pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared)).await?,
                 };
             }
         }
@@ -413,18 +434,76 @@ pub(super) fn until_it_listens(since: Instant) -> Duration {
     (since.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
 }
 
-/// A pod for what is admitted. If there is none any more, it waits at the head of the queue.
-pub(super) async fn pick(sink: &StatSink, revision: &Arc<Revision>, mut admitted: Admitted) -> Result<Permit, Refusal> {
+/// Whose request it is.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    peer: &'a Peer,
+    version: Version,
+    /// Whether it is not the first of its connection.
+    again: bool,
+    /// Whether it is load.
+    counts: bool,
+}
+
+impl Client<'_> {
+    fn waits(self, prepared: &Prepared) -> Waits {
+        let (head, body) = (prepared.head(), prepared.body());
+        Waits {
+            bytes: charge::charge_of(self.version, (&head.uri, &head.headers), body, self.again),
+            disconnect: self.peer.disconnect(self.version, body),
+            counts: self.counts,
+        }
+    }
+}
+
+/// What has lost its pod, and waits for another.
+pub(super) struct Waits {
+    /// What it keeps.
+    pub(super) bytes: u64,
+    /// Its client, where nobody else notices its going.
+    pub(super) disconnect: Option<Disconnect>,
+    /// Whether it is load.
+    pub(super) counts: bool,
+}
+
+impl Waits {
+    /// Waits for a place at the head of the queue.
+    async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
+        let _charge = revision.memory.hold_again(self.bytes);
+        let _queued = Queued::new(&revision.metrics);
+        let gone = async {
+            match &self.disconnect {
+                Some(disconnect) => disconnect.gone().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased; // A place that was given is used.
+            admitted = waiting => admitted.map_err(refusal),
+            () = gone => Err(Refusal::ClientGone),
+            () = until_cold(revision), if !self.counts => Err(Refusal::Asleep),
+        }
+    }
+}
+
+/// A pod for what is admitted. If there is none any more, it waits at the head of the queue, as what `waits` says.
+pub(super) async fn pick(
+    sink: &StatSink,
+    revision: &Arc<Revision>,
+    mut admitted: Admitted,
+    waits: impl Fn() -> Waits,
+) -> Result<Permit, Refusal> {
     loop {
         let picked = admitted.pick(&mut rand::rng());
         match picked {
             Ok(permit) => return Ok(permit),
             Err(nowhere) => {
-                let waiting = nowhere.requeue();
-                if revision.is_cold() {
+                let (waiting, waits) = (nowhere.requeue(), waits());
+                if waits.counts && revision.is_cold() {
                     sink.still_waiting(revision);
                 }
-                admitted = waiting.await.map_err(refusal)?;
+                // Boxed, as what is rare.
+                admitted = Box::pin(waits.wait(waiting, revision)).await?;
             }
         }
     }
@@ -543,7 +622,6 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use activator_core::fallback::AGAIN_AFTER;
 
     /// Goal: who waits for its turn when its time comes falls back soon after the pods that it waited for are lost.
     #[tokio::test(start_paused = true)]

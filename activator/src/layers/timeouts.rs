@@ -169,6 +169,7 @@ where
                     }
                     // A timer that was set to the bound that has just gone fires once for nothing, which is cheaper
                     // than setting it again here for every response.
+                    overdue::until(clock.next().0); // Nobody may ask for the body.
                     clock
                 });
                 response.map(|body| TimedBody { body, clock })
@@ -201,9 +202,9 @@ where
         let mut this = self.project();
         match this.body.as_mut().poll_frame(cx) {
             Poll::Ready(frame) => {
-                let goes_on = matches!(frame, Some(Ok(_))) && !this.body.is_end_stream();
-                match this.clock {
-                    Some(clock) if goes_on => {
+                match (&frame, this.clock) {
+                    // The last one, too: over HTTP/2 hyper keeps the body until the client takes it.
+                    (Some(Ok(_)), Some(clock)) => {
                         if clock.bounds.idle.is_some() {
                             clock.moved = Instant::now();
                         }
@@ -234,7 +235,9 @@ mod tests {
     use super::*;
     use crate::layers::call;
     use crate::registry::revision::fixture;
-    use http_body_util::{BodyExt, StreamBody};
+    use activator_net::overdue::Overdue;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use std::future::poll_fn;
     use std::time::Duration;
     use tokio::time::sleep;
     use tower_test::mock;
@@ -306,6 +309,37 @@ mod tests {
                 ended == end && parts == count && (when..=when + 2).contains(&at),
                 "{head} {pauses:?} {bounds:?}: {ended} {parts} {at}"
             );
+        }
+    }
+
+    /// Goal: an exchange is ended also when nobody asks for its body, or has all of it and keeps it; once it is dropped its
+    /// connection is left alone.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_unread_is_ended_and_what_is_done_with_is_not() {
+        for (frames, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
+            let revision = fixture::revision(|backend| backend.timeout_ms = 100);
+            let inner = tower::service_fn(|_: Call| async {
+                Ok::<_, Refusal>(Response::new(Full::new(Bytes::from_static(b"hello"))))
+            });
+            let mut exchange = Box::pin(Timeouts::new(inner).call(call::fixture::call(&revision)));
+            let (mut body, mut overdue) = (None, Overdue::default());
+            let connection = poll_fn(|cx| {
+                overdue.poll(cx, |cx| {
+                    if let Some(exchange) = Some(&mut exchange).filter(|_| body.is_none())
+                        && let Poll::Ready(Ok(response)) = exchange.as_mut().poll(cx)
+                    {
+                        let mut taken = response.into_body();
+                        for _ in 0..frames {
+                            assert!(Pin::new(&mut taken).poll_frame(cx).is_ready());
+                            assert!(taken.is_end_stream());
+                        }
+                        body = Some(keeps.then_some(taken));
+                    }
+                    Poll::<()>::Pending
+                })
+            });
+            let over = tokio::time::timeout(ms(60_000), connection).await;
+            assert_eq!(over.is_ok(), ended, "{frames} frames, kept: {keeps}");
         }
     }
 

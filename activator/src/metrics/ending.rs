@@ -22,6 +22,8 @@ impl From<&Refusal> for Ending {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::ClientGone => Self::unanswered(refusal.reason()).knative_says(refusal.status()),
+            // What it gets instead is no error.
+            Refusal::Asleep => Self::answered(StatusCode::OK),
             refusal => Self::refused(refusal.status(), refusal.reason()),
         }
     }

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -43,6 +43,8 @@ pub(crate) struct Revision {
     pub(crate) memory: Share,
     /// Whether it stands in the list of those that report. The stat sink's.
     pub(crate) reporting: AtomicBool,
+    /// It was deleted: another may have its name.
+    gone: AtomicBool,
     live: ArcSwap<Live>,
     /// Its pods' ports, where they have several.
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
@@ -123,6 +125,7 @@ impl Revision {
             metrics: metrics.revision(spec),
             memory,
             reporting: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             live: ArcSwap::from_pointee(Live::of(spec)),
             pod_ports: ArcSwapOption::empty(),
             timeline: Mutex::default(),
@@ -184,7 +187,14 @@ impl Revision {
     /// The revision is no more: who waits is refused; what runs, runs on.
     pub(crate) fn delete(&self) {
         self.throttler.refuse_waiting(Some(AdmissionError::Gone));
+        self.gone.store(true, Ordering::Release);
+        self.wakes.tell();
         self.end();
+    }
+
+    /// Whether it was deleted.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Its task ends, and its series with it.

@@ -2,7 +2,7 @@
 
 use super::security::{Io, ProofError};
 use super::{Shared, now};
-use activator_core::slots::session::{FRAME_MAX, Frame, SessionError, VERSION};
+use activator_core::slots::session::{FRAME_MAX, FRAME_SHARED_MAX, Frame, SessionError, VERSION};
 use activator_core::slots::standing::Says;
 use activator_core::slots::{Beat, Message, Peer, message};
 use activator_net::{Duplex, accept};
@@ -230,7 +230,7 @@ async fn run(shared: Arc<Shared>, frames: Frames, session: Arc<Session>, outgoin
     shared.with_roster(|roster, _| roster.ended(&shared, &session));
 }
 
-/// Messages about one revision that follow each other share a frame.
+/// Messages about one revision that follow each other share a frame, within its bound.
 async fn write(
     mut sink: impl SinkExt<Bytes, Error = io::Error> + Unpin,
     mut outgoing: mpsc::Receiver<Outgoing>,
@@ -242,10 +242,13 @@ async fn write(
             let frame = match first {
                 Outgoing::Frame(frame) => frame,
                 Outgoing::Slots(key, message) => {
+                    let mut size = message.size_max();
                     let mut messages = vec![message];
-                    while let Some(Outgoing::Slots(_, message)) =
-                        batch.next_if(|next| matches!(next, Outgoing::Slots(other, _) if *other == key))
+                    while size < FRAME_SHARED_MAX
+                        && let Some(Outgoing::Slots(_, message)) =
+                            batch.next_if(|next| matches!(next, Outgoing::Slots(other, _) if *other == key))
                     {
+                        size += message.size_max();
                         messages.push(message);
                     }
                     Frame::Slots(message::encode(key.as_str(), messages))
@@ -354,6 +357,39 @@ mod tests {
             deliver(&shared, &session, &claim(&key)).expect("delivered");
             assert!(is_answered(&mut outgoing, &key), "{name}");
         }
+    }
+
+    /// Goal: whatever waits to be sent goes through: what one sibling uses of many pods, named at once, is no frame beyond
+    /// the bound, which would end the session each time.
+    #[tokio::test]
+    async fn many_confirmations_at_once_go_through() -> Result<(), Broken> {
+        const PODS: u16 = 2 * BATCH as u16;
+        let (ours, theirs) = tokio::io::duplex(FRAME_MAX);
+        let codec = || LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec();
+        let (sink, mut stream) = (Framed::new(ours, codec()), Framed::new(theirs, codec()));
+        let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
+        let confirm = |port| Message::Confirm {
+            pod: Destination::from(SocketAddr::from(([255, 255, 255, 255], port))),
+            number: u64::MAX,
+            held: true,
+            own: (0..1000).map(|n| u64::MAX - n).collect(),
+        };
+        for port in 0..PODS {
+            let sent = queue.try_send(Outgoing::Slots(RevisionKey::new("ns", "a"), confirm(port)));
+            assert!(sent.is_ok(), "{port} confirmations fit in");
+        }
+        drop(queue);
+        let reading = tokio::spawn(async move {
+            let mut messages = Vec::new();
+            while let Some(Ok(bytes)) = stream.next().await {
+                let Ok(Some(Frame::Slots(bytes))) = Frame::decode(&bytes) else { break };
+                messages.extend(message::decode(&bytes).expect("as it was sent").1);
+            }
+            messages
+        });
+        write(sink, outgoing).await?;
+        assert!(reading.await.expect("no panic") == (0..PODS).map(confirm).collect::<Vec<_>>());
+        Ok(())
     }
 
     /// Goal: a claim is answered whenever it comes while its revision begins or ends.

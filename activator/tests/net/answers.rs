@@ -154,6 +154,18 @@ async fn streams_are_bounded_and_end() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
+/// Goal: a stream does not outlive its workload: the next of that name would have its load.
+#[tokio::test]
+async fn a_stream_ends_with_its_workload() {
+    let rig = Rig::start().await;
+    workload(&rig, "page: {}", |_| {}).await;
+    let mut stream = events(&rig).await;
+    read_until(&mut stream, "event: waking").await;
+    rig.tell(Event::Deleted(key("app"))).await;
+    read_until(&mut stream, "0\r\n\r\n").await;
+    until(|| rig.activator.held() == (0, 0)).await;
+}
+
 /// Goal: a browser whose request was on its way to a pod when that went sees the page too, where pods fail.
 #[tokio::test]
 async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
@@ -197,6 +209,25 @@ async fn what_is_static_wakes_nobody() {
     assert!(!is_load(&mut rig).await, "awake, forwarded");
     assert_eq!(rig.get("app.ns", "/live").await.body, "the pod");
     assert!(is_load(&mut rig).await, "told to");
+}
+
+/// Goal: what counts as nothing does not wait for a pod that nobody asks for, also if its own has just gone.
+#[tokio::test]
+async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
+    let mut rig = Rig::start().await;
+    workload(&rig, "static: [{match: {paths: [/healthz]}, response: {body: fine}}]", |_| {}).await;
+    let pod = Pod::start(|_| std::future::pending()).await;
+    rig.pods(&[pod.address]).await;
+    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    let lose = async {
+        until(|| pod.requests() == 1).await;
+        pod.kill().await;
+    };
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/healthz"), lose);
+    assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "fine"));
+    assert_eq!(answer.header("x-zeroscale-reason"), "static");
+    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
+    assert!(!is_load(&mut rig).await);
 }
 
 /// Goal: a placeholder is answered at once, with the body of a POST unread, and the workload wakes.

@@ -130,6 +130,35 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
     drop(unread);
 }
 
+/// Goal: an answer that its client never lets through, the last of its data included, keeps its pod's slot no longer than
+/// others do; a connection over HTTP/1 that was served outlives the bounds of its answers.
+#[tokio::test]
+async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
+    let pod = Pod::saying("hello").await;
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.timeout_ms = 1000).await;
+    rig.pods(&[pod.address]).await;
+    let mut kept = rig.raw().await;
+    write(&mut kept, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut kept, "hello").await;
+    write(&mut kept, "HEAD / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut kept, "\r\n\r\n").await;
+
+    let stream = rig.raw().await;
+    let mut builder = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+    builder.initial_stream_window_size(0);
+    let (mut client, connection) = builder.handshake(hyper_util::rt::TokioIo::new(stream)).await.expect("settings");
+    tokio::spawn(connection);
+    let request = Request::get("http://app.ns/").body(Empty::<Bytes>::new()).expect("valid");
+    let unread = patient(client.send_request(request)).await.expect("an answer");
+    rig.until(|load| load.in_flight == 1).await;
+    rig.until(|load| load.in_flight == 0).await;
+    drop(unread);
+
+    write(&mut kept, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut kept, "hello").await;
+}
+
 /// One request's outcome: status and reason, parts received, and whether the body came to its end.
 async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) -> (u16, String, usize, bool) {
     let pod = dripping(Duration::from_millis(first), Duration::from_millis(gap), count).await;

@@ -40,6 +40,26 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
 }
 
+/// Goal: a request that waits again is held as others are: it is charged, and ends when its client goes, although its body
+/// lies unread.
+#[tokio::test]
+async fn an_unsent_request_ends_with_its_client() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let pod = Pod::saying("first").await;
+    rig.pods(&[pod.address]).await;
+    assert_eq!(rig.get("app.ns", "/before").await.body, "first");
+    pod.kill().await;
+    let mut client = rig.raw().await;
+    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
+    rig.until(|load| load.queued == 1 && load.in_flight == 0).await;
+    let (requests, bytes) = rig.activator.held();
+    assert!(requests == 1 && bytes > 0, "{requests} {bytes}");
+    drop(client);
+    rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
+    assert_eq!(rig.activator.held(), (0, 0));
+}
+
 /// Goal: a pod whose probe hangs delays neither its sibling nor another revision. Method: when both are answered, the
 /// probe still hangs.
 #[tokio::test]

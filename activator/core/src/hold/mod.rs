@@ -6,7 +6,8 @@
 //! take so much that the others' first requests find no room: [`rule`] divides it.
 //!
 //! A request is charged what it keeps while it waits, from when it would queue until it is admitted or has gone. Charges
-//! are values that are given back on drop.
+//! are values that are given back on drop. One that lost its pod and waits again is charged again, and not refused
+//! ([`Share::hold_again`]).
 //!
 //! # Odd cases
 //!
@@ -107,6 +108,19 @@ impl Share {
         Ok(Charge { share: self.clone(), part, bytes })
     }
 
+    /// The same for a request that was admitted before: beyond the bound if need be, so that others find it full.
+    pub fn hold_again(&self, bytes: u64) -> Charge {
+        self.hold(bytes).unwrap_or_else(|_| {
+            let Place { budget, key } = &*self.0;
+            let mut held = budget.held.lock();
+            let part = Part::Common;
+            *held.shares[*key].of(part) += bytes;
+            *held.all.of(part) += bytes;
+            held.requests += 1;
+            Charge { share: self.clone(), part, bytes }
+        })
+    }
+
     /// Bytes that the workload holds now.
     pub fn bytes(&self) -> u64 {
         self.0.budget.held.lock().shares[self.0.key].sum()
@@ -148,6 +162,19 @@ mod tests {
         drop((first, second));
         assert_eq!((budget.bytes(), budget.requests()), (0, 0));
         assert_eq!((one.bytes(), other.bytes()), (0, 0));
+    }
+
+    /// Goal: who waits again is never refused, and others find the bound full for as long as it waits.
+    #[test]
+    fn who_waits_again_is_charged_beyond_the_bound() {
+        let budget = HeldBytes::new(Some(1200));
+        let (one, other) = (budget.share(), budget.share());
+        let again = one.hold_again(5000);
+        assert_eq!((budget.bytes(), budget.requests(), one.bytes()), (5000, 1, 5000));
+        assert_eq!(other.hold(301).expect_err("beyond the bound already").full, Full::Process);
+        drop(again);
+        assert_eq!((budget.bytes(), budget.requests(), one.bytes()), (0, 0, 0));
+        assert!(other.hold(301).is_ok());
     }
 
     #[test]

@@ -65,6 +65,20 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// The most bytes that it takes in a frame.
+    pub fn size_max(&self) -> usize {
+        /// Of a pod's address, and of all numbers but those in use, with the fields' own.
+        const REST: usize = 128;
+        /// Of a number that is written in parts of seven bits.
+        const NUMBER: usize = 10;
+        match self {
+            Self::Confirm { own, .. } => REST + NUMBER * own.len(),
+            _ => REST,
+        }
+    }
+}
+
 /// Why bytes are no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {

@@ -13,8 +13,11 @@ use super::{Beat, Peer};
 
 /// The version of all this. Sessions of different versions are not opened.
 pub const VERSION: u32 = 1;
-/// The longest frame. The largest there is names what a sibling uses of one pod, which is at most its limit: 1 000 numbers.
+/// The longest frame. The largest message there is names what a sibling uses of one pod, which is at most its limit: 1 000
+/// numbers, some 10 KB.
 pub const FRAME_MAX: usize = 64 * 1024;
+/// Messages share a frame up to so many bytes, so that one more of them fits in.
+pub const FRAME_SHARED_MAX: usize = FRAME_MAX / 2;
 /// The longest token, as for stats.
 pub const TOKEN_MAX: usize = 16 * 1024;
 

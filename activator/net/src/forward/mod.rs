@@ -124,6 +124,16 @@ impl Prepared {
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
+    /// Its head.
+    pub fn head(&self) -> &request::Parts {
+        &self.head
+    }
+
+    /// Its body, as far as it is to be sent yet.
+    pub fn body(&self) -> &RequestBody {
+        &self.body
+    }
+
     /// Its head, as the next pod will see it.
     pub fn head_mut(&mut self) -> &mut request::Parts {
         &mut self.head

@@ -4,13 +4,14 @@
 //!
 //! Bounds of time are kept by the answer's body, which looks at them when it is polled. As long as a client reads nothing
 //! hyper has enough to write, and polls it no more: the exchange would keep its pod's slot for as long as the client stays.
+//! Over HTTP/2 hyper keeps a body also when it has given all, until the client lets its last data through.
 //!
 //! # How
 //!
-//! Whenever a body has given something and has more to give, it says until when ([`until()`]); when it is over, that this
-//! holds no longer ([`never()`]). Whoever polls hyper listens ([`Overdue`]), and [`GRACE`] after that time, in which a body
-//! that is polled would have ended it, ends all of it: a stream of HTTP/2, a connection of HTTP/1. What is said is heard by
-//! whoever polls right now, on the same thread.
+//! With the head of an answer, and whenever its body has given something, it is said until when ([`until()`]); when the
+//! body has ended or is dropped, that this holds no longer ([`never()`]). Whoever polls hyper listens ([`Overdue`]), and
+//! [`GRACE`] after that time, in which a body that is polled would have ended it, ends all of it: a stream of HTTP/2, a
+//! connection of HTTP/1. What is said is heard by whoever polls right now, on the same thread.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,26 +32,26 @@ enum Said {
 
 thread_local!(static SAID: Cell<Said> = const { Cell::new(Said::Nothing) });
 
-/// For a body that has more to give: its exchange is over then.
+/// For an answer whose head, or a part of whose body, was handed out: its exchange is over then.
 pub fn until(at: Instant) {
     SAID.set(Said::Until(at));
 }
 
-/// For a body that has no more to give, or is dropped.
+/// For a body that has ended, or is dropped.
 pub fn never() {
     SAID.set(Said::Never);
 }
 
 /// What has been said of an exchange.
 #[derive(Default)]
-pub(super) struct Overdue {
+pub struct Overdue {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Overdue {
     /// Polls what serves an exchange. Ready without a value once the exchange is overdue.
-    pub(super) fn poll<T>(
+    pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         serve: impl FnOnce(&mut Context<'_>) -> Poll<T>,

@@ -3,7 +3,7 @@
 //! ```text
 //! waking ──a pod is ready──> ready, end
 //!    │ ─────pods fail──────> failed, end
-//!    └─ LONGEST has passed, or this activator is leaving ──> end: the browser asks again by itself
+//!    └─ LONGEST has passed, the workload is deleted, or this activator leaves ──> end: the browser asks again by itself
 //! ```
 
 use crate::answers::wakes::Wakes;
@@ -11,6 +11,7 @@ use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_core::accounting::InFlight;
 use activator_core::hold::Charge;
+use activator_net::overdue;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
@@ -50,21 +51,41 @@ pub(crate) enum Own {
     /// Bytes, if they have not been sent.
     Whole(Option<Bytes>),
     /// A stream of events, until it has ended.
-    Events(Option<BoxStream<'static, Bytes>>),
+    Events(Option<EventStream>),
+}
+
+/// What is sent of a stream of events.
+pub(crate) struct EventStream {
+    events: BoxStream<'static, Bytes>,
+    until: Instant,
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        overdue::never();
+    }
 }
 
 impl Own {
+    /// It is handed out, or has given something, which its client may never read.
+    pub(super) fn is_bounded(&self) {
+        if let Self::Events(Some(stream)) = self {
+            overdue::until(stream.until);
+        }
+    }
+
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Self::Events(stream) => {
                 let next = match stream {
-                    Some(stream) => ready!(stream.poll_next_unpin(cx)),
+                    Some(stream) => ready!(stream.events.poll_next_unpin(cx)),
                     None => None,
                 };
                 if next.is_none() {
                     *stream = None;
                 }
+                self.is_bounded();
                 Poll::Ready(next)
             }
         }
@@ -135,14 +156,15 @@ impl Events {
     }
 
     pub(super) fn body(self) -> Own {
+        let until = self.until;
         let stream = unfold(self, |mut events| async move { events.next().await.map(|bytes| (bytes, events)) });
-        Own::Events(Some(stream.boxed()))
+        Own::Events(Some(EventStream { events: stream.boxed(), until }))
     }
 
     /// What comes next; none: it is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if self.is_over {
+            if self.is_over || self.revision.is_gone() {
                 return None;
             }
             if !self.revision.is_cold() {
@@ -181,5 +203,44 @@ impl Events {
         let typical =
             wakes.typical().map_or_else(|| "null".to_owned(), |typical| format!("{:.3}", typical.as_secs_f64()));
         format!("retry: 2000\nevent: waking\ndata: {{\"elapsed\":{elapsed:.3},\"typical\":{typical}}}\n\n").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::revision::fixture;
+    use activator_net::overdue::Overdue;
+    use std::future::poll_fn;
+
+    /// Goal: a stream that its client does not read ends with its time, from its head on; one that is dropped binds nobody.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_nobody_reads_is_ended_in_time() {
+        for (parts, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
+            let revision = fixture::revision(|_| {});
+            let events = Events::open(&Streams::default(), &revision, None, Readiness::new(Instant::now()).into())
+                .expect("room");
+            let (mut body, mut overdue) = (Some(events.body()), Overdue::default());
+            let mut left = parts;
+            let connection = poll_fn(|cx| {
+                overdue.poll(cx, |cx| {
+                    if let Some(body) = &mut body {
+                        if parts == 0 {
+                            body.is_bounded();
+                        }
+                        while left > 0 {
+                            assert!(body.poll_next(cx).is_ready());
+                            left -= 1;
+                        }
+                    }
+                    if !keeps {
+                        body = None;
+                    }
+                    Poll::<()>::Pending
+                })
+            });
+            let over = timeout(2 * LONGEST, connection).await;
+            assert_eq!(over.is_ok(), ended, "{parts} parts, kept: {keeps}");
+        }
     }
 }

@@ -5,7 +5,8 @@
 //! - What wakes (a page, its stream, a placeholder) counts as a request does, for as long as it is answered. So the first
 //!   page wakes as the first held request does, an open stream keeps a wake going and ends with it, and nothing keeps a
 //!   workload awake that is.
-//! - Static answers, and a stream that is asked for while pods are ready, count as nothing.
+//! - Static answers, and a stream that is asked for while pods are ready, count as nothing. A request that was forwarded as
+//!   such and finds no pod any more gets its static answer: nobody would wake the workload for it.
 //! - All are counted by kind in `zeroscale_answered_total`, and carry their kind in `x-zeroscale-reason`.
 //!
 //! Of a workload that answers nothing without a pod this layer looks at one pointer.
@@ -18,6 +19,7 @@
 mod body;
 mod events;
 
+use crate::answers::fixed::Fixed;
 use crate::answers::page::{Moment, Page, Wake};
 use crate::answers::{Answer, Answers, Request};
 use crate::layers::call::Call;
@@ -100,18 +102,47 @@ where
     }
 }
 
-/// What a browser sees that was sent to a pod, where pods fail before one has answered.
+/// What is answered to a request that was sent to a pod, where none has answered it.
 struct Instead {
     shared: Arc<Shared>,
-    page: Arc<Page>,
     revision: Arc<Revision>,
+    answer: Other,
+}
+
+enum Other {
+    /// What a browser sees, where pods fail.
+    Page(Arc<Page>),
+    /// What one gets that counts as nothing, where no pod is ready.
+    Static(Arc<Fixed>),
+}
+
+impl Instead {
+    /// The answer instead of this refusal, if there is one.
+    fn of(&self, refusal: &Refusal) -> Option<Response<events::Own>> {
+        match (&self.answer, refusal) {
+            (Other::Page(page), Refusal::Failing { .. }) => {
+                Some(self.shared.page(page, &self.revision, Instant::now()))
+            }
+            (Other::Static(fixed), Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused) => {
+                Some(self.shared.fixed(fixed))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Shared {
-    /// The page instead of a refusal, for a request that is forwarded.
+    /// What may be answered instead of a refusal, to a request that is forwarded.
     fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Box<Instead>> {
-        let page = answers.page(asked(call))?.clone();
-        Some(Box::new(Instead { shared: self.clone(), page, revision: call.revision.clone() }))
+        let answer = match call.counts {
+            true => Other::Page(answers.page(asked(call))?.clone()),
+            false => Other::Static(answers.fixed(asked(call))?.clone()),
+        };
+        Some(Box::new(Instead { shared: self.clone(), revision: call.revision.clone(), answer }))
+    }
+
+    fn fixed(&self, fixed: &Fixed) -> Response<events::Own> {
+        self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone())
     }
 
     /// The answer, if a request gets one of ours. What is forwarded has noted whether it counts.
@@ -134,9 +165,7 @@ impl Shared {
                 call.counts = false;
                 None
             }
-            Answer::Static(fixed) => {
-                Some(self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone()))
-            }
+            Answer::Static(fixed) => Some(self.fixed(fixed)),
             Answer::Placeholder(fixed) => {
                 let _counted = enter(&self.sink, &revision, None);
                 revision.wakes.wait(now);
@@ -237,16 +266,19 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
             ExchangeProjection::Answered { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own }))),
+                Some(response) => {
+                    response.body().is_bounded();
+                    Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own })))
+                }
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
-            ExchangeProjection::Forwarded { exchange, instead } => match (ready!(exchange.poll(cx)), instead.take()) {
-                (Err(Refusal::Failing { .. }), Some(instead)) => {
-                    let page = instead.shared.page(&instead.page, &instead.revision, Instant::now());
-                    Poll::Ready(Ok(page.map(|own| AnswerBody::Own { own })))
-                }
-                (result, _) => Poll::Ready(result.map(|response| response.map(|body| AnswerBody::Pod { body }))),
-            },
+            ExchangeProjection::Forwarded { exchange, instead } => Poll::Ready(match ready!(exchange.poll(cx)) {
+                Ok(response) => Ok(response.map(|body| AnswerBody::Pod { body })),
+                Err(refusal) => match instead.take().and_then(|instead| instead.of(&refusal)) {
+                    Some(answer) => Ok(answer.map(|own| AnswerBody::Own { own })),
+                    None => Err(refusal),
+                },
+            }),
         }
     }
 }
