@@ -171,6 +171,15 @@ impl Admission {
                 return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
             }
         };
+        // Nothing is changed that could not be seen afterwards: asleep it would be taken for awake, and never woken. One that
+        // we have already stays as it is.
+        let is_new = self.cluster.held(object).as_ref() != Some(&target_key);
+        if target.replicas.is_none() && is_new && !target_key.resource.has_default_replicas() {
+            let TargetKey { resource, object } = &target_key;
+            let rule = "spec.replicas must be set, which is where its scale is read: a kind that has it elsewhere cannot be \
+                        scaled";
+            return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
+        }
         let name = accepted.original.spec.service_name();
         let service = self.cluster.services.get(&Key::new(key.namespace(), name));
         if service.is_none() && !accepted.original.spec.service.create {

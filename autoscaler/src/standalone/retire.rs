@@ -4,8 +4,9 @@
 //! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
 //!    [`READY_WAIT_MAX`], since pods that never become ready must not keep an object from being deleted.
 //! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
-//!    reconciler, waited for here, bounded by [`RETURN_WAIT_MAX`]. Our slices stay until Kubernetes' own are there
-//!    ([`super::handover`]).
+//!    reconciler, waited for here. The wait for the path is bounded by [`RETURN_WAIT_MAX`]; the one for the selector is
+//!    not, since nobody would ever give it back once the ZeroScaler is gone. Our slices stay until Kubernetes' own are
+//!    there ([`super::handover`]).
 //! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
 //! 5. The finalizer that kept the ZeroScaler is removed.
 //!
@@ -14,10 +15,10 @@
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
 use super::scalers::translation;
-use super::serverless::adopt::ADOPTED_BY;
+use super::serverless::adopt::is_borrowed_by;
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::objects::{self, Inherited};
-use crate::reconcile::kpa::scaler::Scaler;
+use crate::reconcile::kpa::scaler::{Change, Scaler};
 use crate::reconcile::parts::Parts;
 use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
@@ -45,8 +46,10 @@ use tokio::time::Instant;
 
 /// How long a first ready pod is waited for.
 const READY_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long everything is waited for.
+/// How long pods and path are waited for.
 const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
+/// Time between two looks at a Service that is not given back yet; its watch tells earlier.
+const BORROWED_LOOK: Duration = Duration::from_secs(10);
 
 /// Gives targets and Services back.
 pub(crate) struct Retirement {
@@ -104,7 +107,11 @@ impl Retirement {
                 self.records.serverless.replace(key, next, "error updating SKS").await?;
             }
             let service = self.service_of(key, serverless);
-            if !self.is_returned(&service, object, serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
+            if self.is_borrowed(&service, object) {
+                self.queue.add_after(key.clone(), BORROWED_LOOK);
+                return Ok(());
+            }
+            if !leads_to_pods(serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
             }
             if let Some(left) = self.cluster.stays_for(&service, key) {
@@ -204,8 +211,8 @@ impl Retirement {
         let replicas =
             restored_replicas(object, &target, annotations::bounds(in_force.annotations(), &config, true).min);
         if target.current() != replicas {
-            let why = "the target is given back";
-            self.scaler.patch(key, object, &target_key, &target, replicas, why).await?;
+            let change = Change { to: replicas, why: "the target is given back", still: &|| true };
+            self.scaler.patch(key, object, &target_key, &target, change).await?;
         }
         Ok(true)
     }
@@ -218,18 +225,20 @@ impl Retirement {
         }
     }
 
-    /// Step 3: the pods have the traffic, and nobody's Service is borrowed.
-    fn is_returned(&self, service: &Key, object: &PodAutoscaler, serverless: &ServerlessService) -> bool {
-        let service = self.cluster.services.get(service);
-        let borrowed =
-            service.is_some_and(|service| service.annotations().get(ADOPTED_BY) == object.metadata.uid.as_ref());
-        let to_pods = serverless.status.as_ref().is_some_and(|status| {
-            let activators =
-                status.condition(ACTIVATOR_ENDPOINTS_POPULATED).is_some_and(|condition| condition.is_true());
-            status.observed_generation() == serverless.metadata.generation && !activators
-        });
-        serverless.spec.mode == Some(Mode::Serve) && to_pods && !borrowed
+    /// Whether a Service has no selector as long as the ZeroScaler has it.
+    fn is_borrowed(&self, service: &Key, object: &PodAutoscaler) -> bool {
+        let uid = object.uid().unwrap_or_default();
+        self.cluster.services.get(service).is_some_and(|service| is_borrowed_by(&service, &uid))
     }
+}
+
+/// Whether the pods have the traffic.
+fn leads_to_pods(serverless: &ServerlessService) -> bool {
+    let to_pods = serverless.status.as_ref().is_some_and(|status| {
+        let activators = status.condition(ACTIVATOR_ENDPOINTS_POPULATED).is_some_and(|condition| condition.is_true());
+        status.observed_generation() == serverless.metadata.generation && !activators
+    });
+    serverless.spec.mode == Some(Mode::Serve) && to_pods
 }
 
 fn restored_replicas(object: &PodAutoscaler, target: &Target, min_scale: i32) -> i32 {

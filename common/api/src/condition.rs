@@ -91,10 +91,14 @@ pub fn say_the_same(a: &[Condition], b: &[Condition]) -> bool {
 
 /// Gives conditions the transition times that they are written with: the one that was read where nothing else changed,
 /// `now` in whole seconds where something did. So there and back again within one pass leaves no trace.
+///
+/// A time that is still to come was written by a clock that has been set back since, or by another that is ahead. It
+/// becomes `now`: until then the condition would be no older with every pass, and what waits for its age would wait.
 pub fn settle(conditions: &mut [Condition], read: &[Condition], now: Timestamp) {
+    let is_past = |before: &Condition| before.changed_at().as_secs() <= now.as_secs();
     for condition in conditions {
         condition.last_transition_time = match find(read, &condition.type_) {
-            Some(before) if before.says_the_same(condition) => before.last_transition_time.clone(),
+            Some(before) if before.says_the_same(condition) && is_past(before) => before.last_transition_time.clone(),
             _ => Some(to_rfc3339(Timestamp::from_secs(now.as_secs()))),
         };
     }
@@ -147,6 +151,22 @@ mod tests {
         let mut new_reason = [condition(TRUE, "Because", None)];
         settle(&mut new_reason, &read, now);
         assert_eq!(new_reason[0].last_transition_time.as_deref(), Some("2023-11-14T22:13:20Z"));
+    }
+
+    /// Goal: after a clock was set back conditions grow older again, and are written once for that.
+    #[test]
+    fn a_time_that_is_still_to_come_becomes_now() {
+        let now = Timestamp::from_nanos(1_700_000_000_900_000_000);
+        let settled = |time: &str, now: Timestamp| {
+            let read = [condition(TRUE, "", Some(time))];
+            let mut same = read.clone();
+            settle(&mut same, &read, now);
+            same[0].last_transition_time.clone().expect("a time")
+        };
+        let ahead = settled("2023-11-14T23:13:20Z", now);
+        assert_eq!(ahead, "2023-11-14T22:13:20Z");
+        assert_eq!(settled(&ahead, now), ahead, "this second has come");
+        assert_eq!(settled(&ahead, Timestamp::from_secs(now.as_secs() + 60)), ahead);
     }
 
     #[test]

@@ -33,19 +33,28 @@ pub(crate) struct Scaler {
     pub(crate) on_scale: Option<OnScale>,
 }
 
+/// A change of replicas.
+pub(crate) struct Change<'a> {
+    /// How many are asked for.
+    pub(crate) to: i32,
+    /// Words for an operator.
+    pub(crate) why: &'a str,
+    /// Whether that is still so when it may be sent, which may be a while after it was decided.
+    pub(crate) still: &'a (dyn Fn() -> bool + Sync),
+}
+
 impl Scaler {
-    /// Asks for `to` replicas of the target, and tells everybody once the API server has agreed.
+    /// Asks for other replicas of the target, and tells everybody once the API server has agreed.
     ///
     /// # Errors
-    /// The lease may end too soon, or the API server's.
+    /// The lease may end too soon, or the API server's; [`WriteError::Outdated`] if it is asked for no longer.
     pub(crate) async fn patch(
         &self,
         key: &Key,
         object: &PodAutoscaler,
         target_key: &TargetKey,
         target: &Target,
-        to: i32,
-        why: &str,
+        Change { to, why, still }: Change<'_>,
     ) -> Result<(), Error> {
         let from = target.current();
         // One that was refused a moment ago does not go before those that may be accepted.
@@ -55,6 +64,9 @@ impl Scaler {
         let doing = format!("failed to apply scale {to} to scale target {name}");
         let path = DynamicObject::url_path(&target_key.resource.resource(), Some(key.namespace()));
         let patch = async |api: BoundedApi| {
+            if !still() {
+                return Err(WriteError::Outdated { doing: doing.clone() });
+            }
             if to == 0 {
                 self.leaving.begin(key, api.within);
             }

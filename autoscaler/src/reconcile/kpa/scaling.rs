@@ -4,7 +4,7 @@ use super::conflicts::Conflicts;
 use super::metrics::Wishes;
 use super::probe::Prober;
 use super::refusals::RetrySoon;
-use super::scaler::Scaler;
+use super::scaler::{Change, Scaler};
 use super::workload::{Probed, Requested, Workload};
 use crate::reconcile::error::Error;
 use crate::scale::{Deciders, Initial, Pods, Subject, Surroundings};
@@ -17,7 +17,7 @@ use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
-use common_controller::WorkQueue;
+use common_controller::{WorkQueue, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,20 +139,23 @@ impl Scaling {
                 let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
                 let waking = self.deciders.waking(key);
                 let patching = waking.map(|waking| waking.patching(workload.target_key.object.name(), current, to));
-                let patched = self.scaler.patch(key, object, &workload.target_key, target, to, why).await;
+                // Requests that have come while it waited for its turn would be without the pods that are taken.
+                let still = || to > current || step.is_some() || !self.wants_more(key, workload, load, to);
+                let change = Change { to, why, still: &still };
+                let patched = self.scaler.patch(key, object, &workload.target_key, target, change).await;
                 if let Some(patching) = patching {
                     match &patched {
                         Ok(()) => patching.answered(Some(200), None),
                         Err(error) => patching.answered(error.status(), Some(error)),
                     }
                 }
-                self.acted(
-                    key,
-                    match &patched {
-                        Ok(()) => Action { patched: true, ..planned },
-                        Err(error) => Action { because: Cause::Obstacle(error.obstacle()), ..planned },
-                    },
-                );
+                match &patched {
+                    Ok(()) => self.acted(key, Action { patched: true, ..planned }),
+                    Err(Error::Write(WriteError::Outdated { .. })) => {} // Nothing was: the next pass is at once.
+                    Err(error) => {
+                        self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..planned });
+                    }
+                }
                 patched.map_err(Error::during("error scaling target"))?;
                 if let Some(soon) = soon {
                     soon.disarm();
@@ -174,6 +177,12 @@ impl Scaling {
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
             request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
         })
+    }
+
+    /// Whether the load has come to ask for more pods than when it asked for `load`, and more than `to`.
+    fn wants_more(&self, key: &Key, workload: &Workload, load: Option<i32>, to: i32) -> bool {
+        let desired = self.deciders.status(key).and_then(|decision| decision.desired);
+        desired > load && desired.is_some_and(|desired| workload.parameters.bounds.clamp(desired) > to)
     }
 
     /// What to do about a request for a wake or a sleep, if there is one. The past load is forgotten here.

@@ -80,6 +80,11 @@ impl TargetResource {
         Self { api_version: api_version.to_owned(), plural: format!("{kind}{ending}") }
     }
 
+    /// Whether the API server itself sets `spec.replicas` of such objects where their authors do not.
+    pub(crate) fn has_default_replicas(&self) -> bool {
+        self.group_and_version().0 == "apps" && ["deployments", "statefulsets"].contains(&self.plural.as_str())
+    }
+
     fn group_and_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }

@@ -120,6 +120,14 @@ impl Targets {
         known.store.apply(&key.object, version, target);
     }
 
+    /// As if the API server had refused to list a resource.
+    #[cfg(test)]
+    pub(crate) fn refuse(&self, resource: &TargetResource, error: &str) {
+        let store = Arc::new(Store::new(|_: &Key, _: Option<&Arc<Target>>, _: Option<&Arc<Target>>| {}));
+        store.failed(error.to_owned());
+        self.shared.watched.lock().insert(resource.clone(), Watched { store, used: Instant::now() });
+    }
+
     fn store(&self, resource: &TargetResource) -> Arc<Store<Target>> {
         let mut watched = self.shared.watched.lock();
         if let Some(known) = watched.get_mut(resource) {

@@ -73,6 +73,8 @@ pub(super) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/p
 #[derive(Default)]
 pub(super) struct Fakes {
     pub(super) decision: Mutex<Option<DeciderStatus>>,
+    /// What it becomes once it has been read.
+    pub(super) next_decision: Mutex<Option<DeciderStatus>>,
     pub(super) deciding: Mutex<Option<(Subject, Initial)>>,
     pub(super) surroundings: Mutex<Option<Surroundings>>,
     pub(super) collecting: Mutex<Option<CollectSpec>>,
@@ -97,7 +99,9 @@ impl Deciders for Fakes {
         *self.surroundings.lock() = Some(surroundings);
     }
     fn status(&self, _: &Key) -> Option<DeciderStatus> {
-        *self.decision.lock()
+        let mut decision = self.decision.lock();
+        let next = self.next_decision.lock().take().or(*decision);
+        std::mem::replace(&mut *decision, next)
     }
     fn acted(&self, _: &Key, action: Action) {
         *self.acted.lock() = Some(action);
@@ -624,6 +628,11 @@ impl Fixture {
         self.cx.cluster().services.apply(&key, &version, Some(object));
     }
 
+    /// The Service `hello` is no more.
+    pub(super) fn remove_service(&self) {
+        self.cx.cluster().services.apply(&self.key, "", None);
+    }
+
     /// A NetworkPolicy of the namespace `ns`.
     pub(super) fn put_policy(&self, name: &str, spec: Value) {
         self.cx.cluster().put_policy("ns", name, serde_json::from_value(spec).expect("a policy"));
@@ -732,9 +741,24 @@ impl Fixture {
         self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
+    /// The object `hello` of a kind that nobody here has heard of.
+    pub(super) fn put_widget(&self, mut spec: Value) {
+        spec["selector"] = json!({"matchLabels": {"app": "hello"}});
+        spec["template"] = json!({"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}});
+        let object = json!({"metadata": {"name": "hello", "namespace": "ns", "uid": "w"}, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        let key = TargetKey { resource: TargetResource::of("example.com/v1", "Widget"), object: self.key.clone() };
+        self.cx.stores.targets.put(&key, "60", Some(Target::from_object(&object)));
+    }
+
     /// The Deployment is no more.
     pub(super) fn remove_target(&self) {
         self.cx.stores.targets.put(&self.target_key(), "", None);
+    }
+
+    /// Its kind cannot be watched.
+    pub(super) fn refuse_target(&self) {
+        self.cx.stores.targets.refuse(&self.target_key().resource, "403 Forbidden");
     }
 
     fn target_key(&self) -> TargetKey {

@@ -5,8 +5,9 @@ use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect
 use crate::scale::{Initial, PodSet};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
-use common_controller::WriteError;
+use common_controller::{Failure, WriteError};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello";
 pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
@@ -124,6 +125,23 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     assert_eq!(acted.because, Cause::Obstacle(Obstacle::Contested), "{acted:?}");
     f.decides(Some(3), -1);
     f.play(vec![patched(3)], async |cx, key| cx.kpa.hurry(key).await).await.expect("another decision");
+}
+
+/// Goal: pods are not taken from requests that have come since that was decided; nothing is sent, and the next look follows the
+/// load. A load that has grown as far as the bounds allow, or not, changes nothing.
+#[tokio::test]
+async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
+    for (later, max, first, then) in [(4, 0, None, Some(4)), (1, 0, Some(1), None), (9, 2, Some(2), None)] {
+        let mut f = Fixture::standalone();
+        settled(&f, json!({"scale": {"max": max}}), status("True", "", 60, 5, 5), 5);
+        f.ready(5);
+        f.decides(Some(later), -1);
+        *f.fakes.next_decision.lock() = *f.fakes.decision.lock();
+        f.decides(Some(if max == 0 { 1 } else { 3 }), -1);
+        let looked = f.play(first.map(patched).into_iter().collect(), async |cx, key| cx.kpa.hurry(key).await).await;
+        assert_eq!(looked.is_err_and(|error| error.is_conflict()), first.is_none(), "{later}");
+        f.play(then.map(patched).into_iter().collect(), async |cx, key| cx.kpa.hurry(key).await).await.expect("scaled");
+    }
 }
 
 /// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way
@@ -303,7 +321,25 @@ async fn replicas_changed_by_hand_are_put_right_once() {
     pass(&mut f, vec![]).await.expect("nothing to do");
 }
 
-/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: the activator that the slice leads to
+/// Goal: after the clock was set back by an hour, who has been idle for a window falls asleep, not an hour later.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_set_back_keeps_nobody_awake() {
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("True", "", -3600, 1, 1), 1);
+    f.ready(1);
+    f.decides(Some(0), -1);
+    let written = put_status().with(|body| {
+        assert_eq!(body["status"]["conditions"][0]["lastTransitionTime"], ago(0), "{body}");
+    });
+    pass(&mut f, vec![written]).await.expect("a pass");
+    assert_eq!(acted(&f), (Some(1), false, Cause::Rule(Reason::ActiveRecently)));
+    f.put_autoscaler_again(autoscaler(json!({}), status("True", "", 0, 1, 1)));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    let asleep = put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
+    pass(&mut f, vec![asleep]).await.expect("a pass");
+    assert_eq!(acted(&f).0, Some(0));
+}
+
 /// Goal: a workload that nobody calls wakes when its schedule begins, with as many pods as that asks for.
 #[tokio::test]
 async fn a_schedule_wakes_what_sleeps() {
@@ -318,6 +354,7 @@ async fn a_schedule_wakes_what_sleeps() {
     assert_eq!(acted(&f).0, Some(2));
 }
 
+/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: the activator that the slice leads to
 /// answers for somebody else, and no patch either; it answers for this one, the pod goes.
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {

@@ -23,6 +23,16 @@ fn settled() -> Fixture {
     f
 }
 
+/// A Service that the ZeroScaler of this uid has borrowed.
+fn borrowed(by: &str, version: &str) -> Value {
+    json!({
+        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": version, "annotations": {
+            "zeroscale.dev/adopted-by": by, "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
+        }},
+        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
+    })
+}
+
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
@@ -108,12 +118,7 @@ async fn an_adopted_service_gets_its_selector_back() {
     f.put_autoscaler(deleted());
     f.put_target(2);
     f.put_serverless(serverless("Serve", 2, "pa"));
-    f.put_service(json!({
-        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "annotations": {
-            "zeroscale.dev/adopted-by": "pa", "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
-        }},
-        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
-    }));
+    f.put_service(borrowed("pa", "40"));
     f.put_slice(json!({
         "metadata": {"name": "hello-private-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
         "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
@@ -148,16 +153,70 @@ async fn a_broken_autoscaler_gives_its_service_back_too() {
     f.put_autoscaler(object);
     f.put_target(2);
     f.put_serverless(serverless("Serve", 2, "pa"));
-    f.put_service(json!({
-        "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "annotations": {
-            "zeroscale.dev/adopted-by": "pa", "zeroscale.dev/adopted-selector": "{\"app\":\"hello\"}",
-        }},
-        "spec": {"ports": [{"port": 80, "targetPort": 8080}]},
-    }));
+    f.put_service(borrowed("pa", "40"));
     let script = vec![
         expect("PUT /api/v1/namespaces/ns/services/hello")
             .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
         expect(&format!("PUT {SKSS}/hello/status")),
     ];
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
+}
+
+/// Goal: what is borrowed goes back though nothing can be known of the target, or a Service that is needed to lead to it is
+/// somebody else's.
+#[tokio::test]
+async fn what_cannot_be_led_is_given_back_too() {
+    let rows = [
+        ("its kind cannot be watched", Fixture::refuse_target as fn(&Fixture)),
+        ("the private Service is another's", |f| {
+            f.put_target(2);
+            f.put_service(json!({"metadata": {"name": "hello-private", "namespace": "ns"}}));
+        }),
+    ];
+    for (why, spoil) in rows {
+        let mut f = settled();
+        f.put_serverless(serverless("Serve", 2, "pa"));
+        f.put_service(borrowed("pa", "40"));
+        spoil(&f);
+        let script = vec![
+            expect("PUT /api/v1/namespaces/ns/services/hello")
+                .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
+            expect(&format!("PUT {SKSS}/hello/status")),
+        ];
+        let given = f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await;
+        given.unwrap_or_else(|error| panic!("{why}: {error}"));
+    }
+}
+
+/// Goal: as long as the Service is borrowed the object stays, whatever time passes: it would have no selector for ever. One
+/// that is gone, another's or given back is waited for no longer.
+#[tokio::test(start_paused = true)]
+async fn the_object_stays_until_its_service_is_given_back() {
+    let (gone, back) = (Value::Null, public_service("nobody"));
+    for end in [gone, back, borrowed("another", "41")] {
+        let mut f = settled();
+        let mut serving = serverless("Serve", 2, "pa");
+        serving["status"]["conditions"][0]["status"] = json!("False");
+        f.put_serverless(serving);
+        f.put_service(borrowed("pa", "40"));
+        f.put_target(2);
+        f.ready(1);
+        let queue = f.cx.stores.queues().autoscalers.clone();
+        for _ in 0..2 {
+            while queue.try_next().is_some() {}
+            pass(&mut f, vec![]).await.expect("nothing of ours goes");
+            tokio::time::advance(std::time::Duration::from_secs(91)).await;
+            assert!(queue.try_next().is_some(), "it is looked at again");
+        }
+        match end.is_null() {
+            true => f.remove_service(),
+            false => f.put_service(end),
+        }
+        let script = vec![
+            expect(&format!("DELETE {SKSS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
+            expect(&format!("DELETE {METRICS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
+            expect(&format!("PATCH {PA}")).answered(200, deleted()),
+        ];
+        pass(&mut f, script).await.expect("everything goes");
+    }
 }

@@ -621,6 +621,28 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
 }
 
+/// Goal: a target whose scale is not at `spec.replicas`, by which we know whether it sleeps, is refused and not touched; one
+/// that has it there is taken up, whatever its kind.
+#[tokio::test(start_paused = true)]
+async fn a_target_without_replicas_in_its_spec_is_refused() {
+    for (spec, is_refused) in [(json!({"count": 3}), true), (json!({"replicas": 3}), false)] {
+        let mut f = Fixture::scalers();
+        f.put_scaler(scaler(json!({
+            "target": {"apiVersion": "example.com/v1", "kind": "Widget", "name": "hello"},
+        })));
+        f.put_service(service());
+        f.put_widget(spec);
+        f.decides(Some(0), -1);
+        let asked = settled(&mut f).await;
+        let (is, why, message) = ready(&asked);
+        assert_eq!(is == "False" && why == "Invalid", is_refused, "{message}");
+        let rule = "spec.target: widgets.example.com \"hello\": spec.replicas must be set";
+        assert_eq!(message.starts_with(rule), is_refused, "{message}");
+        let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
+        assert_eq!(!lines(&asked).iter().any(touched), is_refused, "{:?}", lines(&asked));
+    }
+}
+
 /// Goal: a Service that becomes headless or an ExternalName while it is borrowed is given back with its workload, which
 /// nobody could wake any more, and the reason is named; when it is an ordinary one again, it is taken over again.
 #[tokio::test(start_paused = true)]

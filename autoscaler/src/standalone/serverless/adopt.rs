@@ -81,6 +81,11 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     Standing::Adoptable
 }
 
+/// Whether the ZeroScaler of this uid has borrowed a Service, and must give it back.
+pub(crate) fn is_borrowed_by(service: &Service, autoscaler_uid: &str) -> bool {
+    annotation(service, ADOPTED_BY) == Some(autoscaler_uid)
+}
+
 /// Why a Service cannot carry traffic to activators, whoever has it; none: it can.
 pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;

@@ -21,7 +21,7 @@
 //! While the ZeroScaler is being deleted, or its former target is given back, and the mode is Serve, the Service gets its
 //! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist ([`super::handover`]); they go with
 //! the ServerlessService. So do those of a former public Service, of another name. Where there is nothing to lead to any
-//! more, or the Service that is asked for is somebody else's, whatever was borrowed goes back.
+//! more, or nothing is known of it, or a Service that is needed is somebody else's, whatever was borrowed goes back.
 //!
 //! # Not here
 //!
@@ -49,7 +49,7 @@ use crate::reconcile::stores::facts::{Labels, Selector, Target};
 use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
-use adopt::{ADOPTED_BY, Standing, standing};
+use adopt::{Standing, standing};
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
@@ -169,7 +169,12 @@ impl Public {
 
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
-        if !self.lead().await? && self.is_retiring() {
+        let leads = match self.lead().await {
+            // Somebody else's private Service stands in the way of leading, not of giving back.
+            Err(Error::Write(WriteError::NotOwned { .. })) if self.is_retiring() => false,
+            led => led?,
+        };
+        if !leads {
             self.give_back_only().await?;
         }
         Ok(())
@@ -180,6 +185,8 @@ impl Pass<'_> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
             Err(TargetError::Missing(_)) => return Ok(false), // The PodAutoscaler's status says so.
+            // Nothing can be known of it, perhaps for ever: its kind is not served any more, or a role is gone.
+            Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
             Err(error) => return Err(error.of_scaler().into()),
         };
         let protocol = self.accepted.object.spec.protocol_type;
@@ -347,7 +354,9 @@ impl Pass<'_> {
             Standing::Foreign(_) => {
                 // The PodAutoscaler's status says why.
                 self.status.mark_not_owned("Service", &want.name_any(), self.now);
-                self.status.service_name.clear();
+                if !self.is_retiring() {
+                    self.status.service_name.clear(); // Else it may name one that is still to be given back.
+                }
                 Ok(None)
             }
             Standing::Outgoing => {
@@ -380,7 +389,7 @@ impl Pass<'_> {
     }
 
     fn has_borrowed(&self, service: &Service) -> bool {
-        service.annotations().get(ADOPTED_BY).is_some_and(|uid| uid == self.uid())
+        adopt::is_borrowed_by(service, self.uid())
     }
 
     /// A borrowed Service becomes what it was.
@@ -439,8 +448,8 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// Where the target is gone, the Service that is asked for is not ours, or the ZeroScaler makes no sense: there is
-    /// nothing to lead to, but what is borrowed is still to be given back.
+    /// Where the target is gone or cannot be looked at, the Service that is asked for is not ours, or the ZeroScaler makes
+    /// no sense: there is nothing to lead to, but what is borrowed is still to be given back.
     async fn give_back_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());

@@ -34,6 +34,11 @@ A default that names `config-autoscaler` is the cluster's: what that ConfigMap s
 say it itself. Durations are written as `90s`, `1m30s` or `500ms`.
 ";
 
+const TARGETS: &str = "A target of another kind than Deployment and StatefulSet is taken over once its `spec.replicas` is set, which is where its scale
+is read; until then it is refused (Invalid). Some kinds, such as Argo's Rollout, leave it to their controller what an absent
+one means: write the number down. A kind that has its scale elsewhere cannot be scaled.
+";
+
 const METRICS: &str = "`metrics` and `behavior` are those of a
 [HorizontalPodAutoscaler](https://kubernetes.io/docs/reference/kubernetes-api/autoscaling/horizontal-pod-autoscaler-v2/),
 each metric with its `type` and the field of that name.
@@ -121,7 +126,7 @@ pub fn page() -> String {
             rows(schema, field, &mut page);
         }
         if field == "spec" {
-            let _ = write!(page, "\n{METRICS}\nBesides, between fields of one object:\n\n");
+            let _ = write!(page, "\n{TARGETS}\n{METRICS}\nBesides, between fields of one object:\n\n");
             for rule in RULES {
                 let _ = writeln!(page, "- {}.", rule.says);
             }
@@ -137,7 +142,8 @@ pub fn page() -> String {
     page.push_str("when the status of one last changed.\n");
     page.push_str("An object that is deleted gives back replicas, the Service's selector and its endpoints first.\n");
     page.push_str("So does one that names another target, before it takes that up, and one whose Service has become headless or an\n");
-    page.push_str("ExternalName, which leads nobody to the activators.\n\n");
+    page.push_str("ExternalName, which leads nobody to the activators. The object stays until the Service has its selector back, however\n");
+    page.push_str("long the API server refuses that.\n\n");
     let columns = crd.spec.versions.iter().flat_map(|version| version.additional_printer_columns.iter().flatten());
     let (wide, plain): (Vec<_>, Vec<_>) = columns.partition(|column| column.priority.is_some());
     let names = |columns: &[&Column]| list(&columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>());
