@@ -1,11 +1,12 @@
 //! `pause`, `resume`, `wake` and `sleep`: a field of the ZeroScaler each, and what the autoscaler says to it.
 //!
 //! Nothing but the right to edit ZeroScalers is needed. The autoscaler answers in the status; where none does within some
-//! seconds, that is an error, since nothing will come of what was written.
+//! seconds, that is an error, since nothing will come of what was written. Neither will it where the API server has dropped
+//! the field: it answers as if all were well if its definition is older than the field.
 
 use crate::cluster::{Cluster, Name, Where, missing};
 use crate::text::seconds;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use common::golang::parse_duration;
 use common_api::ZeroScaler;
@@ -15,6 +16,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -57,7 +59,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Pauses workloads, or ends that.
 ///
 /// # Errors
-/// One is unknown, or may not be edited.
+/// One is unknown, may not be edited, or does not keep what was written.
 pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     for name in names(&args.names, &cluster)? {
@@ -70,7 +72,10 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
         }
         // The default is not written down.
         let value = if paused { json!(true) } else { Value::Null };
-        edit(&cluster, &name, json!({"paused": value})).await?;
+        let written = edit(&cluster, &name, json!({"paused": value})).await?;
+        if written.spec.paused != paused {
+            return Err(not_kept(&name, "spec.paused", paused));
+        }
         writeln!(out, "zeroscaler.zeroscale.dev/{} {done}", name.name)?;
     }
     Ok(())
@@ -79,15 +84,19 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
 /// Asks for a wake or a sleep, and says what becomes of it.
 ///
 /// # Errors
-/// One is unknown, may not be edited, or is kept as it is.
+/// One is unknown, may not be edited, does not keep what was written, or is kept as it is.
 pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     let mut kept = Vec::new();
     for name in names(&args.names, &cluster)? {
         let before = cluster.get(&name).await?;
-        let (at, begun) = (Timestamp::now().to_string(), Instant::now());
-        edit(&cluster, &name, json!({"request": {"state": state, "at": at}})).await?;
-        let wait = Wait { cluster: &cluster, name: &name, state, at: &at, begun };
+        let (at, begun) = (Timestamp::now(), Instant::now());
+        let written = edit(&cluster, &name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
+        // The same instant, in whatever notation it was kept: that is what the status repeats.
+        let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
+            return Err(not_kept(&name, "spec.request", state));
+        };
+        let wait = Wait { cluster: &cluster, name: &name, state, at: &request.at, begun };
         match wait.told(&before, args).await {
             Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?,
             Err(error) => kept.push(format!("{name}: {error:#}")),
@@ -109,6 +118,14 @@ async fn edit(cluster: &Cluster, name: &Name, spec: Value) -> anyhow::Result<Zer
     let patch = Patch::Merge(json!({"spec": spec}));
     let written = cluster.scalers(Some(&name.namespace)).patch(&name.name, &parameters, &patch).await;
     written.map_err(|error| missing(error, name))
+}
+
+/// The API server has taken an edit, and the object is without it: unknown fields are dropped, and answered with 200.
+fn not_kept(name: &Name, field: &str, value: impl Display) -> anyhow::Error {
+    anyhow!(
+        "ZeroScaler {name}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
+         {field}; see `kubectl zeroscale check`"
+    )
 }
 
 /// A request that was made.

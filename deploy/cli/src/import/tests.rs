@@ -201,6 +201,36 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxRe
     assert_eq!(spec["scale"]["min"], 1, "Kubernetes' default");
 }
 
+/// Goal: the metric that Kubernetes scales by where none is said does not vanish, and none is made up where others are said.
+#[test]
+fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
+    let cpu = |percent: i32| {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        Some(json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]))
+    };
+    let annotated = r#", annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{"type": "Pods"}]'}"#;
+    let rows = [
+        ("v2", "", "", cpu(80), true),
+        ("v2", "", ", metrics: []", cpu(80), true),
+        ("v2", "", ", metrics: null", cpu(80), true),
+        ("v1", "", "", cpu(80), true),
+        ("v1", "", ", targetCPUUtilizationPercentage: 60", cpu(60), false),
+        ("v1", annotated, "", None, false),
+    ];
+    for (version, metadata, fields, expected, noted) in rows {
+        let imported = one(&format!(
+            "apiVersion: autoscaling/{version}\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web{metadata}}}\nspec: \
+             {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, maxReplicas: 3{fields}}}\n"
+        ));
+        let row = format!("{version}{metadata}{fields}");
+        assert_eq!(imported.objects[0]["spec"].get("metrics"), expected.as_ref(), "{row}");
+        let said: Vec<_> = imported.lost.iter().filter(|(field, _)| field == "spec.metrics").collect();
+        assert_eq!(said.len(), usize::from(noted), "{row}: {said:?}");
+        assert!(said.iter().all(|(_, why)| why.contains("cpu at 80 %")), "{row}: {said:?}");
+        assert!(!lost(&imported).iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {row}");
+    }
+}
+
 #[test]
 fn a_knative_service() {
     let imported = one("

@@ -33,7 +33,7 @@ pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
 pub(super) fn forward(stream: TcpStream, says: &Says) {
     let mut said = (0, Value::Null);
     let mut judge = |request: &Request, mut response: Response| {
-        said = says(&format!("{} {}", request.method(), request.uri().path()));
+        said = says(&format!("{} {}", request.method(), request.uri().path()), "");
         let offered = request.headers()["sec-websocket-protocol"].to_str().unwrap_or_default();
         if said.0 != 101 || !offered.split(", ").any(|offered| offered == PROTOCOL) {
             let mut refused = ErrorResponse::new(Some(said.1.to_string()));
