@@ -22,12 +22,14 @@ type Series = BTreeMap<String, String>;
 enum Change {
     /// A series has other values.
     Series(&'static str, &'static str),
-    /// A process does not answer when it is asked for its metrics.
+    /// A process answers no more when it is asked for its metrics.
     Gone(&'static str),
+    /// A process has never answered.
+    Mute(&'static str),
     /// A process was started anew every five minutes.
     Restarts(&'static str),
 }
-use Change::{Gone, Restarts, Series as Is};
+use Change::{Gone, Mute, Restarts, Series as Is};
 
 /// Activators `a1` and `a2`, autoscalers `s1` and `s2`, a controller of HorizontalPodAutoscalers `h1`.
 const PROCESSES: [(&str, &str); 5] = [
@@ -37,6 +39,10 @@ const PROCESSES: [(&str, &str); 5] = [
     ("zeroscale-autoscaler", "s2"),
     ("zeroscale-autoscaler-hpa", "h1"),
 ];
+
+/// Where they are: beside ordinary Deployments, or in place of Knative's.
+const SYSTEM: &str = "zeroscale-system";
+const KNATIVE: &str = "knative-serving";
 
 const CUT_OFF: Change = Is("kn_activator_stats_conn_reachable{instance=\"a1\",peer=\"autoscaler\"}", "0+0x60");
 
@@ -183,6 +189,7 @@ fn healthy() -> Series {
     for (job, instance) in PROCESSES {
         let labels = [("job", job), ("instance", instance)];
         is("up", &labels, "1+0x60");
+        is("zeroscale_build_info", &labels, "1+0x60");
         is("process_start_time_seconds", &labels, "1000+0x60");
         is("process_open_fds", &labels, "40+0x60");
         is("process_max_fds", &labels, "1024+0x60");
@@ -259,7 +266,14 @@ impl Change {
                 assert!(before.is_some_and(|before| before != values), "{name} is there, and differs");
             }
             Gone(instance) => {
-                series.retain(|name, _| name.starts_with("up{") || !is_of(name, instance));
+                let is_kept = |name: &str| name.starts_with("up{") || name.starts_with("zeroscale_build_info{");
+                series.retain(|name, _| !is_of(name, instance) || is_kept(name));
+                for (name, values) in series.iter_mut().filter(|(name, _)| is_of(name, instance)) {
+                    *values = if name.starts_with("up{") { "1+0x10 0+0x50" } else { "1+0x10 stale" }.to_owned();
+                }
+            }
+            Mute(instance) => {
+                series.retain(|name, _| !is_of(name, instance) || name.starts_with("up{"));
                 series.iter_mut().filter(|(name, _)| is_of(name, instance)).for_each(|(_, is)| *is = "0+0x60".into());
             }
             Restarts(instance) => {
@@ -273,6 +287,67 @@ impl Change {
 
 fn is_of(series: &str, instance: &str) -> bool {
     series.contains(&format!("instance=\"{instance}\""))
+}
+
+/// A system in which all is well but for these.
+fn changed(changes: &[Change]) -> Series {
+    let mut series = healthy();
+    changes.iter().for_each(|change| change.apply(&mut series));
+    series
+}
+
+/// What an alert's fault does.
+fn fault(alert: &str) -> &'static [Change] {
+    FAULTS.iter().find(|(name, _)| *name == alert).expect(alert).1
+}
+
+fn without(mut series: Series, instances: &[&str]) -> Series {
+    series.retain(|name, _| !instances.iter().any(|instance| is_of(name, instance)));
+    series
+}
+
+/// As a Prometheus has the series that finds the processes in this namespace.
+fn placed(series: Series, namespace: &str) -> Series {
+    let at = |series: String| {
+        let process = PROCESSES.into_iter().find(|(_, instance)| is_of(&series, instance));
+        let (name, own) = series.split_once('{').expect("labels");
+        let (job, pod) = process.expect("a process");
+        let labels = [("job", job), ("namespace", namespace), ("pod", pod)];
+        let missing = labels.into_iter().filter(|(label, _)| !own.contains(&format!("{label}=\"")));
+        let missing: String = missing.map(|(label, value)| format!("{label}=\"{value}\",")).collect();
+        format!("{name}{{{missing}{own}")
+    };
+    series.into_iter().map(|(series, values)| (at(series), values)).collect()
+}
+
+/// Knative's own activator `k1` and autoscaler `k2`, asked under the same names of jobs. If they answer, much is wrong with
+/// them, and another program has more requests than ours.
+fn knatives(answer: bool) -> Series {
+    let mut series = Series::new();
+    let mut is = |name: &str, (job, instance): (&str, &str), labels: &str, values: &str| {
+        let of = format!("job=\"{job}\",instance=\"{instance}\",namespace=\"{KNATIVE}\",pod=\"{instance}\"");
+        series.insert(format!("{name}{{{of}{labels}}}"), values.to_owned());
+    };
+    let (activator, autoscaler) = (("zeroscale-activator", "k1"), ("zeroscale-autoscaler", "k2"));
+    for process in [activator, autoscaler] {
+        is("up", process, "", if answer { "1+0x60" } else { "0+0x60" });
+        if answer {
+            is("process_start_time_seconds", process, "", "1000+300x60");
+            is("process_open_fds", process, "", "1000+0x60");
+            is("process_max_fds", process, "", "1024+0x60");
+        }
+    }
+    if answer {
+        is("kn_activator_stats_conn_reachable", activator, ",peer=\"autoscaler\"", "0+0x60");
+        let hello = ",k8s_namespace_name=\"b\",kn_revision_name=\"hello\"";
+        for (name, pods) in [("desired", "9+0x60"), ("requested", "5+0x60"), ("count", "1+0x60")] {
+            is(&format!("kn_revision_pods_{name}"), autoscaler, hello, pods);
+        }
+        for process in [activator, ("another", "x1")] {
+            is("http_server_request_duration_seconds_count", process, "", "0+150000x60");
+        }
+    }
+    series
 }
 
 /// A test for promtool: of these series, `alert` alone fires.
@@ -296,23 +371,81 @@ fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
 /// healthy system and one for each fault.
 #[test]
 fn each_fault_fires_its_alert_and_no_other() {
-    let mut tests = vec![test("healthy", &healthy(), None)];
+    let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
+    let mut tests = vec![test("healthy", &ours(&[]), None)];
     // A replica of Knative's, which shows no such metrics, decides for a part.
-    let mut beside_another = healthy();
-    Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60").apply(&mut beside_another);
-    tests.push(test("beside an autoscaler of another make", &beside_another, None));
-    // Another install has leases of the same names.
-    let mut beside_install = healthy();
-    for of in ["held", "owned"] {
-        let series = format!("zeroscale_lease_{of}{{instance=\"o1\",lease=\"l0\",namespace=\"shop\"}}");
-        beside_install.insert(series, "1+0x60".into());
-    }
-    tests.push(test("beside another install", &beside_install, None));
+    let another = [Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60")];
+    tests.push(test("beside an autoscaler of another make", &ours(&another), None));
     for (alert, changes) in FAULTS {
-        let mut series = healthy();
-        changes.iter().for_each(|change| change.apply(&mut series));
-        tests.push(test(alert, &series, Some(alert)));
+        tests.push(test(alert, &ours(changes), Some(alert)));
     }
+    pass(&tests);
+}
+
+/// Goal: each install is missed by itself, and so is what was never there; what is meant to be absent is not.
+#[test]
+fn each_install_is_watched_by_itself() {
+    let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
+    let beside = |mut series: Series| {
+        // With leases of the same names.
+        series.extend(placed(healthy(), "shop"));
+        series
+    };
+    let missing = "ZeroscaleActivatorMissing";
+    let planes = ["a1", "a2", "s1", "s2"];
+    pass(&[
+        test("beside another install", &beside(ours(&[])), None),
+        test("another install's activators answer", &beside(ours(fault(missing))), Some(missing)),
+        test("activators have never answered", &ours(&[Mute("a1"), Mute("a2")]), Some(missing)),
+        test("there has never been one", &placed(without(healthy(), &["a1", "a2"]), SYSTEM), Some(missing)),
+        test("one has never answered", &ours(&[Mute("a2")]), Some("ZeroscaleProcessDown")),
+        test("autoscaler-hpa alone", &placed(without(healthy(), &planes), SYSTEM), None),
+    ]);
+}
+
+/// Goal: what Knative's own processes say, or do not, is taken for no fault of ours, and hides none. Where some of Knative's
+/// components are not replaced, nobody misses ours.
+#[test]
+fn what_is_knatives_is_not_taken_for_ours() {
+    let mut tests = Vec::new();
+    for answer in [false, true] {
+        let mut add = |name: &str, ours: Series, theirs: Series, alert: Option<&str>| {
+            let series = ours.into_iter().chain(theirs).collect();
+            tests.push(test(&format!("{name}; Knative's answer: {answer}"), &series, alert));
+        };
+        add("beside", placed(healthy(), SYSTEM), knatives(answer), None);
+        for alert in
+            ["ActivatorMissing", "AutoscalerMissing", "ProcessDown", "ActivatorUnheard", "PodsLost", "Timeouts"]
+        {
+            let alert = format!("Zeroscale{alert}");
+            add(&alert, placed(changed(fault(&alert)), SYSTEM), knatives(answer), Some(&*alert));
+        }
+        // Knative's activator `k1` cannot tell our autoscaler of its requests.
+        let cut_off = answer.then_some("ZeroscaleAutoscalerUnreachable");
+        add("both makes in one place", placed(healthy(), KNATIVE), knatives(answer), cut_off);
+
+        let drop_in = |changes: &[Change], others: &[&str]| placed(without(changed(changes), others), KNATIVE);
+        let (gone, others) = (fault("ZeroscaleActivatorMissing"), ["s1", "s2", "h1"]);
+        for (name, changes, alert) in [
+            ("the activator alone", &[][..], None),
+            ("the activator alone, gone", gone, Some("ZeroscaleActivatorMissing")),
+            ("the activator alone, cut off", &[CUT_OFF][..], Some("ZeroscaleAutoscalerUnreachable")),
+        ] {
+            add(name, drop_in(changes, &others), without(knatives(answer), &["k1"]), alert);
+        }
+        let (gone, others) = ([Gone("s1"), Gone("s2")], ["a1", "a2"]);
+        for (name, changes, alert) in [
+            ("the autoscaler alone", &[][..], cut_off),
+            ("the autoscaler alone, gone", &gone[..], Some("ZeroscaleAutoscalerMissing")),
+        ] {
+            add(name, drop_in(changes, &others), without(knatives(answer), &["k2"]), alert);
+        }
+    }
+    pass(&tests);
+}
+
+/// Has promtool try them.
+fn pass(tests: &[Value]) {
     let rules = place(FILE).canonicalize().expect(FILE);
     let file = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests});
     let folder = tempfile::tempdir().expect("a folder");

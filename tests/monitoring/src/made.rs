@@ -28,6 +28,10 @@ What [the rules](../kubernetes/monitoring/rules.yaml) find, and what to do about
 workloads do not wake, or nobody decides for them. `warning`: requests are lost or late, or soon will be. `info`: as it was
 asked for, and perhaps not as it was meant.
 
+Ours alone are meant, by the metric `zeroscale_build_info`: what of Knative's is scraped beside them fires no alert and hides none.
+Where one of Knative's components is replaced and another is not, nobody misses one of ours there, since none has answered within a
+day.
+
 | fault | alert | severity | after | what to do |
 |---|---|---|---|---|
 ";

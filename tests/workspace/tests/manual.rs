@@ -167,6 +167,35 @@ fn every_variable_is_in_the_settings() {
     assert!(missing.is_empty(), "deploy/kubernetes/README.md does not name {missing:?}");
 }
 
+/// Goal: no kubelet ends an activator on its way out: its pod has as long as it takes, by its own bounds. In place of
+/// Knative's components it waits for nobody to be led elsewhere.
+#[test]
+fn a_pod_has_as_long_as_its_activator_takes_to_end() {
+    let (options, departure) = (read("activator/src/config/options.rs"), read("activator/src/departure.rs"));
+    let seconds = |text: &str, before: &str| -> u64 {
+        let rest = text.split_once(before).unwrap_or_else(|| panic!("no {before}")).1;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        digits.parse().unwrap_or_else(|error| panic!("{before}{digits}: {error}"))
+    };
+    let bound = |text, name| seconds(text, &format!("{name}: Duration::from_secs("));
+    let constant = |name| seconds(&departure, &format!("const {name}: Duration = Duration::from_secs("));
+    let (linger, drain) = (bound(&options, " linger"), bound(&options, " drain"));
+    let elsewhere = constant("DEPARTURE_MAX") + constant("FOLLOWED_WITHIN");
+    for (manifest, takes) in [
+        ("deploy/kubernetes/base/activator.yaml", linger + elsewhere + drain),
+        ("deploy/kubernetes/knative/activator/deployment.yaml", linger + drain),
+    ] {
+        let has = seconds(&read(manifest), "terminationGracePeriodSeconds: ");
+        assert!(has > takes && has < takes + 60, "{manifest}: {has} s, and it takes {takes} s");
+        let page = read("deploy/kubernetes/README.md");
+        assert!(manifest.contains("/knative/") || page.contains(&format!("its pod has {has} s")), "{has}");
+    }
+    let page = read("deploy/docs/operating.md");
+    for said in [format!("for {} s at most", linger + elsewhere), format!("within {drain} s")] {
+        assert!(page.contains(&said), "operating.md does not say `{said}`");
+    }
+}
+
 #[test]
 fn every_page_is_on_the_list() {
     let summary = read("deploy/docs/SUMMARY.md");

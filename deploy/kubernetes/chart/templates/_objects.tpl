@@ -57,8 +57,8 @@
 {{- $own := include "zeroscale.values" (dict "root" $root "name" $name) | fromYaml -}}
 {{- $pod := $object.spec.template.spec -}}
 {{- $container := first $pod.containers -}}
-{{- /* How many: a number that is written there, so not the activators'. */ -}}
-{{- if and (hasKey $object.spec "replicas") (eq $root.Values.mode "standalone") -}}
+{{- /* How many: a number that is written there, so not the activators', nor Knative's. */ -}}
+{{- if hasKey $object.spec "replicas" -}}
 {{- $_ := set $object.spec "replicas" (int $own.replicas) -}}
 {{- end -}}
 {{- $image := printf "%s/%s:%s" (default "zeroscale" $root.Values.images.registry) $name (default $root.Chart.AppVersion $root.Values.images.tag) -}}
@@ -98,6 +98,37 @@
 {{- with $own.podAnnotations -}}{{- $_ := set $object.spec.template.metadata "annotations" . -}}{{- end -}}
 {{- end -}}
 
+{{/*
+The activators' policy lets callers through to the numbers that workloads have: the range, and beside a new one the former one,
+where workloads are called until they have moved. The former one is the first of the policy that is in force, so it goes with the
+next upgrade. Who renders without a cluster sees none in force.
+*/}}
+{{- define "zeroscale.ranges" -}}
+{{- $root := .root -}}
+{{- $policy := .policy -}}
+{{- $inForce := lookup "networking.k8s.io/v1" "NetworkPolicy" $policy.metadata.namespace $policy.metadata.name -}}
+{{- $former := dict -}}
+{{- range dig "spec" "ingress" list $inForce -}}{{- range .ports -}}
+{{- if and (hasKey . "endPort") (not $former) -}}{{- $former = . -}}{{- end -}}
+{{- end -}}{{- end -}}
+{{- range $rule := $policy.spec.ingress -}}
+{{- $ports := list -}}
+{{- range $port := $rule.ports -}}
+{{- $ports = append $ports $port -}}
+{{- if hasKey $port "endPort" -}}
+{{- with $root.Values.config.ports.range -}}
+{{- $ends := splitList "-" . -}}
+{{- $_ := set $port "port" (index $ends 0 | int) -}}{{- $_ := set $port "endPort" (index $ends 1 | int) -}}
+{{- end -}}
+{{- if and $former (or (ne (int $former.port) (int $port.port)) (ne (int $former.endPort) (int $port.endPort))) -}}
+{{- $ports = append $ports (dict "protocol" "TCP" "port" (int $former.port) "endPort" (int $former.endPort)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $rule "ports" $ports -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Objects of .items as the release has them, each a document. */}}
 {{- define "zeroscale.write" -}}
 {{- $root := .root -}}
@@ -119,21 +150,18 @@
 {{- $_ := set $object.spec "maxReplicas" (int $aim.maxReplicas) -}}
 {{- $_ := set (first $object.spec.metrics).resource.target "averageUtilization" (int $aim.averageUtilization) -}}
 {{- else if and (eq $kind "NetworkPolicy") (eq $object.metadata.name "activator") -}}
-{{- /* Callers come to the numbers that workloads have. */ -}}
-{{- with $root.Values.config.ports.range -}}
-{{- $ends := splitList "-" . -}}
-{{- range $rule := $object.spec.ingress -}}{{- range $rule.ports -}}
-{{- if hasKey . "endPort" -}}
-{{- $_ := set . "port" (index $ends 0 | int) -}}{{- $_ := set . "endPort" (index $ends 1 | int) -}}
-{{- end -}}
-{{- end -}}{{- end -}}
-{{- end -}}
+{{- include "zeroscale.ranges" (dict "root" $root "policy" $object) -}}
 {{- else if has $kind (list "PodMonitor" "PrometheusRule") -}}
 {{- $_ := set $object.metadata "labels" (mergeOverwrite $object.metadata.labels $root.Values.monitoring.labels) -}}
-{{- if eq $kind "PodMonitor" -}}
-{{- $selector := $object.spec.namespaceSelector -}}
-{{- $_ := set $selector "matchNames" (append $selector.matchNames $root.Release.Namespace | uniq) -}}
+{{- /* Where the mode is knative, Knative's namespace is the release's. */ -}}
+{{- if hasKey $object.spec "namespaceSelector" -}}
+{{- $_ := set $object.spec "namespaceSelector" (dict "matchNames" (list $root.Release.Namespace)) -}}
 {{- end -}}
+{{- range $group := $object.spec.groups -}}{{- range $rule := $group.rules -}}
+{{- if eq $root.Values.mode "knative" -}}
+{{- $_ := set $rule "expr" (replace "\"knative-serving\"" (quote $root.Release.Namespace) $rule.expr) -}}
+{{- end -}}
+{{- end -}}{{- end -}}
 {{- else if eq $kind "ConfigMap" -}}
 {{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
 {{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}

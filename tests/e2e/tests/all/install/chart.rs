@@ -128,9 +128,16 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
         same(&values.to_string(), render(namespace, &values).await?, of(&folders)?)?;
     }
     let values = json!({"mode": "knative", "hpa": {"install": true}, "monitoring": monitoring});
-    let mut expected = of(&["knative"])?;
-    expected.extend(within("knative-serving", of(&["monitoring"])?));
+    let mut expected = of(&["monitoring"])?;
+    expected.retain(|object| object["kind"] != "PodMonitor"); // Of pods that there are none of.
+    expected = within("knative-serving", expected);
+    expected.extend(of(&["knative"])?);
+    expected.extend(within("knative-serving", of(&["monitoring/knative"])?));
     same("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
+    // Wherever Knative is, what does not answer there may be its own.
+    let elsewhere = serde_json::to_string(&render("kn", &values).await?)?;
+    ensure!(elsewhere.contains("namespace!=\\\"kn\\\"") && elsewhere.contains(r#""matchNames":["kn"]"#));
+    ensure!(!elsewhere.contains("\\\"knative-serving\\\""), "{elsewhere}");
     // In a namespace of its own, where a variable has its name in place of a reference to it.
     let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
     let mut expected = within("shop", of(&["namespaced"])?);
@@ -207,8 +214,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         ("NetworkPolicy planes/activator", "/spec/ingress/0/ports/2/endPort".into(), json!(30999)),
         (
             "PodMonitor planes/zeroscale-activator",
-            "/spec/namespaceSelector/matchNames".into(),
-            json!(["zeroscale-system", "knative-serving", "planes"]),
+            "/spec/selector/matchLabels".into(),
+            json!({"app": "activator", "app.kubernetes.io/name": "zeroscale"}),
         ),
         ("PodMonitor planes/zeroscale-autoscaler", "/metadata/labels/release".into(), json!("prometheus")),
         ("PrometheusRule planes/zeroscale", "/metadata/labels/release".into(), json!("prometheus")),
@@ -234,6 +241,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         assert_eq!(variable(plane, name)?, expected, "{plane}: {name}");
     }
     ensure!(!all.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", all.keys());
+    // That of its own namespace alone.
+    ensure!(get("PodMonitor planes/zeroscale-activator", "/spec/namespaceSelector").is_err());
     let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
     let activator = named(without).remove(activator).context("an activator")?.to_string();
@@ -254,6 +263,21 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
         (json!({"namespaces": ["shop"], "rights": {"openshift": true}}), "rights.openshift"),
         (json!({"stats": {"activatorTlsSecret": "a"}}), "stats.tlsSecret"),
+        // What has no effect in place of Knative's components.
+        (json!({"mode": "knative", "namespaces": ["shop"]}), "namespaces:"),
+        (
+            json!({"mode": "knative", "activator": {"autoscaling": {"maxReplicas": 9}}}),
+            "activator.autoscaling.maxReplicas:",
+        ),
+        (json!({"mode": "knative", "autoscaler": {"replicas": 3}}), "autoscaler.replicas:"),
+        (json!({"mode": "knative", "hpa": {"install": true, "replicas": 1}}), "hpa.replicas:"),
+        (json!({"mode": "knative", "config": {"leader-election": {"buckets": 9}}}), "config.leader-election:"),
+        (json!({"mode": "knative", "config": {"ports": {"range": "30000-30999"}}}), "config.ports:"),
+        (json!({"mode": "knative", "crds": {"install": false}}), "crds.install:"),
+        (json!({"mode": "knative", "stats": {"tlsSecret": "a"}}), "stats.tlsSecret:"),
+        (json!({"mode": "knative", "policies": false}), "policies:"),
+        (json!({"mode": "knative", "userRoles": false}), "userRoles:"),
+        (json!({"mode": "knative", "rights": {"openshift": true}}), "rights.openshift:"),
     ] {
         let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
         ensure!(error.contains(named), "{bad}: {error}");
@@ -261,13 +285,49 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: what the chart tells to do before the end of a release reaches the workloads of this release and no other's.
+#[tokio::test]
+async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
+    let notes = async |set: &str| -> anyhow::Result<Vec<String>> {
+        let mut helm = Command::new(tool("helm").await?);
+        helm.args(["install", "zeroscale", "--namespace", "planes", "--dry-run=client", "--set", set]).arg(chart());
+        let said = run(&mut helm).await?;
+        let notes = said.split("\nNOTES:\n").nth(1).context("notes")?;
+        let of_workloads =
+            |line: &&str| line.contains("deployments,statefulsets") || line.contains("delete zeroscalers");
+        Ok(notes.lines().filter(of_workloads).map(|line| line.trim().to_owned()).collect())
+    };
+    let commands = |place: &str| {
+        [
+            format!(
+                "kubectl label deployments,statefulsets {place} --selector zeroscale.dev/enabled=true zeroscale.dev/enabled-"
+            ),
+            format!("kubectl delete zeroscalers --all {place}"),
+        ]
+    };
+    assert_eq!(notes("mode=standalone").await?, commands("--all-namespaces"));
+    assert_eq!(
+        notes("namespaces={shop,stage}").await?,
+        [commands("--namespace shop"), commands("--namespace stage")].concat()
+    );
+    Ok(())
+}
+
 /// Goal: what kustomize itself makes of our kustomizations is what the reader of these tests makes of them.
 #[tokio::test]
 async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
     let folder_of = tempfile::tempdir()?;
-    for kustomization in
-        ["standalone", "namespaced", "native", "knative", "custom-metrics", "argo-rollouts", "openshift", "monitoring"]
-    {
+    for kustomization in [
+        "standalone",
+        "namespaced",
+        "native",
+        "knative",
+        "custom-metrics",
+        "argo-rollouts",
+        "openshift",
+        "monitoring",
+        "monitoring/knative",
+    ] {
         let mut kubectl = Command::new(tool("kubectl").await?);
         let made = run(kubectl.arg("kustomize").arg(folder().join(kustomization))).await?;
         let path = folder_of.path().join("made.yaml");

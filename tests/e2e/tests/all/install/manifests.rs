@@ -69,14 +69,23 @@ async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
 }
 
 /// Goal: what the install page deletes, the reader's own kustomization, leaves the definitions, which would take
-/// everybody's objects with them; and what it applies besides has them.
+/// everybody's objects with them; with the definitions, which it applies besides, it is all that `standalone` is, the
+/// users' roles among it.
 #[test]
 fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(folder().join("README.md"))?;
     let own =
         page.split("# kustomization.yaml").nth(1).and_then(|rest| rest.split("```").next()).context("its file")?;
     let own: Value = serde_yaml_ng::from_str(own)?;
-    assert_eq!(own["resources"], serde_json::json!(["deploy/kubernetes/base"]));
+    let mut installed = objects(&folder().join("crds"))?;
+    for resource in own["resources"].as_array().context("resources")? {
+        let path = folder().join("../..").join(resource.as_str().context("a path")?);
+        installed.extend(if path.is_dir() { objects(&path)? } else { documents(&path)? });
+    }
+    let names = |all: &[Value]| -> BTreeSet<String> {
+        all.iter().map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
+    };
+    assert_eq!(names(&installed), names(&objects(&folder().join("standalone"))?));
     let deletions: Vec<&str> = page.lines().filter(|line| line.starts_with("$ kubectl delete -")).collect();
     assert_eq!(deletions, ["$ kubectl delete --ignore-not-found -k ."]);
     assert!(page.contains("kubectl apply --server-side -k deploy/kubernetes/crds"));
@@ -89,7 +98,8 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 }
 
 /// Goal: who owns a number of replicas is alone in writing it, pods keep to the restricted profile, images carry the
-/// workspace's version, and every policy, Service and budget selects pods that exist.
+/// workspace's version, whoever waits at its start is not ended for it, and every policy, Service and budget selects
+/// pods that exist.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
@@ -101,6 +111,8 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
             let scaled =
                 of_kind("HorizontalPodAutoscaler").iter().any(|hpa| hpa["spec"]["scaleTargetRef"]["name"] == *name);
             ensure!(!scaled || spec.get("replicas").is_none(), "{folder}: {name} has replicas and an autoscaler");
+            // How many of Knative's there are is its owner's affair.
+            ensure!(folder != "knative" || spec.get("replicas").is_none(), "{folder}: {name} has replicas");
             let pod = &spec["template"]["spec"];
             for container in pod["containers"].as_array().context("containers")? {
                 let image = container["image"].as_str().unwrap_or_default();
@@ -110,6 +122,14 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
                 ensure!(own["capabilities"]["drop"][0] == "ALL", "{name}");
                 let non_root = [own, &pod["securityContext"]].into_iter().any(|c| c["runAsNonRoot"] == true);
                 ensure!(non_root, "{folder}: {name} may run as root");
+                // Until it knows what it serves it answers readiness with an error, and waits for as long as it takes.
+                if container["livenessProbe"]["httpGet"]["path"] == container["readinessProbe"]["httpGet"]["path"] {
+                    let startup = &container["startupProbe"];
+                    ensure!(startup["httpGet"] == container["livenessProbe"]["httpGet"], "{folder}: {name}: {startup}");
+                    let number = |field: &str| startup[field].as_u64().unwrap_or_default();
+                    let seconds = number("periodSeconds") * number("failureThreshold");
+                    ensure!(seconds > 14 * 24 * 3600, "{folder}: {name} is ended while it waits");
+                }
             }
         }
         let selects = |selector: &Value| {
@@ -132,6 +152,95 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Goal: each PodMonitor finds the pods of one of ours and no other's, beside ordinary Deployments or in place of Knative's.
+/// The scrape configuration, for those who have none, names the same labels and namespaces.
+#[test]
+fn monitors_find_our_pods() -> anyhow::Result<()> {
+    let scrape = std::fs::read_to_string(folder().join("monitoring/scrape.yaml"))?;
+    for (monitors, installs, others) in [
+        ("monitoring", &["standalone", "native"][..], "knative"),
+        ("monitoring/knative", &["knative"][..], "standalone"),
+    ] {
+        let pods = |folders: &[&str]| -> anyhow::Result<Vec<Value>> {
+            let all: Vec<Vec<Value>> =
+                folders.iter().map(|folder| objects(&self::folder().join(folder))).collect::<anyhow::Result<_>>()?;
+            Ok(all.concat().into_iter().filter(|object| object["kind"] == "Deployment").collect())
+        };
+        let mut found = Vec::new();
+        for monitor in objects(&folder().join(monitors))?.iter().filter(|object| object["kind"] == "PodMonitor") {
+            let spec = &monitor["spec"];
+            let wanted = spec["selector"]["matchLabels"].as_object().context("labels")?;
+            let is = |deployment: &&Value| {
+                let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+                wanted.iter().all(|(key, value)| labels[key] == *value)
+            };
+            let names = |all: &[Value]| -> Vec<String> {
+                all.iter()
+                    .filter(is)
+                    .filter_map(|object| Some(object["metadata"]["name"].as_str()?.to_owned()))
+                    .collect()
+            };
+            let (ours, endpoint) = (names(&pods(installs)?), &spec["podMetricsEndpoints"][0]);
+            assert_eq!(names(&pods(&[others])?), [""; 0], "{monitor}");
+            ensure!(ours.len() == 1, "{monitor}: {ours:?}");
+            assert_eq!(endpoint["relabelings"][0]["replacement"], format!("zeroscale-{}", ours[0]));
+            for deployment in pods(installs)?.iter().filter(is) {
+                let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
+                ensure!(
+                    ports.as_array().into_iter().flatten().any(|port| port["name"] == endpoint["port"]),
+                    "{ours:?}"
+                );
+                let namespace = match &spec["namespaceSelector"] {
+                    Value::Null => &monitor["metadata"]["namespace"],
+                    selector => &selector["matchNames"][0],
+                };
+                assert_eq!(deployment["metadata"]["namespace"], *namespace, "{ours:?}");
+                let label = &wanted["app.kubernetes.io/name"];
+                let (namespace, label) = (namespace.as_str().context("a name")?, label.as_str().context("a label")?);
+                ensure!(scrape.contains(namespace) && scrape.contains(&format!(";{label}")), "{namespace};{label}");
+            }
+            found.extend(ours);
+        }
+        found.sort();
+        assert_eq!(found, ["activator", "autoscaler", "autoscaler-hpa"], "{monitors}");
+    }
+    Ok(())
+}
+
+/// Goal: OpenShift's admission takes our pods: each names a user and a group of its own, so its account may use
+/// constraints that take any which is not root, and those alone.
+#[test]
+fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Result<()> {
+    let rights = objects(&folder().join("openshift"))?;
+    let named = |kind: &str, name: &Value| {
+        rights.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == *name).context("a role")
+    };
+    let mut accounts = BTreeSet::new();
+    for binding in rights.iter().filter(|object| object["kind"] == "RoleBinding") {
+        let rules =
+            &named(binding["roleRef"]["kind"].as_str().context("a kind")?, &binding["roleRef"]["name"])?["rules"];
+        let expected = serde_json::json!([{"apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
+            "resourceNames": ["nonroot-v2"], "verbs": ["use"]}]);
+        assert_eq!(*rules, expected);
+        for subject in binding["subjects"].as_array().context("subjects")? {
+            assert_eq!(subject["namespace"], binding["metadata"]["namespace"]);
+            accounts.insert(subject["name"].to_string());
+        }
+    }
+    let mut asking = BTreeSet::new();
+    for folder in ["standalone", "native"] {
+        for deployment in objects(&self::folder().join(folder))?.iter().filter(|object| object["kind"] == "Deployment")
+        {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let context = &pod["securityContext"];
+            ensure!(context["runAsUser"] == context["fsGroup"] && context["runAsNonRoot"] == true, "{context}");
+            asking.insert(pod["serviceAccountName"].to_string());
+        }
+    }
+    assert_eq!(accounts, asking);
     Ok(())
 }
 

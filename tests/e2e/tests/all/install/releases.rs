@@ -6,7 +6,9 @@ use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use local::api::ApiServer;
@@ -57,7 +59,9 @@ impl Place {
         ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
         ensure!(self.api::<ServiceAccount>(system).get_opt("autoscaler").await?.is_none(), "an account");
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
-        ensure!(roles.get_opt("zeroscale-autoscaler").await?.is_none(), "a role");
+        for role in ["zeroscale-autoscaler", "zeroscale-edit"] {
+            ensure!(roles.get_opt(role).await?.is_none(), "the role {role}");
+        }
         self.api::<ZeroScaler>("default").get("kept").await.context("the user's object")?;
         Ok(())
     }
@@ -84,6 +88,34 @@ async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
     place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
     place.is_uninstalled().await
+}
+
+/// Goal: callers reach workloads that have not moved to a new range of ports yet: the activators' policy keeps the former
+/// one beside it, that one alone, until the next upgrade. The default's is a range like any other.
+#[tokio::test]
+async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::Result<()> {
+    let place = Place::start("127.209.128.0/17").await?;
+    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
+    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    let ranges = async || -> anyhow::Result<Vec<(String, i32)>> {
+        let spec = place.api::<NetworkPolicy>(system).get("activator").await?.spec.context("a spec")?;
+        let ports = spec.ingress.into_iter().flatten().flat_map(|rule| rule.ports.unwrap_or_default());
+        Ok(ports.filter_map(|port| Some((format!("{:?}", port.port?), port.end_port?))).collect())
+    };
+    let range = |first: i32, last: i32| (format!("{:?}", IntOrString::Int(first)), last);
+    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
+    let (first, second, third) = (range(20000, 29999), range(30000, 30999), range(40000, 40999));
+    assert_eq!(ranges().await?, std::slice::from_ref(&first));
+    for (set, expected) in [
+        ("config.ports.range=30000-30999", vec![second.clone(), first.clone()]),
+        ("config.ports.range=40000-40999", vec![third.clone(), second]),
+        ("config.ports.range=40000-40999", vec![third.clone()]),
+        ("mode=standalone", vec![first, third]),
+    ] {
+        place.run("helm", &[&["upgrade"][..], &release, &["--set", set]].concat()).await?;
+        assert_eq!(ranges().await?, expected, "{set}");
+    }
+    Ok(())
 }
 
 /// Goal: with `auto` a cluster without the Prometheus Operator takes the release, an upgrade brings its objects once their
@@ -137,7 +169,8 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
     let kustomization = |tag: &str| {
         let images = json!([{"name": "zeroscale/autoscaler", "newName": "r.example.com/autoscaler", "newTag": tag}]);
-        std::fs::write(own.join("kustomization.yaml"), json!({"resources": ["base"], "images": images}).to_string())
+        let resources = ["base", "standalone/user-roles.yaml"];
+        std::fs::write(own.join("kustomization.yaml"), json!({"resources": resources, "images": images}).to_string())
     };
     let own = own.display().to_string();
     let image = async || -> anyhow::Result<Option<String>> {
@@ -150,6 +183,7 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
         place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
         assert_eq!(image().await?, Some(format!("r.example.com/autoscaler:{tag}")));
     }
+    Api::<ClusterRole>::all(place.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
     place.write_scaler().await?;
     // A release takes over what was applied, fields that kubectl owns among them.
     let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts"];
