@@ -3,6 +3,7 @@
 //! connection that is opened with it. The latter also straight to the backend, which says what client and kernel need for it
 //! alone, and through HAProxy.
 
+use super::interleaved::ratio;
 use crate::client;
 use crate::cluster::{self, Plane};
 use crate::process::Process;
@@ -35,6 +36,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             must: 0.4,
             aim: 0.2,
         },
+        Row::small("fresh-5000-haproxy", "the same ÷ HAProxy's", "", 1.3, 1.0),
     ],
     run: |settings| run(settings).boxed_local(),
 };
@@ -67,6 +69,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     figures.row("release-5000", spans);
     figures.beside("activator: s for 5 000 requests on new connections", fresh.clone());
+    figures.row("fresh-5000-haproxy", ratio(&fresh, &beside[1]));
     figures.row("fresh-5000", fresh);
     for (peer, spans) in peers.iter().zip(beside) {
         figures.beside(format!("{}: s for 5 000 requests on new connections", peer.name), spans);
