@@ -130,10 +130,12 @@ impl Session {
     }
 }
 
+fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec()
+}
+
 fn framed(io: Io) -> Frames {
-    let mut codec = LengthDelimitedCodec::builder();
-    codec.max_frame_length(FRAME_MAX);
-    Framed::new(io, codec.new_codec())
+    Framed::new(io, codec())
 }
 
 /// One step of the beginning, within its bound.
@@ -365,7 +367,6 @@ mod tests {
     async fn many_confirmations_at_once_go_through() -> Result<(), Broken> {
         const PODS: u16 = 2 * BATCH as u16;
         let (ours, theirs) = tokio::io::duplex(FRAME_MAX);
-        let codec = || LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec();
         let (sink, mut stream) = (Framed::new(ours, codec()), Framed::new(theirs, codec()));
         let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
         let confirm = |port| Message::Confirm {

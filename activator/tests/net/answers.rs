@@ -173,7 +173,7 @@ async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
     workload(&rig, "page: {}", |_| {}).await;
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let fail = async {
         until(|| pod.requests() == 1).await;
         pod.kill().await;
@@ -202,7 +202,7 @@ async fn what_is_static_wakes_nobody() {
 
     let pod = Pod::saying("the pod").await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     assert_eq!(rig.get("app.ns", "/healthz").await.body, "the pod");
     assert_eq!(rig.get("app.ns", "/robots.txt").await.body, "Disallow: /");
     assert_eq!(pod.requests(), 1);
@@ -218,7 +218,7 @@ async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
     workload(&rig, "static: [{match: {paths: [/healthz]}, response: {body: fine}}]", |_| {}).await;
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let lose = async {
         until(|| pod.requests() == 1).await;
         pod.kill().await;

@@ -168,7 +168,7 @@ async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) ->
     })
     .await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
     let response = patient(rig.client().await.send_request(request)).await.expect("a head");
     let status = response.status().as_u16();
@@ -234,7 +234,7 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let named = Request::get("/").header("host", "client.example.com");
     let named = named.header("knative-serving-revision", "app").header("knative-serving-namespace", "ns");
     let answer = rig.send(named).await;

@@ -1,7 +1,6 @@
 //! Clients that go away while they wait: what they occupied is given back.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
-use activator_core::breaker::Capacity;
 use tokio::io::AsyncWriteExt;
 
 /// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0, with one
@@ -58,7 +57,7 @@ async fn a_client_that_ends_its_side_has_gone() {
     }
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    rig.until_open().await;
     for (sent, request) in [REQUESTS[0], REQUESTS[1], REQUESTS[3]].into_iter().enumerate() {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
@@ -76,7 +75,7 @@ async fn a_client_that_goes_away_ends_its_exchange() {
     rig.revision(|_| {}).await;
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    rig.until_open().await;
     for (sent, request) in [REQUESTS[0], REQUESTS[1], REQUESTS[3]].into_iter().enumerate() {
         let mut client = rig.raw().await;
         write(&mut client, request).await;

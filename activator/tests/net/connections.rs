@@ -276,7 +276,7 @@ async fn a_relayed_connection_outlives_the_timeout() {
     let (rig, [address]) = app([tcp()], |backend| backend.timeout_ms = 200).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let mut client = connect(address).await;
     write(&mut client, "a").await;
     read_until(&mut client, "a").await;
@@ -316,7 +316,7 @@ async fn another_port_of_the_pod_is_waited_for() {
     let probe = Probe::Tcp { port: Some(judged.address.port()) };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
     rig.pods(&[judged.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let mut client = connect(second).await;
     write(&mut client, "query").await;
     rig.until(|load| load.in_flight == 1).await;

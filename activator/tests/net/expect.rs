@@ -15,7 +15,7 @@ async fn warm(address: std::net::SocketAddr, protocol: Protocol) -> Rig {
     let rig = Rig::start().await;
     rig.revision(|backend| backend.protocol = protocol).await;
     rig.pods(&[address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     rig
 }
 

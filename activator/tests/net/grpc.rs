@@ -174,7 +174,7 @@ async fn all_kinds_of_calls_pass() {
 async fn deadlines_end_calls_and_leave_nothing_behind() {
     let rig = rig_with(400).await;
     rig.pods(&[pod().await]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let mut grpc = client(&rig).await;
     let mut request = Request::new(number(1));
     request.set_timeout(Duration::from_secs(7));

@@ -15,7 +15,7 @@ async fn warm() -> (Rig, Pod) {
     let rig = Rig::start().await;
     rig.revision(|backend| backend.timeout_ms = 2_000).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     (rig, pod)
 }
 

@@ -28,7 +28,7 @@ async fn warm_with(pod: &Pod, protocol: Protocol, change: impl FnOnce(&mut Optio
     })
     .await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     rig
 }
 

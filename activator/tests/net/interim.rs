@@ -1,7 +1,6 @@
 //! Interim responses (1xx) of a pod: to HTTP/1.1 clients they are passed on, in order and as soon as they come.
 
 use crate::rig::{self, Answer, Rig, patient, read_until, write};
-use activator_core::breaker::Capacity;
 use http::Request;
 use http_body_util::Empty;
 use std::net::SocketAddr;
@@ -66,7 +65,7 @@ async fn warm(pod: &Scripted) -> Rig {
     let rig = Rig::start().await;
     rig.revision(|_| {}).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    rig.until_open().await;
     rig
 }
 

@@ -289,7 +289,7 @@ async fn bodies_for_a_pod_without_room_share_a_bound() {
     let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 1_000_000)).await;
     rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
     rig.pods(&[without_room().await]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let (mut modest, mut greedy) = (Frames::open(&rig).await, Frames::open(&rig).await);
     let post = |n: u32| {
         let head = frame(HEADERS, END_HEADERS, 2 * n + 1, &block(&POST));
@@ -339,7 +339,7 @@ async fn uploads_that_no_pod_takes_share_a_bound() {
     rig.until(|load| load.queued == 0).await;
 
     rig.pods(&[without_room().await]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     let mut greedy = Frames::open(&rig).await;
     let mut sent = 0;
     while greedy.is_open().await {

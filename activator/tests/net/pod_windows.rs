@@ -46,7 +46,7 @@ async fn rig(pod: &Pod) -> Rig {
     .await;
     rig.revision(|backend| backend.protocol = Protocol::H2c).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     rig
 }
 

@@ -142,7 +142,7 @@ async fn time_bounds_leave_alone_what_moves() {
         })
         .await;
         rig.pods(&[pod.address]).await;
-        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        rig.until_open().await;
         let (upload, body) = streamed();
         upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
         let mut response = pair.send(&rig, Request::post("/"), body).await;
@@ -176,7 +176,7 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
         })
         .await;
         rig.pods(&[pod.address]).await;
-        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        rig.until_open().await;
         let (upload, body) = streamed();
         let sending = async {
             // Twice the bound, a piece at a time.

@@ -36,7 +36,7 @@ impl Pair {
         let rig = Rig::start().await;
         rig.revision(|backend| backend.protocol = self.pod).await;
         rig.pods(&[pod.address]).await;
-        rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+        rig.until_open().await;
         rig
     }
 

@@ -3,7 +3,7 @@
 
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Activator, ColdStart, Options, WorkerRuntimes};
-use activator_core::breaker::Load;
+use activator_core::breaker::{Capacity, Load};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::backend::Backend;
@@ -140,6 +140,11 @@ impl Rig {
     /// Waits until a revision's load is as wanted.
     pub(crate) async fn until(&self, wanted: impl Fn(Load) -> bool) {
         until(|| self.activator.load(&key("app")).is_some_and(&wanted)).await;
+    }
+
+    /// Waits until a pod can be sent to.
+    pub(crate) async fn until_open(&self) {
+        self.until(|load| load.capacity != Capacity::CLOSED).await;
     }
 
     /// Waits until all events so far have been applied: a later one has been.

@@ -5,7 +5,6 @@
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use activator::KeepAlive;
-use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
@@ -112,7 +111,7 @@ async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
     })
     .await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != Capacity::CLOSED).await;
+    rig.until_open().await;
     let mut clients = Vec::new();
     for (path, answer) in [("/tunnel", "101 Switching"), ("/silent", "part"), ("/chatty", "part"), ("/tunnel", "101 ")]
     {

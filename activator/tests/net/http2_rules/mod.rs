@@ -66,7 +66,7 @@ async fn warm() -> (Rig, Pod) {
     let rig = Rig::start().await;
     rig.revision(|_| {}).await;
     rig.pods(&[pod.address]).await;
-    rig.until(|load| load.capacity != activator_core::breaker::Capacity::CLOSED).await;
+    rig.until_open().await;
     (rig, pod)
 }
 
