@@ -31,15 +31,16 @@ pub(crate) fn listen(
     server.listen_ports(listeners, layers, move |port| carries(port, &connections));
 }
 
-/// What comes to a port; HTTP as long as its workload is not known, which is refused then.
+/// What comes to a port; HTTP as long as its workload is not known, which is refused then. Either, as long as the workload
+/// does not say what this port of it is: what it says may come after its number.
 fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return Carries::Http };
     let Some(spec) = connections.registry().spec_of(&port) else { return Carries::Http };
     if spec.contract == Contract::QueueProxy {
         return Carries::Http; // It speaks nothing else.
     }
-    let Some(said) = port.among(&spec.ports) else { return Carries::Http };
     let connector = || connections.of(port.clone());
+    let Some(said) = port.among(&spec.ports) else { return Carries::Auto { connector: connector() } };
     match said.protocol {
         PortProtocol::Http1 | PortProtocol::H2c => Carries::Http,
         PortProtocol::Auto => Carries::Auto { connector: connector() },

@@ -263,6 +263,26 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     }
 }
 
+/// Goal: who connects before the object has said what its ports are is led to a pod as well, whatever is spoken.
+#[tokio::test]
+async fn a_connection_before_its_port_is_described_is_held() {
+    let (rig, ip) = rig().await;
+    let database = id("database", 5432);
+    workload(&rig, "app", &[]).await;
+    ledger(&rig, &[(FIRST, "app", database.clone(), State::Held)]).await;
+    let mut client = patient(TcpStream::connect((ip, FIRST))).await.expect("bound");
+    write(&mut client, "PING\r\n").await;
+    rig.until(|load| load.queued == 1).await;
+    workload(&rig, "app", &[database]).await;
+    let pod = listen().await;
+    let not_ready = [pod.local_addr().expect("bound").into()].into();
+    rig.tell(Event::Pods { key: key("app"), listing: Listing { not_ready, ..Listing::default() } }).await;
+    let mut read = [0; 6];
+    // Connections that end without a byte are probes'.
+    while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
+    assert_eq!(&read, b"PING\r\n");
+}
+
 /// Goal: a port that its Service renumbers or renames is served all the while, on connections that stand as on new ones,
 /// whichever of the ledger and the object is told first; and it carries what it carried.
 #[tokio::test]
