@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | ours | recorded | recorded | recorded |
 //! | another's | sent on | sent on | dropped |
-//! | the forwarder's own | – | held | held |
+//! | the forwarder's own | – | held for [`NEWS_WITHIN`], then sent back | held |
 //! | nobody's | held | held | held |
 //!
 //! One hop is enough while all instances agree on an owner. While a bucket changes hands they do not for a moment: the
@@ -16,11 +16,16 @@
 //! # Odd cases
 //!
 //! - The forwarder is said to be the owner: it has just given the bucket away, to us most likely, and the news is still
-//!   on its way. To send the stat back would use up its hops, so it waits for the news.
+//!   on its way. To send the stat back would use up its hops, so it waits for the news. Where there is none, it is the
+//!   other way round: the forwarder has taken the bucket over from us while the stat was on its way, so the stat goes back.
 //! - A forwarder that does not say who it is (upstream's, or an older one of ours) may get its stat back.
 //! - What is held is asked for again; what it has come by so far stays with it.
 
 use common::ownership::Owner;
+use std::time::Duration;
+
+/// How long news of a change of hands may take: some watch events and a stall.
+pub const NEWS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A way between two autoscalers, counted from whoever had the stat first-hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,13 +58,18 @@ pub enum Route<I> {
     Drop,
 }
 
-/// Where a stat goes whose revision is `owner`'s; `came`: how it has come here, unless first-hand.
-pub fn route<I: PartialEq>(owner: Owner<I>, came: Option<&Forwarded<I>>) -> Route<I> {
+/// Where a stat goes whose revision is `owner`'s; `came`: how it has come here, unless first-hand; `held`: for how long it
+/// has waited here.
+pub fn route<I: PartialEq>(owner: Owner<I>, came: Option<&Forwarded<I>>, held: Duration) -> Route<I> {
     match (owner, came) {
         (Owner::Us, _) => Route::Record,
         (Owner::Nobody, _) => Route::Hold,
         (Owner::Other(owner), None) => Route::Send(owner, Hop::First),
-        (Owner::Other(owner), Some(came)) if came.by.as_ref() == Some(&owner) => Route::Hold,
+        (Owner::Other(owner), Some(came))
+            if came.by.as_ref() == Some(&owner) && (came.hop == Hop::Second || held < NEWS_WITHIN) =>
+        {
+            Route::Hold
+        }
         (Owner::Other(owner), Some(Forwarded { hop: Hop::First, .. })) => Route::Send(owner, Hop::Second),
         (Owner::Other(_), Some(Forwarded { hop: Hop::Second, .. })) => Route::Drop,
     }
@@ -91,7 +101,10 @@ mod tests {
             (Owner::Nobody, &second, Route::Hold),
         ];
         for (owner, came, expected) in rows {
-            assert_eq!(route(owner.clone(), came.as_ref()), expected, "{owner:?} {came:?}");
+            assert_eq!(route(owner.clone(), came.as_ref(), Duration::ZERO), expected, "{owner:?} {came:?}");
+            let expected =
+                if (&owner, came) == (&Owner::Other(1), &first) { Route::Send(1, Hop::Second) } else { expected };
+            assert_eq!(route(owner.clone(), came.as_ref(), NEWS_WITHIN), expected, "no news: {owner:?} {came:?}");
         }
     }
 }

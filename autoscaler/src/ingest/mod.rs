@@ -49,6 +49,7 @@ use counters::{Dropped, IngestCounters};
 use peers::{Local, Peers};
 use stat_server::{Origin, Sink};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Longest time that a stat is on its way to who it is forwarded to.
@@ -100,7 +101,7 @@ impl Ingest {
             // By the clock of who has received it first, which may differ from this one, within the time that it keeps it.
             stat.timestamp = stat.timestamp.clamp(now - KEEP_SECS, now);
         }
-        match route(self.shares.owner(&key), came) {
+        match route(self.shares.owner(&key), came, Duration::ZERO) {
             Route::Record => self.here.record(&key, &stat, &message),
             onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
         }

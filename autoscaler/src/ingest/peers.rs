@@ -8,8 +8,8 @@
 //! # Bounds
 //!
 //! [`QUEUE_MAX`] entries for each peer and for what has no owner; the newest is dropped when full. A stat that has not
-//! left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped, an attestation when it is no longer worth
-//! anything. All drops are counted.
+//! left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped, and counted; an attestation when it is no
+//! longer worth anything, which is no loss.
 //!
 //! # Two ways
 //!
@@ -234,11 +234,13 @@ impl Peers {
 
     fn reroute(&self, waiting: WaitingStat) {
         let shared = &self.shared;
-        if waiting.expires <= Instant::now() {
+        let left = waiting.expires.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return shared.counters.dropped(Dropped::Expired, 1);
         }
         let key = RevisionKey::new(waiting.message.namespace.as_str(), waiting.message.name.as_str());
-        self.carry_out(route(shared.shares.owner(&key), waiting.came.as_ref()), waiting);
+        let held = KEEP.saturating_sub(left);
+        self.carry_out(route(shared.shares.owner(&key), waiting.came.as_ref(), held), waiting);
     }
 
     fn carry_out(&self, onward: Route<Instance>, waiting: WaitingStat) {
@@ -328,11 +330,12 @@ impl Shared {
 
     fn expire(&self, queue: &SendQueue) {
         let now = Instant::now();
-        let mut queue = queue.waiting.lock();
-        let before = queue.len();
-        queue.retain(|waiting| waiting.expires > now);
-        let expired = before - queue.len();
-        drop(queue);
+        let mut expired = 0;
+        queue.waiting.lock().retain(|waiting| {
+            let is_good = waiting.expires > now;
+            expired += usize::from(!is_good && waiting.message.stat.is_some());
+            is_good
+        });
         if expired > 0 {
             self.counters.dropped(Dropped::Expired, expired);
         }

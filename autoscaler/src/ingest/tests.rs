@@ -385,6 +385,18 @@ async fn a_forwarded_stat_waits_for_the_news() {
     assert_eq!((first.dropped(Dropped::Misrouted), second.here.counters.totals()), (0, (0, 0)));
 }
 
+/// Goal: a stat that comes from who has meanwhile taken the bucket over from here goes back there.
+#[tokio::test]
+async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
+    let (first, second) = pair().await;
+    first.believe(1, Some(&second));
+    second.believe(1, Some(&second));
+    let stream = first.stream(Some((Hop::First, &second))).await;
+    within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
+    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!((first.here.counters.totals().0, first.dropped(Dropped::Misrouted)), (0, 0));
+}
+
 /// Goal: a holder that is giving its bucket away keeps the stats for it until it knows the next one, rather than to
 /// send them to itself, and vouches for no silence meanwhile.
 #[tokio::test]

@@ -35,7 +35,7 @@ impl Simulation {
             if stat.timestamp == 0 {
                 stat.timestamp = self.timestamp().as_secs();
             }
-            match route(self.owner(index, revision), came) {
+            match route(self.owner(index, revision), came, Duration::ZERO) {
                 Route::Record => self.record(index, revision, &stat),
                 Route::Drop => self.summary.misrouted += 1,
                 Route::Send(other, hop) => {

@@ -12,6 +12,7 @@ use common::wire;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 /// Entries in one frame between two autoscalers.
 pub const BATCH_MAX: usize = 4096;
@@ -205,7 +206,7 @@ impl Cluster {
             stat.timestamp = if stat.timestamp == 0 { 1_700_000_000 } else { stat.timestamp };
             let owner = self.owner(&RevisionKey::new(&message.namespace, &message.name));
             let seen_from_here = if owner == at { Owner::Us } else { Owner::Other(owner) };
-            match route(seen_from_here, came) {
+            match route(seen_from_here, came, Duration::ZERO) {
                 Route::Record => {
                     self.seen.strayed += u64::from(owner != at);
                     let who = (stat.pod_name, message.namespace, message.name);
