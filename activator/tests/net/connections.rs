@@ -273,14 +273,14 @@ async fn a_connection_beyond_a_bound_is_reset() {
 /// Goal: the timeout bounds the wait alone: what is relayed goes on.
 #[tokio::test]
 async fn a_relayed_connection_outlives_the_timeout() {
-    let (rig, [address]) = app([tcp()], |backend| backend.timeout_ms = 200).await;
+    let (rig, [address]) = app([tcp()], |backend| backend.timeout_ms = 2_000).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     let mut client = connect(address).await;
     write(&mut client, "a").await;
     read_until(&mut client, "a").await;
-    tokio::time::sleep(Duration::from_millis(400)).await; // Longer than the timeout.
+    tokio::time::sleep(Duration::from_millis(2_500)).await; // Longer than the timeout.
     write(&mut client, "b").await;
     read_until(&mut client, "b").await;
 }

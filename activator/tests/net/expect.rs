@@ -90,9 +90,9 @@ async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
     let (address, mut pods) = scripted().await;
     let rig = warm(address, Protocol::Http1).await;
     let mut client = rig.raw().await;
+    let start = tokio::time::Instant::now();
     write(&mut client, HEAD).await;
     let mut pod = patient(pods.recv()).await.expect("the head came");
-    let start = tokio::time::Instant::now();
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
     write(&mut client, "hello").await;

@@ -116,6 +116,7 @@ async fn what_waits_for_too_long_is_answered_by_another_service() {
     assert_eq!(answer.body.len(), "sorry, h1 POST /p for app at app.ns: ".len() + 100_000);
     assert_eq!(names.asked.lock().len(), 1, "the address is kept for a while");
 
+    workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/own"));
     rig.until(|load| load.queued == 1).await;
     let pod = Pod::saying("awake").await;

@@ -172,7 +172,7 @@ async fn all_kinds_of_calls_pass() {
 /// Goal: a client's deadline reaches the pod, and ends the call there when it passes; ours is told as one.
 #[tokio::test]
 async fn deadlines_end_calls_and_leave_nothing_behind() {
-    let rig = rig_with(400).await;
+    let rig = rig_with(30_000).await;
     rig.pods(&[pod().await]).await;
     rig.until_open().await;
     let mut grpc = client(&rig).await;
@@ -188,6 +188,7 @@ async fn deadlines_end_calls_and_leave_nothing_behind() {
     assert!(matches!(ended.code(), Code::Cancelled | Code::DeadlineExceeded), "{ended:?}");
     rig.until(|load| load.in_flight == 0).await;
 
+    rig.revision(|backend| (backend.protocol, backend.timeout_ms) = (Protocol::H2c, 400)).await;
     let ended = patient(ready(&mut grpc).await.unary(Request::new(number(1)), path("/test/Hang"), codec()))
         .await
         .expect_err("too late");

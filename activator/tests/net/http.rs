@@ -22,11 +22,7 @@ async fn warm(pod: &Pod, protocol: Protocol) -> Rig {
 
 async fn warm_with(pod: &Pod, protocol: Protocol, change: impl FnOnce(&mut Options)) -> Rig {
     let rig = Rig::start_with(change).await;
-    rig.revision(|backend| {
-        backend.protocol = protocol;
-        backend.timeout_ms = 10_000;
-    })
-    .await;
+    rig.revision(|backend| backend.protocol = protocol).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     rig

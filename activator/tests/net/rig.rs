@@ -247,7 +247,7 @@ pub(crate) fn key(name: &str) -> RevisionKey {
 
 /// A plain backend whose requests' time is not what ends a test.
 pub(crate) fn backend(name: &str) -> Backend {
-    Backend { timeout_ms: 120_000, ..Backend::plain(name) }
+    Backend { timeout_ms: 3_600_000, ..Backend::plain(name) }
 }
 
 /// A pod: a server on a free port, and what it has seen.

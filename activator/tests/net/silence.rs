@@ -17,8 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The bound is a second; the rest is for machines that are busy with other tests.
-const SOON: Duration = Duration::from_millis(2500);
+/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the six that the
+/// kernel's own keep-alive would take: that is not what is tested.
+const SOON: Duration = Duration::from_secs(5);
 
 /// A pod that can fall silent. It never answers `/wait`.
 struct Mute {
@@ -149,7 +150,7 @@ async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
 }
 
 /// Goal: a request whose only pod is gone tells the autoscaler at once that it waits, and is answered by the next pod.
-/// Method: a report that says concurrency 1 by itself takes a whole second's window, so two attestations.
+/// Method: what is said at once comes by itself, while the report of a second begins with an attestation.
 #[tokio::test]
 async fn a_request_that_lost_its_only_pod_says_so_at_once() {
     let mut rig = Rig::start().await;
@@ -174,18 +175,20 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
             rig::Answer::read(client.send_request(request).await.expect("an answer")).await
         })
     };
-    let mut attestations = 0;
+    let (mut attestations, mut is_report) = (0, false);
     loop {
         let message = patient(rig.stats.recv()).await.expect("connected");
-        match message.stat {
+        let said = message.stat.map(|stat| (stat.average_concurrent_requests, stat.request_count));
+        match said {
             None => attestations += 1,
-            Some(stat) if (stat.average_concurrent_requests, stat.request_count) == (1.0, 0.0) => break,
+            Some((1.0, 0.0)) if !is_report => break,
             // The revision may have gone idle meanwhile: then this is a first request.
-            Some(stat) if (stat.average_concurrent_requests, stat.request_count) == (1.0, 1.0) => break,
+            Some((1.0, 1.0)) => break,
             Some(_) => {}
         }
+        is_report = said.is_none();
+        assert!(attestations < 10, "{attestations} seconds have passed");
     }
-    assert!(attestations <= 1, "{attestations} seconds have passed");
     let next = Pod::saying("next").await;
     rig.pods(&[address, next.address]).await;
     assert_eq!(patient(request).await.expect("no panic").body, "next");

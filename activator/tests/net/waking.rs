@@ -98,27 +98,28 @@ async fn a_probe_that_hangs_delays_nobody() {
 #[tokio::test]
 async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
     let rig = Rig::start().await;
-    let bounded = |refused: Option<&'static str>| {
+    let bounded = |timeout_ms: u64, refused: Option<&'static str>| {
         move |backend: &mut common::backend::Backend| {
-            backend.timeout_ms = 500;
+            backend.timeout_ms = timeout_ms;
             backend.wake_refused = refused.map(Into::into);
         }
     };
-    rig.revision(bounded(None)).await;
+    rig.revision(bounded(3_000, None)).await;
     let late = async {
         rig.until(|load| load.queued == 1).await;
-        rig.revision(bounded(Some("exceeded quota: pods"))).await;
+        rig.revision(bounded(3_000, Some("exceeded quota: pods"))).await;
     };
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), late);
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
-    let bound = "request took longer than the workload's timeout of 500ms";
-    assert_eq!(answer.body, format!("{bound}; the workload could not be woken: exceeded quota: pods\n"));
+    let bound = "request took longer than the workload's timeout of";
+    assert_eq!(answer.body, format!("{bound} 3s; the workload could not be woken: exceeded quota: pods\n"));
 
+    rig.revision(bounded(500, Some("exceeded quota: pods"))).await;
     let grpc = Request::post("/s/m").header("host", "app.ns").header("content-type", "application/grpc");
     let answer = rig.send(grpc).await;
     assert_eq!(answer.header("grpc-status"), "4");
     assert!(answer.header("grpc-message").ends_with("could not be woken: exceeded quota: pods"), "{answer:?}");
 
-    rig.revision(bounded(None)).await;
-    assert_eq!(rig.get("app.ns", "/").await.body, format!("{bound}\n"));
+    rig.revision(bounded(500, None)).await;
+    assert_eq!(rig.get("app.ns", "/").await.body, format!("{bound} 500ms\n"));
 }

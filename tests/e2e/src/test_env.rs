@@ -6,6 +6,7 @@ use crate::space::client;
 pub use crate::space::{ASLEEP, SOON, is_ready, program};
 use anyhow::Context;
 use common_api::ZeroScaler;
+use faults::stalls::Stalls;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -64,11 +65,13 @@ impl TestEnv {
         let (is_external, autoscalers) = (options.external.is_some(), usize::from(options.autoscalers));
         // Where only some namespaces are looked at, the first of them, which the cluster has made.
         let listed = options.namespaces.listed().and_then(|names| names.first().cloned());
+        let stalls = Stalls::new();
         let cluster = Cluster::start(options).await?;
         let space = match listed {
             Some(namespace) => Space::of(cluster.client(), namespace),
             None => Space::create_in(cluster.client()).await?,
         };
+        let space = Space { stalls, ..space };
         if is_external {
             space.delete_former().await?;
         }
@@ -106,10 +109,18 @@ impl TestEnv {
     /// # Errors
     /// As [`Self::until`].
     pub async fn until_led(&self, service: &str, addresses: usize) -> anyhow::Result<()> {
+        self.until_led_by(service, |led| led == addresses).await.with_context(|| format!("{addresses} are wanted"))
+    }
+
+    /// Waits until as many addresses stand in the slices of a Service as are wanted.
+    ///
+    /// # Errors
+    /// As [`Self::until`].
+    pub async fn until_led_by(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
-        self.until(SOON, &format!("{addresses} addresses of {service}"), async || {
+        self.until(SOON, &format!("the addresses of {service}"), async || {
             let slices = self.api::<EndpointSlice>().list(&of_service).await?;
-            Ok(slices.items.iter().flat_map(|slice| slice.endpoints.iter().flatten()).count() == addresses)
+            Ok(wanted(slices.items.iter().flat_map(|slice| slice.endpoints.iter().flatten()).count()))
         })
         .await
     }

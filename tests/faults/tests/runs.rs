@@ -5,6 +5,7 @@ use faults::client_timeouts::{self, WAITING_MAX};
 use faults::far;
 use faults::netns::Fault;
 use faults::pod_failure::{Plan, run};
+use faults::stalls::Stalls;
 use std::time::Duration;
 
 /// The bound is 1.5 s, where only keep-alive can tell, and a second else; the rest is for what a machine does besides.
@@ -87,11 +88,14 @@ fn a_far_pod_wakes() {
 /// Goal: clients that give up leave nothing behind: no request that waits, no byte, task or descriptor of theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_give_up() {
+    let stalls = Stalls::new();
     let figures = client_timeouts::run(Duration::from_secs(6)).await.expect("it starts");
     println!("{figures}");
     assert!(figures.answered > 0 && figures.reached > figures.answered / 2, "{figures}");
     assert!(figures.in_flight_max <= 2, "the pod takes two at a time: {figures}");
-    assert!(figures.queued_max <= WAITING_MAX, "{figures}");
+    // 200 more come in each second in which nobody can give up.
+    let waiting_max = f64::from(WAITING_MAX) + 200.0 * stalls.total().as_secs_f64();
+    assert!(f64::from(figures.queued_max) <= waiting_max, "{figures}threads stalled {:?}", stalls.total());
     assert_eq!(figures.held_after, (0, 0), "{figures}");
     assert!(figures.after.tasks <= figures.before.tasks + 2, "idle connections to the pod aside: {figures}");
 }

@@ -69,7 +69,11 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     let load = up.load("shop");
     space
         .until(SOON, "the fallback's answer", async || {
-            let answer = load.get("/").await?;
+            // One that comes before the activator has heard of it waits on.
+            let Ok(answer) = tokio::time::timeout(Duration::from_secs(5), load.get("/")).await else {
+                return Ok(false);
+            };
+            let answer = answer?;
             Ok(answer.headers.get("x-zeroscale-fallback").is_some_and(|name| name == "sorry")
                 && &answer.body[..] == b"sorry")
         })

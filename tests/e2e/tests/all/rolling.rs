@@ -69,6 +69,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
         env.cluster.drain_plane(PlaneId::Activator(n)).await;
         env.cluster.start_plane(PlaneId::Activator(n))?;
         env.cluster.ready_planes(PLANES).await;
+        env.until_led(NAME, ACTIVATORS).await?; // As a Deployment that is rolled.
     }
     stop.cancel();
     let rolled = running.await?;

@@ -1,5 +1,6 @@
 //! A wake as telemetry tells it.
 
+use anyhow::Context;
 use common_runtime::telemetry::catalog;
 use e2e::test_env::SOON;
 use e2e::{Entry, TestEnv, Workload};
@@ -56,7 +57,7 @@ fn says(span: &Span, attribute: &str) -> Option<Value> {
 }
 
 /// Goal: a wake is one trace, from the request through the decision to the patch that it waits for.
-/// Method: both planes start with a collector, which is given their spans when they end.
+/// Method: both planes start with a collector.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -71,13 +72,29 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         env.cluster.start_plane(plane)?;
     }
     env.cluster.ready_planes(PLANES.len()).await;
+    // A signal that is owed for want of a connection names no span.
+    env.until(SOON, "a way for stats", async || {
+        let page = shown(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;
+        Ok(page.lines().any(|line| line.starts_with("kn_activator_stats_conn_reachable") && line.ends_with(" 1")))
+    })
+    .await?;
     env.deploy(&Workload::new("traced")).await?;
     let load = env.load(Entry::Ingress, "traced");
     env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
-    for plane in PLANES {
-        env.cluster.drain_plane(plane).await; // With it what is left of spans.
+    // They are sent every few seconds, and what is left at the end, if that takes no time.
+    let mut spans: Vec<Span> = Vec::new();
+    let is_whole = |spans: &[Span]| {
+        let poke = spans.iter().find(|span| span.name == "poke");
+        let parent = |poke: &Span| spans.iter().any(|span| span.span_id == poke.parent_span_id);
+        poke.is_some_and(parent) && ["decide", "patch"].iter().all(|name| spans.iter().any(|span| span.name == *name))
+    };
+    while !is_whole(&spans) {
+        let more = tokio::time::timeout(SOON, received.recv()).await;
+        spans.push(more.with_context(|| format!("no whole wake: {spans:#?}"))?.context("a collector")?);
     }
-    let mut spans = Vec::new();
+    for plane in PLANES {
+        env.cluster.drain_plane(plane).await;
+    }
     while let Ok(span) = received.try_recv() {
         spans.push(span);
     }

@@ -17,6 +17,8 @@ use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A plain Service in front of the workload `name`, as somebody had it before.
 fn service(name: &str) -> Value {
@@ -220,6 +222,11 @@ impl Written {
         })
     }
 
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.0.lock().expect("a list").len()
+    }
+
     fn take(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.0.lock().expect("a list"))
     }
@@ -247,6 +254,14 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     };
     asleep(false).await?;
     env.until_led("thrifty", 1).await?;
+    let mut last = (written.count(), Instant::now());
+    env.until(SOON, "two seconds without a write", async || {
+        if written.count() != last.0 {
+            last = (written.count(), Instant::now());
+        }
+        Ok(last.1.elapsed() > Duration::from_secs(2))
+    })
+    .await?;
     written.take();
     assert_eq!(env.load(Entry::Activator, "thrifty").get("/").await?.status, 200);
     asleep(true).await?;

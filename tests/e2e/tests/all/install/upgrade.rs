@@ -3,7 +3,7 @@
 
 use crate::install::tokens::total_of;
 use anyhow::ensure;
-use e2e::test_env::LINGER;
+use e2e::test_env::{LINGER, SOON};
 use e2e::{Entry, Outcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use std::time::Duration;
@@ -20,6 +20,10 @@ async fn roll(env: &TestEnv, plane: fn(usize) -> PlaneId, (old, new): (usize, us
     for n in 0..2 {
         env.cluster.start_plane(plane(new + n))?;
         env.cluster.ready_planes(5).await;
+        // As a Deployment that is rolled: the old one goes when another is in the path.
+        for name in NAMES {
+            env.until_led_by(name, |activators| activators >= 2).await?;
+        }
         if plane(0) == PlaneId::Autoscaler(0) {
             nothing_is_dropped(env, &[old + n]).await?;
         }
@@ -60,10 +64,12 @@ async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> P
     let mut clients = Vec::new();
     for name in NAMES {
         env.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;
+        let load = env.load(Entry::Ingress, name);
+        env.until(SOON, "an ingress that knows it", async || Ok(load.get("/").await?.status == 200)).await?;
         clients.push(steady(&env, name, &stop));
     }
     for name in NAMES {
-        env.until(e2e::space::SOON, "a ready pod", async || Ok(env.ready_pods(name).await? >= 1)).await?;
+        env.until(SOON, "a ready pod", async || Ok(env.ready_pods(name).await? >= 1)).await?;
     }
     roll(&env, first, (0, 2)).await?;
     roll(&env, second, (0, 2)).await?;
