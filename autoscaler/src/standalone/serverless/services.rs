@@ -1,7 +1,8 @@
 //! The two Services of a revision in standalone, as they should be.
 //!
-//! The private one selects the pods, so that Kubernetes writes slices of them. The public one has no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is
-//! ours are kept as they should be; what else a user sets on it (type, load balancer, node ports) stays.
+//! The private one selects the pods, so that Kubernetes writes slices of them. The public one has no selector: its endpoints
+//! are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is ours are kept as they should be;
+//! what else a user sets on it (type, load balancer, node ports) stays.
 //!
 //! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
 //! port of the private Service each, so that their numbers are known, and lead to the pods always.
@@ -85,7 +86,9 @@ pub(crate) struct ExtraPort {
     pub(crate) protocol: String,
 }
 
-/// The private Service, whose port for requests has the name `traffic`; without a selector, where somebody else says which pods it leads to.
+/// The private Service, whose port for requests has the name `traffic`; without a selector, where somebody else says which
+/// pods it leads to. Nobody calls it, so it has no address: an API server gives addresses out one at a time, of a range that
+/// may be small, and each node would have rules for it.
 pub(crate) fn private(
     common: &Common,
     name: &str,
@@ -106,7 +109,12 @@ pub(crate) fn private(
     }));
     Service {
         metadata: common.metadata(name, names::SERVICE_TYPE_PRIVATE),
-        spec: Some(ServiceSpec { ports: Some(ports), selector: selector.cloned(), ..ServiceSpec::default() }),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            ports: Some(ports),
+            selector: selector.cloned(),
+            ..ServiceSpec::default()
+        }),
         status: None,
     }
 }
@@ -212,7 +220,8 @@ pub(super) fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
     }
 }
 
-/// `have` as it should be by `want`, if it is not: ports, selector, and the labels and annotations that `want` has.
+/// `have` as it should be by `want`, if it is not: ports, selector, and the labels and annotations that `want` has. Its
+/// address stays, since nobody may change that.
 pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
     let mut next = have.clone();
     next.metadata.labels.get_or_insert_default().extend(want.metadata.labels.clone().unwrap_or_default());
@@ -270,7 +279,11 @@ mod tests {
         assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
         assert_eq!(ports(&service), json!([{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]));
         assert_eq!(service.metadata.annotations, None);
-        assert_eq!(service.metadata.labels.expect("labels")[names::SIDE], "Private");
+        assert_eq!(service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()), Some("None"));
+        assert_eq!(service.metadata.labels.as_ref().expect("labels")[names::SIDE], "Private");
+        let mut former = service.clone();
+        former.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".to_owned());
+        assert_eq!(corrected(&former, &service), None, "one of before keeps its address");
     }
 
     #[test]
