@@ -152,10 +152,11 @@ async fn two_clusters_at_once_share_no_address() {
         let pods = Api::<Pod>::all(client.clone()).list(&Default::default()).await.expect("pods");
         let services = Api::<Service>::all(client).list(&Default::default()).await.expect("Services");
         let addresses = pods.items.into_iter().filter_map(|pod| pod.status?.pod_ip);
-        let addresses = addresses.chain(services.items.into_iter().filter_map(|s| s.spec?.cluster_ip));
+        let given = services.items.into_iter().filter_map(|service| service.spec?.cluster_ip);
+        let addresses = addresses.chain(given.filter(|address| address != "None"));
         let mut seen: Vec<u8> =
             addresses.map(|a| a.parse::<std::net::Ipv4Addr>().expect("an address").octets()[1]).collect();
-        assert!(seen.len() > 4, "a pod, its Services, and the system's: {seen:?}");
+        assert!(seen.len() > 3, "a pod, its Service, and the system's: {seen:?}");
         seen.dedup();
         assert_eq!(seen.len(), 1, "a cluster keeps to its range");
         octets.extend(seen);
