@@ -134,6 +134,7 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
         seen.extend_from_slice(&piece[..n]);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    assert!(seen.len() < LENGTH, "its end was on its way");
     while !seen.ends_with(b"\r\n\r\nok") {
         assert_ne!(patient(client.read_buf(&mut seen)).await.expect("open"), 0);
     }

@@ -75,7 +75,7 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
 /// Method: every error counts.
 #[tokio::test]
 async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
-    const LENGTH: usize = 1 << 20;
+    const LENGTH: usize = 6 << 20;
     let rig = Rig::start().await;
     rig.revision(|backend| backend.timeout_ms = 200).await;
     let rows = [

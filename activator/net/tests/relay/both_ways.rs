@@ -104,7 +104,7 @@ async fn a_reset_after_a_half_close_is_noticed() {
 /// Goal: much is passed on whole and in order, both ways at once, also where the reader is slower than the writer.
 #[tokio::test]
 async fn much_is_passed_on_as_it_is() {
-    const LENGTH: usize = 8 << 20;
+    const LENGTH: usize = 32 << 20;
     let mut rig = Rig::start(TCP).await;
     let (client, pod) = joined(&rig).await;
     let byte = |at: usize| ((at * 31) >> 7) as u8;
@@ -112,7 +112,7 @@ async fn much_is_passed_on_as_it_is() {
         let mut at = 0;
         for piece in [1, 100, 16 * 1024, 1 << 20].into_iter().cycle() {
             let bytes: Vec<u8> = (at..(at + piece).min(LENGTH)).map(byte).collect();
-            half.write_all(&bytes).await.expect("open");
+            patient(half.write_all(&bytes)).await.expect("open");
             at += bytes.len();
             if at == LENGTH {
                 return; // Dropped, it ends its direction.
@@ -122,7 +122,7 @@ async fn much_is_passed_on_as_it_is() {
     let read = async |mut half: tokio::net::tcp::OwnedReadHalf| {
         let (mut at, mut piece) = (0, vec![0; 50_000]);
         loop {
-            let read = half.read(&mut piece).await.expect("open");
+            let read = patient(half.read(&mut piece)).await.expect("open");
             assert!(piece[..read].iter().enumerate().all(|(n, got)| *got == byte(at + n)), "at {at}");
             at += read;
             if read == 0 {
@@ -131,8 +131,7 @@ async fn much_is_passed_on_as_it_is() {
         }
     };
     let ((client_reads, client_writes), (pod_reads, pod_writes)) = (client.into_split(), pod.into_split());
-    let all = async { tokio::join!(write(client_writes), write(pod_writes), read(client_reads), read(pod_reads)) };
-    let ((), (), down, up) = patient(all).await;
+    let ((), (), down, up) = tokio::join!(write(client_writes), write(pod_writes), read(client_reads), read(pod_reads));
     assert_eq!((up, down), (LENGTH, LENGTH));
     let passed = LENGTH as u64 + 4;
     assert_eq!(rig.ended().await, (Ended::Closed, [passed, passed]));
