@@ -20,6 +20,7 @@ const OTHERS: [&str; 5] = ["HTTPRoute", "Ingress", "KnativeServing", "Kustomizat
 /// Where each command of the manual is tried. The first that a command contains counts; one that contains none fails.
 const COMMANDS: &[(&str, &str)] = &[
     ("cargo run --profile quick -p local -- up", "tests of `local`, in another profile"),
+    (".ci/test", "`.ci/run`"),
     ("curl http", "tests of `local`; the test below by a client of its own"),
     ("kubectl label deployment hello", "below"),
     ("kubectl wait --for=condition=Ready zs/hello", "below"),
