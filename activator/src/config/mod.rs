@@ -38,8 +38,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for the first versions: an activator that may not read them serves with defaults.
-const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for the right to read them: an activator that may not serves with defaults.
+const ALLOWED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Live configuration.
 #[derive(Clone, Debug)]
@@ -57,7 +57,8 @@ pub struct Configs {
 }
 
 impl Configs {
-    /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or cannot be for a while.
+    /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or if they may not be for a
+    /// while. An API server that is absent is waited for: what is read at the start alone would stay at its default.
     pub(crate) async fn watch(
         client: Client,
         namespace: &str,
@@ -75,8 +76,9 @@ impl Configs {
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
         let refusals = maps.refusals();
-        if tokio::time::timeout(FIRST_WAIT, maps.start(client, namespace, shutdown)).await.is_err() {
-            tracing::warn!(namespace, "config maps could not be read yet; defaults until they can");
+        if !maps.start_if_allowed(client, namespace, ALLOWED_WITHIN, shutdown).await {
+            let remedy = "grant list and watch of configmaps there, and restart for what is read at the start alone";
+            tracing::warn!(namespace, remedy, "config maps may not be read; defaults until they may");
         }
         Self { network, observability, telemetry, tls: None, refusals }
     }

@@ -22,8 +22,21 @@ use prometheus_client::metrics::gauge::Gauge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+/// What has become of the first list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// It was not answered yet.
+    Unknown,
+    /// The right to it is missing.
+    Denied,
+    /// It was delivered.
+    Listed,
+}
 
 type Data = BTreeMap<String, String>;
 type Deliver = Box<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
@@ -169,25 +182,68 @@ impl ConfigMaps {
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or `shutdown`;
     /// the watch goes on in the background and survives an absent API server.
     pub async fn start(self, client: Client, namespace: &str, shutdown: CancellationToken) {
-        let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-        let (synced, mut first_list) = watch::channel(false);
-        let watching = shutdown.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = self.watch(api, synced) => {}
-                () = watching.cancelled() => {}
-            }
-        });
+        let mut first = self.spawn(client, namespace, shutdown.clone());
         tokio::select! {
-            _ = first_list.wait_for(|done| *done) => {}
+            _ = first.wait_for(|first| *first == First::Listed) => {}
             () = shutdown.cancelled() => {}
         }
     }
 
-    async fn watch(self, api: Api<ConfigMap>, synced: watch::Sender<bool>) {
-        let mut events = watching::watch(api, watcher::Config::default());
+    /// As [`Self::start`], for a process that can do without: it also returns where the right to list the maps was
+    /// missing for all of `patience`. An API server that is absent, or too busy, is waited for. Whether the maps were
+    /// read.
+    pub async fn start_if_allowed(
+        self,
+        client: Client,
+        namespace: &str,
+        patience: Duration,
+        shutdown: CancellationToken,
+    ) -> bool {
+        let mut first = self.spawn(client, namespace, shutdown.clone());
+        let outcome = async {
+            loop {
+                // The sender lives until `shutdown`.
+                let heard = first.wait_for(|first| *first != First::Unknown).await.map(|first| *first);
+                match heard {
+                    Ok(First::Denied) => {}
+                    Ok(First::Listed | First::Unknown) | Err(_) => return true,
+                }
+                if timeout(patience, first.wait_for(|first| *first != First::Denied)).await.is_err() {
+                    return false;
+                }
+            }
+        };
+        tokio::select! {
+            is_read = outcome => is_read,
+            () = shutdown.cancelled() => true,
+        }
+    }
+
+    /// Begins to watch. What has become of the first list.
+    fn spawn(self, client: Client, namespace: &str, shutdown: CancellationToken) -> watch::Receiver<First> {
+        let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let (sender, first) = watch::channel(First::Unknown);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = self.watch(api, sender) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+        first
+    }
+
+    async fn watch(self, api: Api<ConfigMap>, first: watch::Sender<First>) {
+        let mut events = watching::attempts(api, watcher::Config::default());
         let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let now = if watching::is_denied(&error) { First::Denied } else { First::Unknown };
+                    first.send_if_modified(|first| *first != First::Listed && std::mem::replace(first, now) != now);
+                    continue;
+                }
+            };
             match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(map) => {
@@ -202,7 +258,7 @@ impl ConfigMaps {
                     for missing in self.subscriptions.keys().filter(|name| !listed.contains(*name)) {
                         self.deliver(missing, &Data::new());
                     }
-                    synced.send_replace(true);
+                    first.send_replace(First::Listed);
                 }
             }
         }
@@ -219,6 +275,12 @@ fn meant(key: &str, known: &[&'static str]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::Instant;
 
     fn parse(data: &Data) -> Result<u32, String> {
         data.get("n").map_or(Ok(7), |n| n.parse().map_err(|e| format!("n={n:?}: {e}")))
@@ -268,6 +330,48 @@ mod tests {
             let error = refusals.none().err().map(|error| error.to_string());
             let expected = "ConfigMap config-x: n=\"nine\": invalid digit found in string";
             assert_eq!(error.as_deref(), (refused == 1).then_some(expected));
+        }
+    }
+
+    /// A client of an API server that answers the attempt of a number with `code`, and lists no map where that is 200.
+    fn answering(code: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Client {
+        let (asked, code) = (AtomicUsize::new(0), Arc::new(code));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let code = code(asked.fetch_add(1, Ordering::Relaxed));
+            let body = match code {
+                200 => {
+                    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+                }
+                _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"}),
+            };
+            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(answer.expect("a response")) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Goal: a process that can do without its maps waits for a busy API server as long as it takes, and for a right
+    /// that comes in time; a right that stays missing does not stop it.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_right_that_stays_missing_is_done_without() {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        type Code = fn(usize) -> u16;
+        let rows: [(Code, bool); 3] = [
+            (|asked| if asked < 20 { 503 } else { 200 }, true),
+            (|asked| if asked < 2 { 403 } else { 200 }, true),
+            (|_| 403, false),
+        ];
+        for (number, (code, expected)) in rows.into_iter().enumerate() {
+            let (begin, shutdown) = (Instant::now(), CancellationToken::new().drop_guard());
+            let until = shutdown.token().clone();
+            let maps = ConfigMaps::default();
+            let is_read = maps.start_if_allowed(answering(code), "ns", PATIENCE, until).await;
+            assert_eq!(is_read, expected, "row {number}");
+            match number {
+                0 => assert!(begin.elapsed() > 3 * PATIENCE, "{:?}", begin.elapsed()),
+                2 => assert!((PATIENCE..2 * PATIENCE).contains(&begin.elapsed()), "{:?}", begin.elapsed()),
+                _ => {}
+            }
         }
     }
 }

@@ -114,6 +114,11 @@ fn is_reported(error: &watcher::Error) -> bool {
     }
 }
 
+/// Whether a list is refused for want of a right.
+pub(crate) fn is_denied(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
+}
+
 /// Plural of the kind, which ends the path of the watch.
 fn kind<K: Resource>(api: &Api<K>) -> &str {
     api.resource_url().rsplit('/').next().unwrap_or_default()

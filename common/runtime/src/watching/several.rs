@@ -10,6 +10,7 @@
 //! - The object of a deletion that a list implies has the right name, namespace and uid, and is otherwise another one of
 //!   its kind: names alone are kept here.
 
+use super::is_denied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::{Error, Event};
 use kube::{Resource, ResourceExt};
@@ -102,11 +103,6 @@ impl<K: Resource + Clone> Several<K> {
 fn named<K: Resource>(mut object: K, meta: ObjectMeta) -> K {
     *object.meta_mut() = meta;
     object
-}
-
-/// Whether a list is refused for want of a right.
-fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
 #[cfg(test)]
