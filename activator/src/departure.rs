@@ -2,10 +2,10 @@
 //!
 //! The endpoints of each workload's Service are a write of the autoscaler's, at 220 a second: ten thousand workloads take
 //! three quarters of a minute, longer than any pause that would be right for ten. So it waits until its address stands in no
-//! slice beside another's, and [`FOLLOWED_WITHIN`] longer, until nodes have followed. It waits no longer when nothing has
-//! been taken out for [`PATIENCE`], since nobody seems to do so, nor beyond [`DEPARTURE_MAX`].
+//! slice, and [`FOLLOWED_WITHIN`] longer, until nodes have followed. It waits no longer when nothing has been taken out for
+//! [`PATIENCE`], since nobody seems to do so, nor beyond [`DEPARTURE_MAX`].
 //!
-//! Where its address is the only one, nobody takes over, and there is nothing to wait for.
+//! Where its address is the only one and no other activator is ready, nobody takes over, and there is nothing to wait for.
 
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -19,7 +19,7 @@ const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits; `left` tells in how many workloads' slices this activator stands beside others.
+/// Waits; `left` tells in how many workloads' slices this activator stands whose place others can take.
 ///
 /// Cancel safe.
 pub(crate) async fn led_elsewhere(left: impl Fn() -> usize) {

@@ -365,7 +365,7 @@ impl Activator {
         self.slots.leave();
         tokio::time::sleep(linger).await;
         if self.registry.has_ports() {
-            led_elsewhere(|| self.registry.led_here_beside_others()).await;
+            led_elsewhere(|| self.registry.led_here_for_now()).await;
         }
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
         match self.server.drain(drain).await {

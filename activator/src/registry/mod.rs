@@ -97,6 +97,8 @@ struct State {
     /// Changes whenever a uid is known, or not any more.
     version: u64,
     numbers: Numbers,
+    /// Another activator is ready.
+    has_ready_sibling: bool,
 }
 
 type Hosts = HostTable<Arc<Workload>, RandomState>;
@@ -198,9 +200,12 @@ impl Registry {
         self.parts.ports.is_some()
     }
 
-    /// So many workloads' clients are led to this activator, and to others.
-    pub(crate) fn led_here_beside_others(&self) -> usize {
-        self.by_key.iter().filter(|entry| entry.value().is_led_here_beside_others()).count()
+    /// So many workloads' clients are led to this activator, and could be led to others: these stand beside it, or are
+    /// ready.
+    pub(crate) fn led_here_for_now(&self) -> usize {
+        let least = if self.state.lock().has_ready_sibling { 1 } else { 2 };
+        let is_led_here = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);
+        self.by_key.iter().filter(|entry| is_led_here(entry.value())).count()
     }
 
     /// All that are known at this moment in order, each with its revision, if there is one.
@@ -261,6 +266,9 @@ impl Registry {
                 state.version += 1; // One that closes is answered otherwise, though no socket changes.
             }
             Event::Siblings(activators) => {
+                let is_other = |address: &IpAddr| address.to_string() != self.parts.own_ip;
+                state.has_ready_sibling =
+                    activators.all.iter().any(|(address, ready)| *ready && is_other(&address.ip()));
                 self.parts.slots.iter().for_each(|slots| slots.set_activators(&activators));
             }
             Event::Synced => self.parts.slots.iter().for_each(Slots::set_synced),

@@ -68,10 +68,13 @@ impl StatSink {
 
     /// An idle revision got its first request. `trace` names its span, if it has one that others should go on with.
     pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
+        // Before a report can take the signal, which knows no trace.
+        self.send_signal(revision, trace);
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.shared.reporting.lock().push(revision.clone());
         }
-        self.send_signal(revision, trace);
+        // The link may have come up in between, and sent what the list owed.
+        self.send_signal(revision, || None);
     }
 
     /// A request lost its pod, and there is no other: the autoscaler should not learn that from the next report only.

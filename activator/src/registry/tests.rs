@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::allocated::allocated;
-use crate::discovery::{Listing, Port};
+use crate::discovery::{self, Listing, Port};
 use crate::metrics::Convention;
 use common::backend::Backend;
 use common::ports::{Block, Entry, Ledger, PortId};
@@ -12,6 +12,8 @@ use common_runtime::telemetry;
 use std::sync::Weak;
 use std::thread::ScopedJoinHandle;
 use tokio_util::sync::CancellationToken;
+
+const OWN_IP: &str = "10.0.0.1";
 
 /// One that knows nothing yet.
 fn registry() -> Arc<Registry> {
@@ -28,7 +30,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
         held: HeldBytes::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),
-        own_ip: "10.0.0.1".to_owned(),
+        own_ip: OWN_IP.to_owned(),
         cluster_domain: "cluster.local".to_owned(),
         ports: None,
         runtime: Handle::current(),
@@ -105,7 +107,7 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
         key: key(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
     };
-    registry.take([activators(&["10.0.0.1", "10.0.0.2"]), is("app"), Event::Synced].into_iter());
+    registry.take([activators(&[OWN_IP, "10.0.0.2"]), is("app"), Event::Synced].into_iter());
     let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
     assert_eq!(registry.load("ns", "app"), Some(asleep));
     assert_eq!(registry.all().len(), 1);
@@ -118,6 +120,34 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
     let destinations = ["10.1.0.1:80", "10.1.0.2:80"].map(|address| address.parse().expect("an address"));
     revision.throttler.update(activator_core::Destinations::Pods(destinations.to_vec()));
     assert_eq!(registry.load("ns", "app").map(|load| load.capacity), Some(Capacity::Limited(1)), "half of two pods");
+}
+
+/// Goal: who ends waits for those whose clients another activator can take, be it beside this one or about to follow.
+#[tokio::test]
+async fn clients_are_led_here_for_now_where_another_can_take_them() {
+    let registry = registry();
+    let led_to = |addresses: &[&str]| Event::Activators {
+        key: key(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    };
+    let siblings = |others: &[(&str, bool)]| {
+        let of = |(address, ready): &(&str, bool)| (address.parse().expect("an address"), *ready);
+        Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), shows_leaving: true })
+    };
+    registry.take([is("app"), Event::Synced].into_iter());
+    let (own, other) = (OWN_IP, "10.0.0.9");
+    let (leaving, coming) = (("10.0.0.1:8012", false), |ready| ("10.0.0.9:8012", ready));
+    let rows = [
+        (led_to(&[own]), siblings(&[leaving]), 0),
+        (led_to(&[own]), siblings(&[leaving, coming(false)]), 0),
+        (led_to(&[own]), siblings(&[leaving, coming(true)]), 1),
+        (led_to(&[own, other]), siblings(&[leaving]), 1),
+        (led_to(&[other]), siblings(&[leaving, coming(true)]), 0),
+    ];
+    for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
+        registry.take([led, siblings].into_iter());
+        assert_eq!(registry.led_here_for_now(), left, "row {number}");
+    }
 }
 
 /// Goal: the first address of a pod sets a revision to work, before any request.

@@ -96,9 +96,9 @@ impl Workload {
         }
     }
 
-    /// Whether its clients are led to this activator, and to others.
-    pub(super) fn is_led_here_beside_others(&self) -> bool {
-        matches!(self.state.lock().activators, Activators::Known { count: 2.., .. })
+    /// This activator's place among those to whom its clients are led.
+    pub(super) fn activators(&self) -> Activators {
+        self.state.lock().activators
     }
 
     /// The Service in front of its pods has this address.
