@@ -15,7 +15,10 @@ pub(crate) struct TcpPort {
     pub(crate) target: IntOrString,
 }
 
-/// All of them.
+/// So many have numbers on activators, and room in a status; further ones lead to pods alone.
+const PORTS_MAX: usize = 64;
+
+/// All of them, up to [`PORTS_MAX`].
 pub(crate) fn tcp_ports(object: &ZeroScaler, service: &Service) -> Vec<TcpPort> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let mut ports: Vec<TcpPort> = ports.filter(|port| is_tcp(port)).filter_map(TcpPort::of).collect();
@@ -23,6 +26,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, service: &Service) -> Vec<TcpPort> 
     if let Some(first) = first {
         ports[..=first].rotate_right(1);
     }
+    ports.truncate(PORTS_MAX);
     ports
 }
 
@@ -79,5 +83,17 @@ mod tests {
         for (ports, expected) in rows {
             assert_eq!(names(ports.clone()), expected, "{ports}");
         }
+    }
+
+    /// Goal: a status has room for all of them. Method: a Service with more, of which the last is the first that counts.
+    #[test]
+    fn ports_beyond_the_bound_do_not_count() {
+        let ports: Vec<Value> = (1..=100).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+        let service = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"ports": ports}}));
+        let object = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": [{"name": "p100"}]}});
+        let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
+        let counted = tcp_ports(&object, &service.expect("a Service"));
+        let ends = counted.first().zip(counted.last()).map(|(first, last)| (first.id.port, last.id.port));
+        assert_eq!((counted.len(), ends), (64, Some((100, 63))));
     }
 }

@@ -10,6 +10,12 @@
 //! written again, and what was restored has its former numbers. Else it is the next free number of the range from
 //! [`View::start`], going round.
 //!
+//! # No namespace takes all
+//!
+//! Once no more than one in [`KEPT`] is free, a namespace is given a further number only while it has fewer, in whatever
+//! state, than are free: whatever one asks for, and however often it renames and renumbers, the first ports of others get
+//! theirs. What a port had before is given back in any case.
+//!
 //! # Odd cases
 //!
 //! - A number outside the range (it was edited), or in use by another process on an activator: another is given first, and
@@ -29,6 +35,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The last one in so many numbers of the range is kept for namespaces that have few.
+const KEPT: usize = 10;
 
 /// A port that is to have a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +109,13 @@ pub enum Problem {
         /// The range.
         range: PortRange,
     },
+    /// What is free is kept for namespaces that have fewer.
+    Kept {
+        /// The range.
+        range: PortRange,
+        /// How many its namespace has, those on their way back among them.
+        has: usize,
+    },
     /// Something else listens there on some activator.
     InUse {
         /// The number.
@@ -142,8 +158,14 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
     for (number, entry) in view.ledger {
         lines.entry(&entry.uid).or_default().push((*number, entry));
     }
-    let mut planner =
-        Planner { view, given: BTreeSet::new(), at: view.start, is_exhausted: false, plan: Plan::default() };
+    let mut planner = Planner {
+        view,
+        given: BTreeSet::new(),
+        at: view.start,
+        is_exhausted: false,
+        share: Share::of(view),
+        plan: Plan::default(),
+    };
     let mut kept = BTreeSet::new();
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
@@ -194,13 +216,50 @@ struct Planner<'a, 'v> {
     at: u16,
     /// A search went all the way round for nothing: so would each after it, and there may be thousands.
     is_exhausted: bool,
+    share: Share<'a>,
     plan: Plan,
 }
 
-impl Planner<'_, '_> {
+/// How many numbers there are for whom.
+struct Share<'a> {
+    /// Lines of each namespace, and what this plan gives.
+    has: BTreeMap<&'a str, usize>,
+    /// Numbers of the range without a line, and not given by this plan.
+    free: usize,
+    /// Of that, so many are kept.
+    kept: usize,
+}
+
+impl<'a> Share<'a> {
+    fn of(view: &View<'a>) -> Self {
+        let mut has = BTreeMap::new();
+        for entry in view.ledger.values() {
+            *has.entry(entry.key.namespace()).or_default() += 1;
+        }
+        let size = usize::from(view.range.last.saturating_sub(view.range.first)) + 1;
+        let lines = view.ledger.keys().filter(|number| view.range.contains(**number)).count();
+        Self { has, free: size.saturating_sub(lines), kept: size / KEPT }
+    }
+
+    fn has(&self, namespace: &str) -> usize {
+        self.has.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Whether a namespace may be given a further one, if there is one.
+    fn allows(&self, namespace: &str) -> bool {
+        self.free == 0 || self.free > self.kept || self.has(namespace) < self.free
+    }
+
+    fn give(&mut self, namespace: &'a str) {
+        *self.has.entry(namespace).or_default() += 1;
+        self.free = self.free.saturating_sub(1);
+    }
+}
+
+impl<'a> Planner<'a, '_> {
     fn port(
         &mut self,
-        workload: &Workload,
+        workload: &'a Workload,
         wanted: &Wanted,
         lines: &[(u16, &Entry)],
         kept: &mut BTreeSet<u16>,
@@ -228,7 +287,8 @@ impl Planner<'_, '_> {
         } else {
             let in_use = fallback.filter(|number| self.view.in_use.contains(number));
             let may_try = in_use.is_none() || retired < TRIES_MAX;
-            let next = if may_try { self.free(wanted) } else { None };
+            let namespace = workload.key.namespace();
+            let next = if may_try { self.free(namespace, wanted) } else { None };
             match (next, in_use, fallback) {
                 (Some(next), ..) => {
                     let (key, uid, port) = (workload.key.clone(), workload.uid.clone(), wanted.port.clone());
@@ -236,6 +296,9 @@ impl Planner<'_, '_> {
                     self.change(Change { number: next, entry: Some(entry) });
                 }
                 (None, Some(number), _) => problem = Some(Problem::InUse { number, tried: retired }),
+                (None, None, _) if !self.is_exhausted => {
+                    problem = Some(Problem::Kept { range: self.view.range, has: self.share.has(namespace) });
+                }
                 (None, None, _) => problem = Some(Problem::Exhausted { range: self.view.range }),
             }
             // What is about to be replaced is closed once its successor is held.
@@ -262,7 +325,7 @@ impl Planner<'_, '_> {
     }
 
     /// A number that nobody has: the one that the port had, else the next one.
-    fn free(&mut self, wanted: &Wanted) -> Option<u16> {
+    fn free(&mut self, namespace: &'a str, wanted: &Wanted) -> Option<u16> {
         let View { range, ledger, unreadable, listed, in_use, .. } = *self.view;
         let given = &self.given;
         let is_free = |number: &u16| {
@@ -274,11 +337,15 @@ impl Planner<'_, '_> {
         let first = if range.contains(self.at) { self.at } else { range.first };
         let mut round = (first..=range.last).chain(range.first..first);
         let former = wanted.listed.filter(is_free).or(wanted.shown.filter(is_nobodys));
+        if former.is_none() && !self.is_exhausted && !self.share.allows(namespace) {
+            return None;
+        }
         let next = former.or_else(|| if self.is_exhausted { None } else { round.find(is_nobodys) });
         let Some(next) = next else {
             self.is_exhausted = true;
             return None;
         };
+        self.share.give(namespace);
         if former.is_none() {
             self.at = next.checked_add(1).unwrap_or(range.first);
         }
@@ -297,6 +364,11 @@ impl fmt::Display for Problem {
             Self::Exhausted { range } => {
                 write!(f, "no port number is free in {range}, the range of config-ports: make it larger")
             }
+            Self::Kept { range, has } => write!(
+                f,
+                "the namespace has {has} port numbers, and what is free in {range}, the range of config-ports, is kept for \
+                 namespaces with fewer: make it larger"
+            ),
             Self::InUse { number, tried: 0 } => write!(
                 f,
                 "something else listens on port {number} of an activator, and no other number is free: make the range \

@@ -83,6 +83,37 @@ fn apply(ledger: &mut Ledger, plan: &Plan) {
     }
 }
 
+/// Goal: whatever one namespace asks for, also by other names and numbers for its ports each time, the first port of
+/// another gets a number; who is alone gets nine in ten.
+#[test]
+fn no_namespace_takes_all_numbers() {
+    let of = |namespace: &str, name: &str, ports: Vec<Wanted>| {
+        let key = RevisionKey::new(namespace, name);
+        Workload { uid: key.as_str().into(), key, ports }
+    };
+    let (mut sees, mut retiring, now) = (Sees { start: 1000, ..Sees::default() }, Retiring::default(), epoch());
+    let mut newcomers = Vec::new();
+    for round in 0..20_u16 {
+        let greedy = (0..40_u16).map(|n| {
+            let ports = (0..10).map(|port| wanted(&format!("r{round}p{port}"), 100 * (round + 1) + port));
+            of("greedy", &format!("a{n}"), ports.collect())
+        });
+        let name = format!("new{round:02}");
+        newcomers.push(of(&name, "b", vec![wanted("http", 80)]));
+        sees.workloads = greedy.chain(newcomers.iter().cloned()).collect();
+        for _ in 0..2 {
+            let plan = sees.plan((1000, 1099), &mut retiring, now);
+            apply(&mut sees.ledger, &plan);
+        }
+        let has = |namespace: &str| sees.ledger.values().filter(|entry| entry.key.namespace() == namespace).count();
+        assert_eq!((has("greedy"), has(&name)), if round < 10 { (90, 1) } else { (90, 0) }, "round {round}");
+        let outcome = &sees.plan((1000, 1099), &mut retiring, now).ports[&RevisionKey::new("greedy", "a39")][9];
+        let kept = if round < 9 { Some("the namespace has 90 port numbers") } else { Some("no port number is free") };
+        let problem = outcome.problem.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(kept.is_some_and(|kept| problem.starts_with(kept)), "round {round}: {problem}");
+    }
+}
+
 /// Goal: which lines a port's number follows from. Method: one row for each case, with the changes that are planned.
 #[test]
 fn a_port_keeps_its_number_or_gets_one() {
@@ -240,12 +271,12 @@ fn a_free_number_is_nobodys() {
 #[test]
 fn ten_thousand_births_are_twenty_writes() {
     let workloads = (0..10_000).map(|index| workload(&format!("w{index}"), vec![wanted("http", 80)])).collect();
-    let mut sees = Sees { workloads, start: 25_000, ..Sees::default() };
+    let mut sees = Sees { workloads, start: 20_000, ..Sees::default() };
     let (now, mut retiring) = (epoch(), Retiring::default());
-    let plan = sees.plan((20_000, 29_999), &mut retiring, now);
+    let plan = sees.plan((10_000, 29_999), &mut retiring, now);
     assert_eq!(plan.changes.len(), 20);
     apply(&mut sees.ledger, &plan);
-    let settled = sees.plan((20_000, 29_999), &mut retiring, now);
+    let settled = sees.plan((10_000, 29_999), &mut retiring, now);
     assert!(settled.changes.is_empty());
     let numbers: BTreeSet<u16> = settled.ports.values().filter_map(|ports| ports[0].number).collect();
     assert_eq!(numbers.len(), 10_000);

@@ -180,16 +180,16 @@ pub(crate) fn served_ports(
     protocol: Protocol,
 ) -> Served {
     let is_plain = !has_queue_proxy(target);
-    let first = tcp_ports(original, service).into_iter().next().map(|port| port.id);
+    let counted: Vec<PortId> = tcp_ports(original, service).into_iter().map(|port| port.id).collect();
     let (mut traffic, mut ports, mut extra) = (protocol.port_name().to_owned(), vec![], vec![]);
     for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
         let Ok(number) = u16::try_from(port.port) else { continue };
         let id = PortId { name: port.name.clone().unwrap_or_default(), port: number };
         let leads_to = target_of(port);
         let is_backend = leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number);
-        let is_carried = is_tcp(port) && (is_plain || is_backend);
+        let is_carried = counted.contains(&id) && is_tcp(port) && (is_plain || is_backend);
         let private = match () {
-            () if is_plain && is_carried && Some(&id) == first.as_ref() => {
+            () if is_plain && is_carried && Some(&id) == counted.first() => {
                 if !id.name.is_empty() {
                     traffic.clone_from(&id.name);
                 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Given {
     /// Workloads that have a number now.
     pub given: usize,
-    /// Those that have none, since there is none.
+    /// Those that have none, since there is none, or none for their namespace.
     pub without: usize,
     /// Maps that are written.
     pub maps: usize,
@@ -42,7 +42,8 @@ pub fn numbers(workloads: usize, range: PortRange) -> Given {
     let begin = Instant::now();
     let Plan { changes, ports, .. } = plan(&view, &mut Retiring::default(), begin);
     let took = begin.elapsed();
-    let is_exhausted = |problem: &Option<Problem>| matches!(problem, Some(Problem::Exhausted { .. }));
+    let is_exhausted =
+        |problem: &Option<Problem>| matches!(problem, Some(Problem::Exhausted { .. } | Problem::Kept { .. }));
     Given {
         given: changes.values().map(Vec::len).sum(),
         without: ports.values().flatten().filter(|outcome| is_exhausted(&outcome.problem)).count(),
