@@ -66,7 +66,12 @@ use services::Common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
+
+/// Services with a cluster IP that are asked for at once. Kubernetes gives addresses out one by one, each with a write of
+/// its own: of fifty that are asked for at once by a busy server, all time out, and begin again.
+const ALLOCATIONS: usize = 4;
 
 /// Reconciles ServerlessServices.
 pub(crate) struct Controller {
@@ -83,6 +88,8 @@ pub(crate) struct Controller {
     waiting: DashMap<Key, Instant>,
     /// Former public Services of each that still have slices of ours.
     former: DashMap<Key, BTreeSet<Key>>,
+    /// See [`ALLOCATIONS`].
+    allocations: Semaphore,
 }
 
 impl Controller {
@@ -104,6 +111,7 @@ impl Controller {
             refusals: parts.refusals.clone(),
             waiting: DashMap::new(),
             former: DashMap::new(),
+            allocations: Semaphore::new(ALLOCATIONS),
         }
     }
 
@@ -346,6 +354,7 @@ impl Pass<'_> {
         let own = |service: Service| Public { service, adopted: false };
         let Some(have) = existing else {
             self.status.mark_pending(Pending::CreatingPublicService, self.now);
+            let _place = controller.allocations.acquire().await; // Never closed.
             let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };

@@ -35,6 +35,9 @@ const POD_CIDR: &str = "BENCH_POD_CIDR";
 /// Addresses of planes before those of pods.
 const PLANES: u32 = 256;
 
+/// Services created at once: Kubernetes gives out their addresses one by one, and whoever waits too long gets none.
+const CREATING_SERVICES: usize = 4;
+
 /// Longest wait for our resources to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -107,8 +110,13 @@ impl ControlPlane {
         Ipv4Addr::from(u32::from(self.network) + 1 + number).into()
     }
 
-    /// Creates sleeping workloads of these numbers.
+    /// Creates sleeping workloads of these numbers, with Services, as users have them.
     pub(crate) async fn fill(&self, prefix: &str, numbers: Range<u32>) -> anyhow::Result<()> {
+        let services = stream::iter(numbers.clone()).map(|n| async move {
+            let name = name(prefix, n);
+            objects::create_service(&self.client, &name).await.with_context(|| format!("Service {name}"))
+        });
+        services.buffer_unordered(CREATING_SERVICES).try_collect::<()>().await?;
         let created = stream::iter(numbers).map(|n| async move {
             let name = name(prefix, n);
             let no_pod = Ipv4Addr::UNSPECIFIED;

@@ -42,7 +42,7 @@ pub(super) fn target(revision: &str) -> String {
     format!("{revision}{TARGET}")
 }
 
-/// Creates all that there is of a revision.
+/// Creates all that there is of a revision; of a plain workload, all but its Service.
 pub(super) async fn create(
     client: &Client,
     rules: Rules,
@@ -62,6 +62,12 @@ pub(super) async fn create(
     }
     let uid = put(client, autoscaler(name, replicas)).await?;
     put(client, serverless_service(name, &uid)).await?;
+    Ok(())
+}
+
+/// Creates the Service through which a plain workload is called.
+pub(super) async fn create_service(client: &Client, name: &str) -> anyhow::Result<()> {
+    put(client, plain_service(name)).await?;
     Ok(())
 }
 
@@ -273,7 +279,7 @@ fn running_pod(name: &str, address: Ipv4Addr) -> Value {
     })
 }
 
-/// On port 80, so that the Service made for it has that port alone, and each workload one number.
+/// On port 80, so that a Service made for it has that port alone, and each workload one number.
 fn plain_deployment(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": target(name), "labels": {"app": name}},
@@ -293,6 +299,17 @@ fn plain_deployment(name: &str, replicas: i32) -> Value {
     })
 }
 
+fn plain_service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "selector": {"app": name},
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        },
+    })
+}
+
+/// Whose Service is made if there is none.
 fn plain_scaler(name: &str) -> Value {
     json!({
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
