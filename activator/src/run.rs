@@ -43,7 +43,7 @@ use common::time::Timestamp;
 use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
-use common_runtime::resolve::Resolve;
+use common_runtime::resolve::{ClusterIps, Resolve};
 use common_runtime::stat_tls::StatTrust;
 use common_runtime::telemetry;
 use common_runtime::telemetry::otlp::Who;
@@ -229,6 +229,13 @@ async fn begin(
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
         false => None,
     };
+    // Who may edit the Service that is a fallback must not say whom we send to.
+    let of_fallbacks: Arc<dyn Resolve> = match &client {
+        Some(client) if resolver.follows_names() => {
+            Arc::new(ClusterIps::new(client.clone(), options.cluster_domain.clone()))
+        }
+        _ => resolver,
+    };
     let security = security(&options, client.as_ref(), trust, &infrastructure).await?;
     let is_shared = security.is_some();
     let slots = Slots::start(slots::Parts {
@@ -266,7 +273,7 @@ async fn begin(
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let fallbacks = Fallbacks::new(pools.clone(), resolver, &options.cluster_domain, metrics.answered());
+    let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered());
     let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
     let connections =
         Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());

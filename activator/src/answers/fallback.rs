@@ -4,14 +4,13 @@
 //! each other, a request is handed on once.
 
 use super::Request;
+use super::found::Found;
 use super::matching::{Asked, Matching, is_grpc};
 use common::backend::Protocol;
 use common_api::zeroscaler::FallbackStatus;
 use http::{HeaderName, HeaderValue};
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 /// In a request: the workload that it was for. In an answer: the Service that gave it.
 pub(crate) const MARK: HeaderName = HeaderName::from_static("x-zeroscale-fallback");
@@ -30,8 +29,8 @@ pub(crate) struct Fallback {
     pub(crate) protocol: Protocol,
     /// How long a request waits for the workload before.
     pub(crate) after: Duration,
-    /// Where it was found last, and when.
-    pub(crate) found: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
+    /// Where it was found last.
+    pub(crate) found: Mutex<Found>,
 }
 
 impl Fallback {

@@ -24,6 +24,7 @@
 
 pub(crate) mod fallback;
 pub(crate) mod fixed;
+pub(crate) mod found;
 pub(crate) mod matching;
 pub(crate) mod page;
 pub(crate) mod wakes;

@@ -12,8 +12,10 @@
 //!
 //! # Where it goes
 //!
-//! To the Service of that name in the workload's own namespace: the name is resolved here, so no status can lead a request
-//! anywhere else. Addresses are kept for [`KEPT`], and beyond that while nobody can be asked.
+//! To the Service of that name in the workload's own namespace: it is looked up here, so no status can lead a request
+//! anywhere else. Nor can the Service, which may have become another since it was found fit: in a cluster its address
+//! is the cluster IP, as the API server says it ([`common_runtime::resolve::ClusterIps`]). How long an address is
+//! believed is in [`crate::answers::found`].
 
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
@@ -27,15 +29,16 @@ use activator_net::{Failure, Guarded, HeadCharge, PodBody, Pools, Prepared, Prox
 use common_runtime::resolve::Resolve;
 use http::{HeaderValue, Response};
 use parking_lot::Mutex;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How long an address is believed.
-const KEPT: Duration = Duration::from_secs(5);
-/// Longest wait for a name's address.
-const RESOLVED_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for an address where none is known.
+const FOUND_WITHIN: Duration = Duration::from_secs(5);
+/// The same where one is.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 /// Attempts for one request: at several addresses, or twice at one.
 const ATTEMPTS: std::ops::RangeInclusive<usize> = 2..=4;
 
@@ -128,35 +131,27 @@ impl Fallbacks {
                 Err(Failure::Final { error, .. }) => return Err(error.into()),
             }
         }
-        *fallback.found.lock().await = None; // They may be others by now.
+        fallback.found.lock().await.failed(Instant::now());
         Err(failed(fallback, cause))
     }
 
     async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {
         // Who comes together asks once.
         let mut found = fallback.found.lock().await;
-        if let Some((at, addresses)) = &*found
-            && at.elapsed() < KEPT
-        {
-            return known(fallback, addresses.clone());
+        if let Some(addresses) = found.kept(Instant::now()) {
+            return known(fallback, addresses);
         }
         let name = format!("{}.{namespace}.svc.{}.", fallback.service, self.cluster_domain);
-        let error = match timeout(RESOLVED_WITHIN, self.resolver.resolve(&name, fallback.port)).await {
-            Ok(Ok(addresses)) => {
-                *found = Some((Instant::now(), addresses.clone()));
-                return Ok(addresses);
-            }
-            Ok(Err(error)) => Some(error),
-            Err(_) => None,
-        };
-        let said = error.as_ref().map_or("no answer".to_owned(), ToString::to_string);
-        tracing::debug!(name, error = said, "a fallback's address is not known, or not as it is now");
-        let before = found.take().map(|(_, before)| before).unwrap_or_default();
-        // Whoever waits behind does not wait for the same again: what was known holds for a while.
-        if error.is_none() || !before.is_empty() {
-            *found = Some((Instant::now(), before.clone()));
+        let is_known = !found.believed(Instant::now()).is_empty();
+        let within = if is_known { CONFIRMED_WITHIN } else { FOUND_WITHIN };
+        let said = timeout(within, self.resolver.resolve(&name, fallback.port)).await;
+        let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        if let Err(error) = &said {
+            tracing::debug!(name, %error, "a fallback's address is not known, or not as it is now");
         }
-        known(fallback, before)
+        let now = Instant::now();
+        found.hear(now, said);
+        known(fallback, found.believed(now))
     }
 }
 
@@ -167,4 +162,112 @@ fn known(fallback: &Fallback, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAd
 
 fn failed(fallback: &Fallback, cause: String) -> Refusal {
     Refusal::Fallback { service: fallback.service.clone(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{Answers, Request};
+    use crate::metrics::{Convention, Metrics};
+    use common::backend::Protocol;
+    use common_api::zeroscaler::{self, FallbackStatus};
+    use common_runtime::resolve::ClusterIps;
+    use http::{HeaderMap, Method};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::convert::Infallible;
+    use tokio_util::sync::CancellationToken;
+
+    /// The specs of Services `ns/sorry` that the API server has, one at most; none: it is silent.
+    type Said = Arc<Mutex<Option<Vec<Value>>>>;
+
+    /// A workload's fallback, and who sends to it in a cluster.
+    fn cluster(said: &Said) -> (Arc<Fallback>, Fallbacks) {
+        let said = said.clone();
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            let said = said.lock().clone();
+            async move {
+                let Some(specs) = said else { return std::future::pending().await };
+                let items: Vec<_> = specs.iter().map(|spec| json!({"spec": spec})).collect();
+                let list = json!({"metadata": {}, "items": items}).to_string();
+                Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes())))
+            }
+        });
+        let resolver = Arc::new(ClusterIps::new(Client::new(server, "default"), "cluster.local"));
+        let pools = Pools::start((1, 1), None, CancellationToken::new());
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
+        let status = FallbackStatus {
+            matching: Default::default(),
+            service: "sorry".into(),
+            port: 80,
+            protocol: Protocol::Http1,
+            after_ms: 0,
+        };
+        let answers = Answers::new(&zeroscaler::Answers { fallback: Some(status), ..Default::default() });
+        let request = Request { method: &Method::GET, path: "/", headers: &HeaderMap::new() };
+        let fallback = answers.fallback(request).expect("for all requests").clone();
+        (fallback, Fallbacks::new(pools, resolver, "cluster.local", metrics.answered()))
+    }
+
+    fn fit() -> Option<Vec<Value>> {
+        Some(vec![json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80}]})])
+    }
+
+    /// Where a request is sent, or why it is not.
+    async fn addresses((fallback, fallbacks): &(Arc<Fallback>, Fallbacks)) -> Result<Vec<SocketAddr>, String> {
+        fallbacks.addresses(fallback, "ns").await.map_err(|refusal| refusal.to_string())
+    }
+
+    fn found() -> Result<Vec<SocketAddr>, String> {
+        Ok(vec!["10.0.0.9:80".parse().expect("an address")])
+    }
+
+    fn refused() -> Result<Vec<SocketAddr>, String> {
+        Err("the workload is not awake, and its fallback sorry did not answer: its address is not known".into())
+    }
+
+    /// Goal: whatever a Service becomes once it was found fit, requests go to its own address or nowhere.
+    #[tokio::test(start_paused = true)]
+    async fn a_service_leads_nowhere_but_to_its_own_address() {
+        let ports = json!([{"port": 80}]);
+        let unfit = [
+            vec![json!({"type": "ExternalName", "externalName": "db.other.svc.cluster.local", "ports": ports})],
+            vec![json!({"clusterIP": "None", "ports": ports})],
+            vec![],
+        ];
+        for service in unfit {
+            let said = Said::new(Mutex::new(Some(service.clone())));
+            let cluster = cluster(&said);
+            assert_eq!(addresses(&cluster).await, refused(), "{service:?}");
+            *said.lock() = fit();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(addresses(&cluster).await, found(), "it is fit now");
+            *said.lock() = Some(service.clone());
+            tokio::time::advance(Duration::from_secs(5)).await;
+            assert_eq!(addresses(&cluster).await, refused(), "{service:?}: it was fit before");
+        }
+    }
+
+    /// Goal: an API server that is silent costs a request a second at most, and no fallback for minutes.
+    #[tokio::test(start_paused = true)]
+    async fn the_last_address_serves_while_the_api_server_is_silent() {
+        let said = Said::new(Mutex::new(fit()));
+        let cluster = cluster(&said);
+        assert_eq!(addresses(&cluster).await, found());
+        *said.lock() = None;
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_secs(5)).await;
+            let begun = Instant::now();
+            assert_eq!(addresses(&cluster).await, found());
+            assert!(begun.elapsed() <= Duration::from_millis(1100), "{:?}", begun.elapsed());
+            assert_eq!(addresses(&cluster).await, found(), "at once");
+            assert!(begun.elapsed() <= Duration::from_millis(1100), "{:?}", begun.elapsed());
+        }
+        tokio::time::advance(Duration::from_secs(300)).await;
+        assert_eq!(addresses(&cluster).await, refused(), "too long ago");
+        *said.lock() = fit();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(addresses(&cluster).await, found());
+    }
 }

@@ -37,10 +37,8 @@ impl Endpoints {
     }
 
     async fn look_up(&self, name: &str, namespace: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-        let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        let services = services.list(&named).await.map_err(io::Error::other)?;
-        let Some(port_name) = services.items.first().and_then(|service| name_of_port(service, port)) else {
+        let service = find(&self.client, namespace, name).await?;
+        let Some(port_name) = service.as_ref().and_then(|service| name_of_port(service, port)) else {
             let message = format!("there is no Service {namespace}/{name} with a TCP port {port}");
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         };
@@ -66,10 +64,23 @@ impl Resolve for Endpoints {
             None => Dns.resolve(host, port),
         }
     }
+
+    /// Slices have addresses alone.
+    fn follows_names(&self) -> bool {
+        false
+    }
+}
+
+/// The Service of that name, if there is one.
+pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> io::Result<Option<Service>> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let named = ListParams::default().fields(&format!("metadata.name={name}"));
+    let services = services.list(&named).await.map_err(io::Error::other)?;
+    Ok(services.items.into_iter().next())
 }
 
 /// The name, empty for an unnamed one, of the TCP port with that number.
-fn name_of_port(service: &Service, port: u16) -> Option<&str> {
+pub(super) fn name_of_port(service: &Service, port: u16) -> Option<&str> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let found = ports.iter().find(|p| p.port == i32::from(port) && p.protocol.as_deref().unwrap_or("TCP") == "TCP")?;
     Some(found.name.as_deref().unwrap_or_default())

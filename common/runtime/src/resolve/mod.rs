@@ -4,11 +4,15 @@
 //! |---|---|
 //! | [`Dns`] | the system, which in a cluster asks the cluster's DNS |
 //! | [`Endpoints`] | the API server, for the endpoints of the Service that the name means |
+//! | [`ClusterIps`] | the API server, for the Service's own address |
 //!
-//! A process chooses by `ZEROSCALE_RESOLVER`, see [`from_env`].
+//! A process chooses among the first two by `ZEROSCALE_RESOLVER`, see [`from_env`]. The third takes the place of one
+//! that [follows names](Resolve::follows_names), where the owner of a Service must not say whom we send to.
 
+mod cluster_ips;
 mod endpoints;
 
+pub use cluster_ips::ClusterIps;
 pub use endpoints::Endpoints;
 
 use crate::environment::EnvironmentError;
@@ -22,8 +26,14 @@ pub trait Resolve: Send + Sync + 'static {
     /// Addresses of `host:port`, best first.
     ///
     /// # Errors
-    /// The host is not known, or nobody could be asked.
+    /// The host is not known, or nobody could be asked. `NotFound` and `ConnectionRefused` of a Service are the API
+    /// server's own word: there is none with that port, or nothing is ready behind it.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+
+    /// Whether a Service's name may lead to any other, as that of an ExternalName does in DNS.
+    fn follows_names(&self) -> bool {
+        true
+    }
 }
 
 /// The system's own resolver.

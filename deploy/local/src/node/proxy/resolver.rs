@@ -40,6 +40,10 @@ impl Resolve for ServiceResolver {
         };
         Box::pin(std::future::ready(found))
     }
+
+    fn follows_names(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
