@@ -188,6 +188,35 @@ async fn a_port_that_carries_anything_tells_http_from_the_rest() {
     assert!(answer.contains("http/1.1 GET /b"), "{answer}");
 }
 
+/// Goal: what a lenient server could take for HTTP, and we do not, is refused, and no byte of it reaches a pod.
+#[tokio::test]
+async fn a_port_that_carries_anything_passes_on_no_odd_http() {
+    let (rig, [address]) = app([auto()], |_| {}).await;
+    let pod = Program::start("", "").await;
+    rig.pods(&[pod.address]).await;
+    let lines: [&[u8]; 11] = [
+        b"GET\x0b/\x0bHTTP/1.1",
+        b"GET\x0c/\x0cHTTP/1.1",
+        b"GET\r/\rHTTP/1.1",
+        b"GET\x1c/\x1fHTTP/1.1",
+        b"GET\x85/\x85HTTP/1.1",
+        b"GET\xa0/\xa0HTTP/1.1",
+        b"GET\xc2\xa0/\xc2\x85HTTP/1.1",
+        b" GET / HTTP/1.1",
+        b"GET /\xa0HTTP/1.1",
+        b"GET /?\x01 HTTP/1.1",
+        b"GET /",
+    ];
+    for line in lines {
+        let mut client = connect(address).await;
+        let fields: &[u8] = b"\r\nhost: a\r\nx-forwarded-for: 10.0.0.1\r\n\r\n";
+        patient(client.write_all(&[line, fields].concat())).await.expect("open");
+        let answer = read_to_end(&mut client).await;
+        assert_eq!(answer.get(8..13), Some(" 400 "), "{}: {answer}", line.escape_ascii());
+    }
+    assert_eq!(pod.served(), 0);
+}
+
 /// Goal: a pod that refuses is out, and nobody notices: nothing had been sent.
 #[tokio::test]
 async fn a_connection_that_is_refused_goes_to_the_next_pod() {

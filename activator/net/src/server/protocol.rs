@@ -9,12 +9,22 @@
 //! | first bytes | taken for |
 //! |---|---|
 //! | HTTP/2's preface | HTTP/2 |
-//! | empty lines, then a word of token characters, a space, and somewhere behind it `HTTP/` before the line ends | HTTP/1 |
+//! | blanks, empty lines, a word of token characters, a blank, and somewhere behind it in the line `HTTP/` | HTTP/1 |
 //! | the same without an end of the line in [`LINE_MAX`] bytes | HTTP/1 |
+//! | `GET`, a blank and a path without `HTTP/`: HTTP/0.9, of which Python's server reads fields, too | HTTP/1 |
 //! | what begins so and is not all there | looked at again when more comes |
 //! | a control character, or no token character where one must be (TLS, PostgreSQL, Kafka) | other |
-//! | a line without `HTTP/` (`PING`, `SSH-2.0-…`, memcached's commands) | other |
+//! | any other line without `HTTP/` (`PING`, `SSH-2.0-…`, memcached's commands) | other |
 //! | what the client has ended before it could be told | other |
+//!
+//! A blank is whatever some server splits a line at ([`is_blank`]), so only LF ends a line. Servers take control
+//! characters in a path, so there they tell nothing, unless the word before begins with a digit: then it is a length
+//! (git's).
+//!
+//! # What cannot be told
+//!
+//! Some servers pass over control characters before the first line (Netty), or take any bytes for a method (Python's
+//! wsgiref). Protocols that are not HTTP begin so. Such a server is safe behind a port that carries HTTP alone.
 
 use common_runtime::tls::server::TlsStream;
 use rustix::net::{RecvFlags, recv};
@@ -105,20 +115,20 @@ fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
     if PREFACE.starts_with(first) && first.len() < PREFACE.len() {
         return Err(ErrorKind::WouldBlock.into());
     }
-    let begins = first.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(first.len());
+    let begins = first.iter().position(|byte| *byte != b'\n' && !is_blank(*byte)).unwrap_or(first.len());
     let line = &first[begins..];
-    let method = line.iter().take_while(|byte| is_token(**byte)).count();
     let (line, is_whole) = match line.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&line[..end], true),
         None => (line, false),
     };
-    let is_text = |byte: &u8| !byte.is_ascii_control() || b"\t\r".contains(byte);
-    match line.get(method) {
-        Some(b' ' | b'\t') if method > 0 && line.iter().all(is_text) => {
+    let (method, behind) = line.split_at(line.iter().take_while(|byte| is_token(**byte)).count());
+    let target = &behind[behind.iter().take_while(|byte| is_blank(**byte)).count()..];
+    match behind.first() {
+        Some(byte) if is_blank(*byte) && may_follow(method, target) => {
             if line.windows(VERSION.len()).any(|part| part.eq_ignore_ascii_case(VERSION)) {
                 Ok(Some(if line.starts_with(PRI) { Protocol::Http2 } else { Protocol::Http1 }))
             } else if is_whole {
-                Ok(None)
+                Ok((method == b"GET" && target.starts_with(b"/")).then_some(Protocol::Http1))
             } else {
                 unfinished(first)
             }
@@ -128,9 +138,22 @@ fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
     }
 }
 
+/// Whether a server may take `target`, as far as it has come, for what follows the method in a line.
+fn may_follow(method: &[u8], target: &[u8]) -> bool {
+    let is_text = |byte: &u8| !byte.is_ascii_control() || is_blank(*byte);
+    let is_path = target.starts_with(b"/") && !method.first().is_some_and(u8::is_ascii_digit);
+    is_path || target.iter().all(is_text)
+}
+
 /// What may become a request's first line.
 fn unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
     if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
+}
+
+/// What some server passes over before a method and splits the line at, but for LF: what RFC 9112, 3, has lenient ones
+/// take, and what Python does, of bytes and of the two bytes that UTF-8 makes of the last ones.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0 | 0xc2)
 }
 
 /// What a method is made of (RFC 9110, 5.6.2).
@@ -204,7 +227,23 @@ mod tests {
             (b"get / http/1.1\r\n", Some(Some(Http1))),
             (b"\r\n\nGET / HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET\t/\tHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x0b/\x0bHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x0c/\x0cHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\r/\rHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x1c/\x1cHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x1d/\x1dHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x1e/\x1eHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x1f/\x1fHTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\x85/\x85HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\xa0/\xa0HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET\xc2\x85/\xc2\xa0HTTP/1.1\r\n", Some(Some(Http1))),
+            (b" GET / HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"\x0b\r\n\x1c\xa0GET / HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"\xc2\x85GET / HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET /\xff HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET /?\x00\x01\x7f HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET /a\r\n", Some(Some(Http1))), // HTTP/0.9
+            (b"GET\x0b/a\n", Some(Some(Http1))),
             (&long_line, Some(Some(Http1))),
             (&long_word, Some(Some(Http1))),
             (PREFACE, Some(Some(Http2))),
@@ -215,22 +254,38 @@ mod tests {
             (b"GET ", None),
             (b"GET /a HT", None),
             (b"\r\n", None),
+            (b"\x0c", None),
+            (b" \xc2", None),
+            (b"GET\r", None),
+            (b"GET\xa0/a\x1fHT", None),
+            (b"GET /?\x01", None),
             (&PREFACE[..3], None),
             (&PREFACE[..10], None),
             (&PREFACE[..18], None),
             // What is none.
             (b"\x16\x03\x01\x02\x00\x01", Some(None)),         // TLS
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(None)), // PostgreSQL's SSLRequest
-            (b"0 \x02\x01\x01", Some(None)),                   // LDAP, of such a length that a space comes second
-            (b"*1\r\n$4\r\nPING\r\n", Some(None)),             // Redis
+            (b"\x00\x00\x00\x1f\x00\x03\x00\x00user\x00", Some(None)),
+            (b"\x00\x00\x00\x20\x00\x12\x00\x03", Some(None)), // Kafka
+            (b"\x00\x1d\x20\xa0\x01\x00\x00\x01", Some(None)), // DNS
+            (b"\x20\x01\x00\x00", Some(None)),                 // MongoDB, of such a length
+            (b"A\x0b\x00\x00", Some(None)),
+            (b"0 \x02\x01\x01", Some(None)), // LDAP, of such a length that a space comes second
+            (b"0\x0c\x02\x01\x01\x60\x07", Some(None)), // The same, and the most frequent one.
+            (b"0032git-upload-pack /project.git\0host=a\0", Some(None)),
+            (b"\x0bMSH|^~\\&|A|B\r\x1c\r", Some(None)), // HL7
+            (b"\x05\x01\x00", Some(None)),              // SOCKS
+            (b"*1\r\n$4\r\nPING\r\n", Some(None)),      // Redis
             (b"PING\r\n", Some(None)),
             (b"SET key value\r\n", Some(None)),
+            (b"GET key\r\n", Some(None)), // Redis, by hand
+            (b"EHLO a\r\n", Some(None)),
             (b"get /key\r\n", Some(None)), // memcached
             (b"SSH-2.0-OpenSSH_9.2\r\n", Some(None)),
             (b"PRINT all\r\n", Some(None)),
             (b"AMQP\x00\x00\x09\x01", Some(None)),
             (b"\x10\x0c\x00\x04MQTT", Some(None)),
-            (b" GET / HTTP/1.1\r\n", Some(None)), // No server takes it.
+            (b"\r\n\r\n\0\r\nQUIT\n", Some(None)), // HAProxy's PROXY
         ];
         for (first, expected) in rows {
             let told = match told_among_all(first) {
