@@ -77,19 +77,28 @@ pub async fn probe(
     }
 }
 
-/// Connects to the pod's address, or to another port of it.
-async fn connect(pool: &Pool, address: SocketAddr, timeout: Duration) -> Result<(PodStream, Duration), Outcome> {
-    let stream = pool.connect(address, timeout).await?;
+/// Connects to the pod's address, or to another port of it, which is `beside` that of requests.
+async fn connect(
+    pool: &Pool,
+    address: SocketAddr,
+    beside: bool,
+    timeout: Duration,
+) -> Result<(PodStream, Duration), Outcome> {
+    let stream = pool.connect(address, timeout).await.map_err(|missed| match missed {
+        Outcome::Refused(took) if beside => Outcome::RefusedBeside(took),
+        missed => missed,
+    })?;
     let round_trip = stream.round_trip;
     Ok((stream, round_trip))
 }
 
 async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
-    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+    let own = address == pool.address;
+    let (stream, took) = match connect(pool, address, !own, timeouts.connect).await {
         Ok(connected) => connected,
         Err(missed) => return missed,
     };
-    if address == pool.address && !pool.is_encrypted() && !pool.relays() {
+    if own && !pool.is_encrypted() && !pool.relays() {
         match protocol {
             Protocol::Http1 => {
                 pool.put_fresh(Http1::new(stream));
@@ -134,12 +143,13 @@ async fn http(
     let Target { address, path, secure } = target;
     // A probe of another port, or encrypted where requests are not, or not where they are, has a pool of its own, for
     // itself alone.
-    let alone = address != pool.address || pool.is_encrypted() || secure;
+    let beside = address != pool.address;
+    let alone = beside || pool.is_encrypted() || secure;
     let other = alone.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.idle() {
         Some(connection) => (connection, None),
-        None => match connect(pool, address, timeouts.connect).await {
+        None => match connect(pool, address, beside, timeouts.connect).await {
             Ok((stream, took)) => {
                 let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
                 let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
@@ -169,8 +179,9 @@ async fn http(
 }
 
 async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
-    let own = address == pool.address && !pool.is_encrypted();
-    let (stream, took) = match connect(pool, address, timeouts.connect).await {
+    let beside = address != pool.address;
+    let own = !beside && !pool.is_encrypted();
+    let (stream, took) = match connect(pool, address, beside, timeouts.connect).await {
         Ok(connected) => connected,
         Err(missed) => return missed,
     };
@@ -232,6 +243,44 @@ struct HealthCheckResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Pools;
+    use common::backend::HttpGet;
+    use std::net::Ipv4Addr;
+    use tokio::net::TcpSocket;
+    use tokio_util::sync::CancellationToken;
+
+    /// Goal: a port that takes no requests and refuses is told from the one that does. Method: sockets that do not
+    /// listen.
+    #[tokio::test]
+    async fn a_refusal_beside_the_port_of_requests_is_told_from_its_own() {
+        let stop = CancellationToken::new();
+        let _guard = stop.clone().drop_guard();
+        let pools = Pools::start((2, 2), None, stop);
+        let deaf = [(); 2].map(|()| {
+            let socket = TcpSocket::new_v4().expect("a socket");
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+            socket
+        });
+        let [pod, other] = deaf.each_ref().map(|socket| socket.local_addr().expect("bound"));
+        let timeouts = Timeouts { connect: Duration::from_secs(60), answer: Duration::from_secs(60) };
+        for (port, is_beside) in [(None, false), (Some(pod.port()), false), (Some(other.port()), true)] {
+            let get = HttpGet { port, ..HttpGet::path("/") };
+            for asked in [
+                Probe::Tcp { port },
+                Probe::Http(get.clone().into()),
+                Probe::Https(get.into()),
+                Probe::Grpc { port, service: "".into() },
+            ] {
+                let outcome = probe(&pools.get(pod, "ns"), &asked, Protocol::Http1, None, timeouts).await;
+                let expected = match outcome {
+                    Outcome::RefusedBeside(_) => is_beside,
+                    Outcome::Refused(_) => !is_beside,
+                    _ => false,
+                };
+                assert!(expected, "{asked:?}: {outcome:?}");
+            }
+        }
+    }
 
     #[test]
     fn grpc_health_messages_have_their_standard_bytes() {

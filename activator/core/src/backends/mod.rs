@@ -14,6 +14,10 @@
 //!
 //! - Kubernetes calls an address ready: it is probed at once, even if an earlier probe still hangs.
 //! - Kubernetes withdraws readiness from a pod in use: it stays in use until one probe decides. (A drain answers 503.)
+//!   One that passes is believed for a second: then the next one decides, until Kubernetes calls the pod ready again.
+//! - A rollout changes what is asked, and pods of the former template fail it while Kubernetes calls them ready: after
+//!   a second in which their kernels answered, its word counts ([`Proof::ProbeThenReady`]). Silence is no answer, nor
+//!   is 502 or 503, nor a refusal by the port that takes the requests.
 //! - A request failed: out at once, probed at once; probes sent before count no more.
 //! - An address that is removed and comes back starts anew.
 //! - Revision deleted: list nothing.
@@ -46,8 +50,11 @@ use crate::destination::{Destination, Destinations};
 /// When an address is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A probe passed, whatever Kubernetes says. The usual case.
+    /// A probe passed, whatever Kubernetes says. The usual case in Knative mode.
     Probe,
+    /// A probe passed; or Kubernetes calls it ready, and for a second its kernel has answered probes that fail: they are
+    /// the readiness probe of the pods' template, which may have been another when this one was made.
+    ProbeThenReady,
     /// A probe passed, and Kubernetes calls it ready: for a queue-proxy whose probe does not cover an exec readiness
     /// probe or a startup probe.
     ProbeAndReady,
@@ -117,6 +124,8 @@ pub enum Outcome {
     Unanswered,
     /// The connection was refused, after this time: nobody listens yet, but it is known how far away.
     Refused(Duration),
+    /// The same, by a port that takes no requests.
+    RefusedBeside(Duration),
 }
 
 /// What to do.
@@ -262,7 +271,7 @@ impl Backends {
     }
 
     fn probed(&mut self, destination: &Destination, attempt: Attempt, outcome: Outcome, now: Instant) {
-        if let Outcome::Passed(Some(connect)) | Outcome::Refused(connect) = outcome {
+        if let Outcome::Passed(Some(connect)) | Outcome::Refused(connect) | Outcome::RefusedBeside(connect) = outcome {
             self.round_trip.measure(connect);
         }
         if self.cluster_ip.as_ref() == Some(destination) {
@@ -272,9 +281,8 @@ impl Backends {
         let slowest = self.fallback.is_on().then_some(PODS_PAUSE);
         let Some(pod) = self.pods.get_mut(destination) else { return };
         match outcome {
-            Outcome::Passed(_) => pod.passed(proof, attempt),
-            Outcome::Refuted => pod.failed_probe(attempt, false, now, self.sharers, slowest),
-            Outcome::Unanswered | Outcome::Refused(_) => pod.failed_probe(attempt, true, now, self.sharers, slowest),
+            Outcome::Passed(_) => pod.passed(proof, attempt, now),
+            failure => pod.failed_probe(proof, attempt, failure, now, self.sharers, slowest),
         }
     }
 

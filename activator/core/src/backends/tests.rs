@@ -112,6 +112,19 @@ impl Watch {
         self.handle(Event::Due)
     }
 
+    /// Has each probe of `n` end so, as soon as it is sent, for this long or until something is published.
+    fn answers(&mut self, n: u8, outcome: Outcome, long: Duration) -> Option<Published> {
+        let end = self.now + long;
+        loop {
+            let (_, published) = self.probed(n, outcome);
+            if published.is_some() || self.machine.due().is_none_or(|due| due > end) {
+                self.now = if published.is_some() { self.now } else { end };
+                return published;
+            }
+            self.due();
+        }
+    }
+
     fn healthy(&self) -> Vec<u8> {
         self.machine.healthy().map(last_octet).collect()
     }
@@ -134,6 +147,7 @@ fn publishes(pods: &[u8]) -> Did {
 
 const FAIL: Outcome = Outcome::Unanswered;
 const REFUTED: Outcome = Outcome::Refuted;
+const REFUSED_BESIDE: Outcome = Outcome::RefusedBeside(Duration::from_micros(90));
 
 #[test]
 fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
@@ -242,6 +256,88 @@ fn withdrawn_readiness_is_decided_by_one_probe() {
     watch.list(&[2, 3], &[]);
     assert_eq!(watch.list(&[2], &[3]), (vec![3], None));
     assert_eq!(watch.pass(3), nothing());
+}
+
+/// Goal: a pass is no proof for good where Kubernetes has said no: the next probe decides, and so on.
+#[test]
+fn a_pod_whose_readiness_was_withdrawn_is_asked_again_each_second() {
+    let mut watch = Watch::standalone();
+    watch.list(&[1], &[]);
+    watch.pass(1);
+    watch.list(&[], &[1]);
+    assert_eq!(watch.pass(1), nothing(), "it stays");
+    assert_eq!(watch.due_us(), Some(1_000_000));
+    assert_eq!(watch.list(&[], &[1]), nothing(), "the same is no news");
+    let before = watch.attempts[&1];
+    assert_eq!(watch.due(), (vec![1], None), "in use while it is asked");
+    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing());
+    assert_eq!(watch.due_us(), None, "what was asked before says nothing");
+    assert_eq!(watch.pass(1), nothing());
+    assert_eq!(watch.due_us(), Some(2_000_000));
+    watch.due();
+    assert_eq!(watch.probed(1, FAIL), publishes(&[]));
+    assert_eq!(watch.due_us(), Some(2_001_000), "waited for since it was asked");
+    watch.due();
+    assert_eq!(watch.pass(1), publishes(&[1]));
+    assert_eq!(watch.due_us(), Some(3_001_000), "and asked again");
+    assert_eq!(watch.list(&[1], &[]), nothing());
+    assert_eq!(watch.due_us(), None, "Kubernetes calls it ready");
+}
+
+/// Goal: only a word that was taken back is doubted, and a silent kernel does not wait for its turn.
+#[test]
+fn a_pod_that_was_never_ready_is_not_asked_again() {
+    let mut watch = Watch::standalone();
+    watch.list(&[], &[1]);
+    watch.pass(1);
+    assert_eq!((watch.list(&[], &[1]), watch.due_us()), (nothing(), None));
+    watch.list(&[1], &[]);
+    watch.list(&[], &[1]);
+    watch.pass(1);
+    assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![]))));
+}
+
+/// Goal: pods of a former template, which cannot answer what the present one's probe asks, are used on Kubernetes'
+/// word.
+#[test]
+fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() {
+    for failure in [REFUTED, REFUSED_BESIDE] {
+        let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
+        assert_eq!(watch.list(&[1], &[]), (vec![1], None), "asked first");
+        assert_eq!(watch.answers(1, failure, Duration::from_millis(950)), None, "{failure:?}");
+        assert_eq!(watch.answers(1, failure, Duration::from_millis(100)), Some(Published::Pods(vec![1])));
+        assert_eq!(watch.due_us(), None, "{failure:?}: no further probe is there to take it out");
+        let lost = watch.handle(Event::Failed(at(1)));
+        assert_eq!(lost, (vec![1], Some(Published::Pods(vec![]))), "a request does");
+        assert_eq!(watch.answers(1, FAIL, Duration::from_secs(5)), None, "silence keeps it out");
+        assert_eq!(watch.answers(1, failure, Duration::from_millis(950)), None);
+        assert_eq!(watch.list(&[], &[1]), nothing());
+        assert_eq!(watch.answers(1, failure, Duration::from_secs(5)), None, "Kubernetes has taken its word back");
+    }
+}
+
+/// Goal: nothing but an answer makes Kubernetes' word count: 503 may be a drain's, and a pod that refuses the port of
+/// requests would refuse them too. Nor does it count where the probe alone does.
+#[test]
+fn a_ready_pod_is_not_believed_for_silence() {
+    let long = Duration::from_secs(5);
+    for silence in [FAIL, Outcome::Refused(Duration::from_micros(90))] {
+        let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
+        watch.list(&[1], &[]);
+        assert_eq!(watch.answers(1, silence, long), None, "{silence:?}");
+        for _ in 0..5 {
+            assert_eq!(watch.answers(1, REFUTED, Duration::from_millis(500)), None, "the second begins anew");
+            assert_eq!(watch.answers(1, silence, Duration::from_millis(100)), None);
+        }
+    }
+    let mut not_yet = Watch::new(Proof::ProbeThenReady, Fallback::Never);
+    not_yet.list(&[], &[1]);
+    assert_eq!(not_yet.answers(1, REFUTED, long), None, "not ready");
+    assert_eq!(not_yet.list(&[1], &[]), (vec![1], None));
+    assert_eq!(not_yet.answers(1, REFUTED, Duration::from_millis(900)), None, "ready for less than a second");
+    let mut probe_alone = Watch::new(Proof::Probe, Fallback::Never);
+    probe_alone.list(&[1], &[]);
+    assert_eq!(probe_alone.answers(1, REFUTED, long), None);
 }
 
 #[test]
@@ -457,7 +553,8 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let addresses = || prop::collection::vec(0u8..4, 0..4);
-    let outcome = prop::sample::select(vec![Outcome::Passed(Some(Duration::from_micros(90))), REFUTED, FAIL]);
+    let passed = Outcome::Passed(Some(Duration::from_micros(90)));
+    let outcome = prop::sample::select(vec![passed, REFUTED, REFUSED_BESIDE, FAIL]);
     prop_oneof![
         2 => (addresses(), addresses()).prop_map(|(ready, not)| Step::List(ready, not)),
         6 => (0usize..8, outcome).prop_map(|(n, outcome)| Step::Probed(n, outcome)),
@@ -468,10 +565,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// Whatever happens: only listed addresses are used, every change is published and nothing else, every address that
-    /// is not proven has a probe on its way or a time for the next within 50 ms.
+    /// is not proven has a probe on its way or a time for the next within 50 ms. One that is in use is asked again
+    /// within a second, if at all.
     #[test]
-    fn no_address_is_forgotten(steps in prop::collection::vec(any_step(), 1..100)) {
-        let mut watch = Watch::standalone();
+    fn no_address_is_forgotten(
+        proof in prop::sample::select(vec![Proof::Probe, Proof::ProbeThenReady]),
+        steps in prop::collection::vec(any_step(), 1..100),
+    ) {
+        let mut watch = Watch::new(proof, Fallback::Never);
         let mut listed = BTreeSet::new();
         let mut outstanding: Vec<(u8, Attempt)> = Vec::new();
         let mut published: Vec<u8> = Vec::new();
@@ -504,7 +605,8 @@ proptest! {
                 let asked = outstanding.iter().any(|(other, _)| other == n);
                 let due = watch.machine.pods[&at(*n)].due();
                 prop_assert!(published.contains(n) || asked || due.is_some(), "{} is forgotten", n);
-                prop_assert!(due.is_none_or(|due| due <= watch.now + Duration::from_millis(50)));
+                let most = Duration::from_millis(if published.contains(n) { 1000 } else { 50 });
+                prop_assert!(due.is_none_or(|due| due <= watch.now + most));
             }
         }
     }
