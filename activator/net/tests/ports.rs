@@ -129,6 +129,30 @@ async fn a_connection_means_what_its_number_stood_for_when_it_came() {
     assert_eq!((ask(&mut connect(here(), a).await).await, ask(&mut old).await), ("c".into(), "a".into()));
 }
 
+/// Goal: of a port whose clients are to come anew each answer is its connection's last, also of who comes later, and
+/// one on which nothing is asked for ends as well; whoever is at another port goes on.
+#[tokio::test]
+async fn connections_to_a_port_that_is_left_end() {
+    let rig = rig(here(), 100);
+    let (a, b) = (free(), free());
+    rig.ports.bind(a, Arc::new("a"));
+    rig.ports.bind(b, Arc::new("b"));
+    let (mut asks, mut idles) = (connect(here(), a).await, connect(here(), a).await);
+    let mut other = connect(here(), b).await;
+    for (stream, expected) in [(&mut asks, "a"), (&mut idles, "a"), (&mut other, "b")] {
+        assert_eq!(ask(stream).await, expected);
+    }
+    rig.ports.leave(|port| port.downcast_ref::<&str>() == Some(&"a"));
+    let mut later = connect(here(), a).await;
+    for stream in [&mut asks, &mut later] {
+        assert_eq!(ask(stream).await, "a");
+    }
+    for stream in [&mut asks, &mut later, &mut idles] {
+        assert_eq!(patient(stream.read(&mut [0; 1])).await.expect("an end, no reset"), 0);
+    }
+    assert_eq!(ask(&mut other).await, "b");
+}
+
 /// Goal: a number that comes while the server drains is not bound: whoever called it would wait for nobody.
 #[tokio::test]
 async fn what_comes_during_a_drain_is_not_bound() {

@@ -149,6 +149,8 @@ pub struct Spec {
     pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.
     pub answers: Option<Arc<Answers>>,
+    /// Whether its Service is being given back: its clients come anew, and are led past the activators by then.
+    pub given_back: bool,
 }
 
 /// One port of a revision's Service.

@@ -284,6 +284,9 @@ impl Registry {
         if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
             state.version += 1;
         }
+        if spec.given_back && former.as_ref().is_none_or(|former| !former.given_back) {
+            self.parts.ports.iter().for_each(|ports| ports.leave(&spec));
+        }
         state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
         self.callers.set(&spec.key, workload.addresses());
     }

@@ -10,6 +10,9 @@
 //! It means that port of the object, also after the Service has given the port another name or number. The number's line
 //! and what the object says of its ports follow such an edit one after the other; in between they are matched as whoever
 //! gives numbers does: by name, else by number ([`WorkloadPort::among`]).
+//!
+//! While its Service is given back the object is served as ever, and connections to its ports end
+//! ([`PortListeners::leave`]): who kept one beyond that would be refused.
 
 use super::Registry;
 use super::workload::Workload;
@@ -132,6 +135,11 @@ impl WorkloadPorts {
     pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
         let instance = format!("{:016x}", rand::random::<u64>());
         Self { sockets, instance, pod, all: Mutex::default() }
+    }
+
+    /// A workload is being given back: the clients of its ports come anew.
+    pub(super) fn leave(&self, spec: &Spec) {
+        self.sockets.leave(|port| port.downcast_ref::<WorkloadPort>().is_some_and(|port| port.is_of(spec)));
     }
 }
 

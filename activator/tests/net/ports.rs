@@ -35,10 +35,13 @@ fn id(name: &str, port: u16) -> PortId {
 
 /// Revisions whose uids begin with `u-`, with a Service of these ports.
 async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
+    rig.tell(Event::Revision(Arc::new(spec(name, ports)))).await;
+}
+
+fn spec(name: &str, ports: &[PortId]) -> Spec {
     let port = |id: &PortId| Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
     let ports = ports.iter().map(port).collect();
-    let spec = Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
 
 /// The ledger: number, workload, its port, state.
@@ -396,6 +399,64 @@ async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone(
     until(|| http1[0].is_closed() && http2[0].is_closed()).await;
     for answer in [http1[1].send_request(request("app.ns")).await, http2[1].send_request(request("app.ns")).await] {
         assert_eq!(answer.expect("open").status(), StatusCode::NOT_FOUND);
+    }
+}
+
+/// Goal: while a workload is given back its clients are served, and each connection to its port ends, in both protocols:
+/// with its next answer, also to what was held before, or without one where nothing is asked for. Nobody else's ends.
+#[tokio::test]
+async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
+    let (rig, ip) = rig().await;
+    let lines = [(FIRST, "app"), (FIRST + 1, "cold"), (FIRST + 2, "other")];
+    for (_, name) in lines {
+        workload(&rig, name, &[id("http", 80)]).await;
+    }
+    ledger(&rig, &lines.map(|(number, name)| (number, name, id("http", 80), State::Held))).await;
+    let pod = Pod::saying("served").await;
+    pod_of(&rig, "app", &pod).await;
+    pod_of(&rig, "other", &pod).await;
+    let [app, cold, other] = lines.map(|(number, _)| SocketAddr::new(ip, number));
+    let (mut cold1, mut cold2) = (http1_client(cold).await, http2_client(cold).await);
+    let held = [tokio::spawn(cold1.send_request(request("h"))), tokio::spawn(cold2.send_request(request("h")))];
+    until(|| rig.activator.load(&key("cold")).is_some_and(|load| load.queued == 2)).await;
+    let (mut http1, mut http2) = (http1_client(app).await, http2_client(app).await);
+    let (mut idle1, mut idle2) = (http1_client(app).await, http2_client(app).await);
+    let mut others = [http1_client(other).await, http1_client(rig.address).await];
+    for client in [&mut http1, &mut idle1].into_iter().chain(&mut others) {
+        let answer = Answer::read(patient(client.send_request(request("app.ns"))).await.expect("open")).await;
+        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
+        patient(client.ready()).await.expect("open");
+    }
+    for client in [&mut http2, &mut idle2] {
+        let answer = Answer::read(patient(client.send_request(request("h"))).await.expect("open")).await;
+        assert_eq!(answer.body, "served");
+    }
+
+    for name in ["app", "cold"] {
+        let given_back = Spec { given_back: true, ..spec(name, &[id("http", 80)]) };
+        rig.tell(Event::Revision(Arc::new(given_back))).await;
+    }
+    rig.settled().await;
+    let mut answers = vec![patient(http1.send_request(request("h"))).await.expect("open")];
+    answers.push(patient(http2.send_request(request("h"))).await.expect("open"));
+    pod_of(&rig, "cold", &pod).await;
+    for held in held {
+        answers.push(patient(held).await.expect("no panic").expect("an answer"));
+    }
+    let mut said = Vec::new();
+    for answer in answers {
+        let answer = Answer::read(answer).await;
+        said.push((answer.header("connection").to_owned(), answer.body));
+    }
+    let expected = ["close", "", "close", ""].map(|said| (said.to_owned(), "served".to_owned()));
+    assert_eq!(said, expected);
+    until(|| cold1.is_closed() && cold2.is_closed() && http1.is_closed() && http2.is_closed()).await;
+    let later = ask(app, Request::get("/").header("host", "h")).await;
+    assert_eq!((later.body.as_str(), later.header("connection")), ("served", "close"));
+    until(|| idle1.is_closed() && idle2.is_closed()).await;
+    for client in &mut others {
+        let answer = Answer::read(patient(client.send_request(request("app.ns"))).await.expect("open")).await;
+        assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
     }
 }
 

@@ -186,10 +186,17 @@ impl Cluster {
 
     /// How much longer our slices of a Service stay that `from` has given back; none: they may go.
     pub(crate) fn stays_for(&self, service: &Key, from: &Key) -> Option<Duration> {
+        self.handovers.left(service, from, self.addresses(service, from))
+    }
+
+    /// Whether clients may still be connected to activators, though a Service that `from` has given back leads past them.
+    pub(crate) fn strands(&self, service: &Key, from: &Key) -> bool {
+        self.addresses(service, from).lead_past_us() && slices::ready(&self.activators()) > 0
+    }
+
+    fn addresses(&self, service: &Key, from: &Key) -> Addresses {
         let private = self.slices_of(&Key::new(from.namespace(), names::private_service(from.name())));
-        let found = self.services.get(service);
-        let addresses = Addresses::of(found.as_deref(), slices::ready(&private), self.slices_of(service));
-        self.handovers.left(service, from, addresses)
+        Addresses::of(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
     }
 
     /// Slices of `activator-service`.

@@ -4,6 +4,10 @@
 //! that is busy. Until then ours are all that its clients have. So ours stay until Kubernetes' own name as many ready
 //! addresses as the private Service, which selects the workload's pods; [`WAIT_MAX`] at most, since they may never come:
 //! none are made in a namespace that ends, and the selector may be that of other pods.
+//!
+//! Who keeps a connection to an activator follows no slice. Activators end such connections while the ZeroScaler is
+//! being deleted: each with its next answer, or when nothing is asked for on it. Whoever asks on one after the end of the
+//! ZeroScaler is refused, so that one stays for [`COME_ANEW`] once Kubernetes' own slices are there.
 
 use super::serverless::adopt::{needs_adoption, unfit};
 use super::serverless::slices;
@@ -17,6 +21,10 @@ use tokio::time::Instant;
 
 /// How long ours wait at most.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long who is connected to an activator has to come anew: as long as an activator takes to end an idle connection,
+/// so that whoever asks more often gets an answer that ends it.
+pub(crate) const COME_ANEW: Duration = Duration::from_secs(2);
 
 /// Ready addresses of a Service that has been given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +47,11 @@ impl Addresses {
     /// Whether nobody would miss ours.
     pub(crate) fn are_handed_over(self) -> bool {
         self.theirs >= self.pods
+    }
+
+    /// Whether there are any, all of which others lead to.
+    pub(crate) fn lead_past_us(self) -> bool {
+        self.pods > 0 && self.are_handed_over()
     }
 }
 

@@ -6,7 +6,8 @@
 //! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
 //!    reconciler, waited for here. The wait for the path is bounded by [`RETURN_WAIT_MAX`]; the one for the selector is
 //!    not, since nobody would ever give it back once the ZeroScaler is gone. Our slices stay until Kubernetes' own are
-//!    there ([`super::handover`]).
+//!    there, and a ZeroScaler that is being deleted until clients who keep connections to activators have come anew
+//!    ([`super::handover`]).
 //! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
 //! 5. The finalizer that kept the ZeroScaler is removed.
 //!
@@ -14,6 +15,7 @@
 
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
+use super::handover::COME_ANEW;
 use super::scalers::translation;
 use super::serverless::adopt::is_borrowed_by;
 use crate::reconcile::error::Error;
@@ -65,6 +67,8 @@ pub(crate) struct Retirement {
     queue: WorkQueue<Key>,
     /// When each return began.
     began: DashMap<Key, Instant>,
+    /// When each Service was first seen to be handed over.
+    handed_over: DashMap<Key, Instant>,
 }
 
 impl Retirement {
@@ -80,6 +84,7 @@ impl Retirement {
             config: parts.configs.autoscaler.clone(),
             queue: parts.writes.decisions.clone(),
             began: DashMap::new(),
+            handed_over: DashMap::new(),
         }
     }
 
@@ -118,6 +123,12 @@ impl Retirement {
                 self.queue.add_after(key.clone(), left);
                 return Ok(());
             }
+            if object.metadata.deletion_timestamp.is_some() && self.cluster.strands(&service, key) {
+                let since = *self.handed_over.entry(key.clone()).or_insert_with(Instant::now);
+                if !self.is_over(key, since, COME_ANEW) {
+                    return Ok(());
+                }
+            }
         }
         self.let_go(key, object).await
     }
@@ -140,6 +151,7 @@ impl Retirement {
         }
         self.finalizers.remove(object).await?;
         self.pods.untrack(key);
+        self.handed_over.remove(key);
         if self.began.remove(key).is_some() {
             tracing::info!(revision = %key, "given back");
         }
@@ -168,6 +180,7 @@ impl Retirement {
     /// Ends a return that may have begun: a later one has all its time again.
     pub(super) fn call_off(&self, key: &Key) {
         self.began.remove(key);
+        self.handed_over.remove(key);
     }
 
     /// Forgets one.

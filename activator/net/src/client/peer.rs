@@ -10,6 +10,7 @@ use activator_core::hold::HeldBytes;
 use http::{HeaderValue, Version};
 use std::any::Any;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 
@@ -40,12 +41,42 @@ pub struct Peer {
     output: Option<Arc<HeldBytes>>,
     /// What its connection is to write before a response, once there was such a thing.
     interims: OnceLock<Box<Interims>>,
-    /// Of the workload's port that it connected to.
-    port: Option<PortIdentity>,
+    /// The workload's port that it connected to.
+    port: Option<Arc<OwnPort>>,
 }
 
 /// What a workload's port stands for, as who has it bound knows it.
 pub type PortIdentity = Arc<dyn Any + Send + Sync>;
+
+/// A workload's port, as those share it who have come to it.
+#[derive(Debug)]
+pub(crate) struct OwnPort {
+    identity: PortIdentity,
+    /// Who would come to it now is led elsewhere.
+    is_left: AtomicBool,
+}
+
+impl OwnPort {
+    /// One that stands for this.
+    pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
+        Arc::new(Self { identity, is_left: AtomicBool::new(false) })
+    }
+
+    /// What it stands for.
+    pub(crate) fn identity(&self) -> &PortIdentity {
+        &self.identity
+    }
+
+    /// From now on its clients are to come anew.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Whether they are.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+}
 
 /// Which of a peer's headers are believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,19 +112,19 @@ impl Peer {
         }
     }
 
-    /// Has it come to a workload's port, which stands for this.
-    pub fn on(self, port: Option<PortIdentity>) -> Self {
+    /// Has it come to this port of a workload.
+    pub(crate) fn on(self, port: Option<Arc<OwnPort>>) -> Self {
         Self { port, ..self }
     }
 
     /// What the port that it came to stands for, if that is a workload's of its own, and if it is a `T`.
     pub fn port<T: Any>(&self) -> Option<&T> {
-        self.port.as_deref()?.downcast_ref()
+        self.port.as_ref()?.identity.downcast_ref()
     }
 
-    /// Whether it came to a workload's port.
-    pub(crate) fn is_on_own_port(&self) -> bool {
-        self.port.is_some()
+    /// The workload's port that it came to.
+    pub(crate) fn own_port(&self) -> Option<&Arc<OwnPort>> {
+        self.port.as_ref()
     }
 
     /// Has it looked after by those that look after all clients.

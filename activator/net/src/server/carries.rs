@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::tcp::{Connection, Connector};
 use super::{Chain, ErrorResponder, Server, connection};
 use crate::body::BodyError;
-use crate::client::peer::PortIdentity;
+use crate::client::peer::{OwnPort, PortIdentity};
 use futures::future::BoxFuture;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
@@ -45,10 +45,11 @@ impl<R: Clone> Server<R> {
     {
         let server = self.clone();
         self.connections.accepts();
+        ports.told_by(self.drain.clone());
         let accepting = ports.clone().accept(
             move |Accepted { stream, address, port }| match server.connections.open() >= server.room {
-                true => server.serve_proofs(stream, address, &carries(&port), port, chain.clone()),
-                false => server.serve(stream, address, carries(&port), port, chain.clone()),
+                true => server.serve_proofs(stream, address, &carries(port.identity()), port, chain.clone()),
+                false => server.serve(stream, address, carries(port.identity()), port, chain.clone()),
             },
             self.closing.clone(),
         );
@@ -61,7 +62,7 @@ impl<R: Clone> Server<R> {
         stream: StdStream,
         address: SocketAddr,
         carries: &Carries<C>,
-        port: PortIdentity,
+        port: Arc<OwnPort>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,
@@ -80,7 +81,7 @@ impl<R: Clone> Server<R> {
         stream: StdStream,
         address: SocketAddr,
         carries: Carries<C>,
-        port: PortIdentity,
+        port: Arc<OwnPort>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,

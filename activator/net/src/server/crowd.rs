@@ -1,4 +1,5 @@
-//! Which clients' connections are ended, when there are too many or nothing has happened on one for long.
+//! Which clients' connections are ended, when there are too many, nothing has happened on one for long, or its client
+//! would be led elsewhere now.
 //!
 //! Only those on which no exchange runs: a held request, a long poll and a stream are left alone however long they say
 //! nothing, and so is a tunnel. Who has been idle for longest goes first. Room is made before there is none, since a
@@ -45,6 +46,8 @@ pub(super) struct Idle {
     pub(super) since: u32,
     /// It has had a request.
     pub(super) was_used: bool,
+    /// Its port is one whose clients are to come anew.
+    pub(super) is_left: bool,
     /// In which second it was told to finish.
     pub(super) told: Option<u32>,
 }
@@ -56,6 +59,8 @@ pub(super) enum Order {
     MakeRoom,
     /// To finish, since it was idle for too long.
     TooLong,
+    /// To finish, since its client is to come anew.
+    Left,
     /// To stop, since it did not finish.
     Cut,
 }
@@ -73,11 +78,12 @@ impl CrowdBounds {
         let on_their_way = idle.iter().filter(|one| one.told.is_some()).count();
         let mut needed = self.surplus(open).saturating_sub(on_their_way);
         let mut orders = Vec::new();
-        for Idle { place, since, was_used, told } in idle {
+        for Idle { place, since, was_used, is_left, told } in idle {
             let grace = if was_used { GRACE } else { HEAD_GRACE };
             let order = match told {
                 Some(told) if second.saturating_sub(told) >= grace => Order::Cut,
                 Some(_) => continue,
+                None if is_left => Order::Left,
                 None if needed > 0 => {
                     needed -= 1;
                     Order::MakeRoom
@@ -107,7 +113,8 @@ mod tests {
 
     fn idle(rows: &[(u32, Option<u32>)]) -> Vec<Idle> {
         let rows = rows.iter().enumerate();
-        rows.map(|(place, (since, told))| Idle { place, since: *since, was_used: false, told: *told }).collect()
+        let idle = |place, since, told| Idle { place, since, was_used: false, is_left: false, told };
+        rows.map(|(place, (since, told))| idle(place, *since, *told)).collect()
     }
 
     #[test]
@@ -140,6 +147,13 @@ mod tests {
         let used: Vec<Idle> = waiting.into_iter().map(|one| Idle { was_used: true, ..one }).collect();
         assert_eq!(BOUNDS.orders(100, 32, used.clone()), []);
         assert_eq!(BOUNDS.orders(156, 32, used), [(1, Order::Cut)]);
+    }
+
+    #[test]
+    fn who_is_to_come_anew_ends_once_idle_also_while_there_is_room() {
+        let waiting = idle(&[(98, None), (99, None), (90, Some(95)), (38, Some(40))]);
+        let left: Vec<Idle> = waiting.into_iter().map(|one| Idle { is_left: true, was_used: true, ..one }).collect();
+        assert_eq!(BOUNDS.orders(100, 4, left), [(3, Order::Cut), (0, Order::Left)]);
     }
 
     #[test]

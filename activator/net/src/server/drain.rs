@@ -48,6 +48,8 @@ struct Shared {
     phase: AtomicU8,
     /// Seconds that have been counted.
     second: AtomicU32,
+    /// To which second it is looked for those whose port is left.
+    looks: AtomicU32,
     places: Mutex<Slab<Place>>,
 }
 
@@ -59,6 +61,9 @@ struct Place {
     /// In which second it was told alone.
     told: Option<u32>,
 }
+
+/// For so many seconds those are looked for whose port is left. Who gets a longer answer in that time is not found.
+const LOOKS: u32 = 10;
 
 /// Room for so many connections is kept when the last has ended.
 const PLACES_KEPT: usize = 64;
@@ -83,16 +88,23 @@ impl Drain {
         self.shared.second.load(Ordering::Relaxed)
     }
 
+    /// A workload's port is left: those who idle there are told in the seconds to come.
+    pub(super) fn look(&self) {
+        self.shared.looks.store(self.second() + LOOKS, Ordering::Relaxed);
+    }
+
     /// Another second has passed, and so many connections and tunnels are open. Returns what connections were told.
     pub(super) fn tick(&self, bounds: &CrowdBounds, open: usize) -> Vec<Order> {
         let second = self.shared.second.fetch_add(1, Ordering::Relaxed) + 1;
-        if !bounds.asks(second, open) {
+        let looks = second <= self.shared.looks.load(Ordering::Relaxed);
+        if !looks && !bounds.asks(second, open) {
             return Vec::new();
         }
         let mut places = self.shared.places.lock();
         let idle = places.iter().filter_map(|(at, place)| {
             let progress = place.progress.as_ref()?;
-            Some(Idle { place: at, since: progress.idle_since()?, was_used: progress.was_used(), told: place.told })
+            let (since, was_used) = (progress.idle_since()?, progress.was_used());
+            Some(Idle { place: at, since, was_used, is_left: progress.is_left(), told: place.told })
         });
         let orders = bounds.orders(second, open, idle.collect());
         let mut wakers = Vec::with_capacity(orders.len());
@@ -170,6 +182,7 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::peer::OwnPort;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
@@ -231,5 +244,26 @@ mod tests {
         let cut: Vec<_> = std::iter::repeat_with(|| drain.tick(&BOUNDS, 3)).take(3).collect();
         assert_eq!(cut.concat(), [Order::Cut], "five seconds after it was told");
         assert_eq!((places[0].phase(&idle), drain.phase()), (Phase::Cut, Phase::Open));
+    }
+
+    /// Goal: who idles at a port whose clients are to come anew is told, though there is room, and nobody else is.
+    #[test]
+    fn who_idles_at_a_port_that_is_left_is_told() {
+        const BOUNDS: CrowdBounds = CrowdBounds { connections: 100, idle: None };
+        let drain = Drain::default();
+        let [left, stays] = ["left", "stays"].map(|name| OwnPort::new(Arc::new(name)));
+        let on = |port: &Arc<OwnPort>| Arc::new(Progress::new(0).on(Some(port.clone())));
+        let busy = on(&left);
+        busy.begins();
+        let mut places = [on(&left), busy, on(&stays), Arc::default()].map(|progress| drain.listener(progress));
+        let mut phases = || places.each_mut().map(|place| place.phase(Waker::noop()));
+        assert_eq!(phases(), [Phase::Open; 4]);
+        let told: Vec<_> = std::iter::repeat_with(|| drain.tick(&BOUNDS, 4)).take(3).collect();
+        assert_eq!(told.concat(), []);
+        left.leave();
+        drain.look();
+        assert_eq!(drain.tick(&BOUNDS, 4), [Order::Left]);
+        assert_eq!(phases(), [Phase::Finish, Phase::Open, Phase::Open, Phase::Open]);
+        assert_eq!(drain.tick(&BOUNDS, 4), [], "it is told once");
     }
 }

@@ -67,7 +67,7 @@ pub use reserve::ProbeReserve;
 pub use tcp::{Connector, Place};
 
 use crate::client::disconnects::Disconnects;
-use crate::client::peer::{Peer, PortIdentity, Trust};
+use crate::client::peer::{OwnPort, Peer, Trust};
 use crate::worker::WorkerRuntimes;
 use acceptor::Acceptor;
 use activator_core::hold::HeldBytes;
@@ -217,7 +217,7 @@ impl<R: Clone> Server<R> {
         stream: StdStream,
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
-        port: Option<PortIdentity>,
+        port: Option<Arc<OwnPort>>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,
@@ -257,7 +257,7 @@ impl<R: Clone> Server<R> {
         &self,
         address: SocketAddr,
         tls: bool,
-        port: Option<PortIdentity>,
+        port: Option<Arc<OwnPort>>,
         chain: S,
         only: Option<Arc<OnlyProbes>>,
     ) -> (Arc<Peer>, ConnectionService<S, R>, Listener)

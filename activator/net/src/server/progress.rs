@@ -2,6 +2,7 @@
 
 use super::drain::Phase;
 use super::output::{HasOutput, Output};
+use crate::client::peer::OwnPort;
 use activator_core::hold::HeldBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ pub(super) struct Progress {
     idle_since: AtomicU32,
     /// What this connection alone is told.
     told: AtomicU8,
+    /// The workload's port that it came to.
+    port: Option<Arc<OwnPort>>,
     output: Output,
 }
 
@@ -30,6 +33,21 @@ impl Progress {
     /// Accepted in this second.
     pub(super) fn new(second: u32) -> Self {
         Self { idle_since: AtomicU32::new(second), ..Self::default() }
+    }
+
+    /// It came to this port of a workload.
+    pub(super) fn on(self, port: Option<Arc<OwnPort>>) -> Self {
+        Self { port, ..self }
+    }
+
+    /// Whether it did, to any.
+    pub(super) fn is_on_own_port(&self) -> bool {
+        self.port.is_some()
+    }
+
+    /// Whether clients of that port are to come anew.
+    pub(super) fn is_left(&self) -> bool {
+        self.port.as_ref().is_some_and(|port| port.is_left())
     }
 
     /// What it has to write shares this budget.

@@ -17,7 +17,7 @@ use super::client_connections::ClientConnections;
 use super::connection;
 use super::reserve_places::Places;
 use super::{Chain, ErrorResponder, Server};
-use crate::client::peer::PortIdentity;
+use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use common_runtime::tls::rustls::ServerConfig;
 use http::HeaderMap;
@@ -134,7 +134,7 @@ impl<R> Server<R> {
         stream: TcpStream,
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
-        port: Option<PortIdentity>,
+        port: Option<Arc<OwnPort>>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,

@@ -2,8 +2,8 @@
 //!
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
 //! answer over HTTP/1 is the last of its connection; so is the answer to a probe for which there was no room
-//! ([`super::reserve`]), and one that says that a workload's port stands for nothing any more ([`PortGone`]), over HTTP/2
-//! as well.
+//! ([`super::reserve`]). On a workload's port, over HTTP/2 as well, so is each answer while clients are to come anew
+//! ([`super::ports`]), and one that says that the port stands for nothing any more ([`PortGone`]).
 
 use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
@@ -47,8 +47,6 @@ struct Own<R> {
     tunnels: TaskTracker,
     drain: Drain,
     progress: Arc<Progress>,
-    /// It came to a workload's own port.
-    own_port: bool,
     /// There is room for probes alone.
     only: Option<Arc<OnlyProbes>>,
 }
@@ -64,9 +62,8 @@ impl<S, R> ConnectionService<S, R> {
         drain: Drain,
         only: Option<Arc<OnlyProbes>>,
     ) -> Self {
-        let progress = Arc::new(Progress::new(drain.second()).writing_within(peer.output()));
-        let own_port = peer.is_on_own_port();
-        let own = Arc::new(Own { responder, tunnels, progress, drain, own_port, only });
+        let progress = Progress::new(drain.second()).writing_within(peer.output()).on(peer.own_port().cloned());
+        let own = Arc::new(Own { responder, tunnels, progress: Arc::new(progress), drain, only });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
@@ -178,12 +175,13 @@ where
         let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
         let is_unread = answer.extensions().get::<UploadUnread>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
-        let is_gone = running.0.own_port && answer.extensions().get::<PortGone>().is_some();
-        if is_gone && *this.version >= Version::HTTP_2 {
+        let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
+        let comes_anew = is_gone || progress.is_left();
+        if comes_anew && *this.version >= Version::HTTP_2 {
             // Whoever serves it is woken by the answer.
             progress.tell(Phase::Finish);
         }
-        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || is_gone || charge.is_some());
+        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || comes_anew || charge.is_some());
         match charge {
             Some(charge) if *this.version < Version::HTTP_2 => progress.output().keep(charge),
             Some(charge) => output::charge(&progress, answer.headers_mut(), charge),

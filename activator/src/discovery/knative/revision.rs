@@ -55,6 +55,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         uid: Arc::default(),
         ports: Box::default(),
         answers: None,
+        given_back: false,
         backend: Backend {
             service: name.into(),
             host_network: false,

@@ -96,6 +96,7 @@ impl Spec {
             uid: Arc::default(),
             ports: Box::default(),
             answers: None,
+            given_back: false,
             backend,
         }
     }

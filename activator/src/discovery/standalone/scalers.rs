@@ -6,10 +6,11 @@
 //! where no tenant writes.
 
 use crate::discovery::{Port, Spec};
+use activator_core::backends::Proof;
 use common::host;
 use common::ports::PortId;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::PortStatus;
+use common_api::zeroscaler::{PortStatus, ProbeChoice};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,21 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     let backend = status.backend.as_ref()?.to_backend(service);
     let ports = status.ports.iter().map(port).collect();
     let answers = status.answers.clone().map(Arc::new);
-    Some(Spec { uid: object.uid()?.into(), ports, answers, ..Spec::standalone(&object.namespace()?, &name, backend) })
+    let mut spec = Spec::standalone(&object.namespace()?, &name, backend);
+    if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && asks_what_kubernetes_asks(object) {
+        spec.rules.proof = Proof::ProbeThenReady;
+    }
+    let given_back = object.metadata.deletion_timestamp.is_some();
+    Some(Spec { uid: object.uid()?.into(), ports, answers, given_back, ..spec })
+}
+
+/// Whether pods are asked by the readiness probe of the template, which those of a former one may not have: then
+/// Kubernetes knows of them what the probe does not. A probe that the ZeroScaler names is asked for in any case.
+fn asks_what_kubernetes_asks(object: &ZeroScaler) -> bool {
+    match object.status.as_ref().and_then(|status| status.in_force.as_ref()) {
+        Some(version) => version.spec.pointer("/wake/probe").is_none_or(|probe| *probe == "auto"),
+        None => object.spec.wake.probe() == ProbeChoice::Auto,
+    }
 }
 
 /// The name that the first port has in slices; none: it has none.
@@ -39,4 +54,53 @@ fn port(status: &PortStatus) -> Port {
     let name = if *name == port.to_string() { String::new() } else { name.clone() };
     let wake_after = wake_after_ms.map(Duration::from_millis);
     Port { id: PortId { name, port: *port }, protocol: *protocol, wake_after, pod_port: *pod_port }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json};
+
+    /// Goal: Kubernetes' word counts where the activator asks what Kubernetes does, and nowhere else.
+    #[test]
+    fn a_probe_that_the_spec_in_force_names_is_asked_for_whatever_kubernetes_says() {
+        let get = json!({"probe": {"type": "Http", "path": "/ready"}});
+        let queue = json!({"probe": {"type": "QueueProxy"}, "queueProxy": true});
+        let kubernetes = json!({"probe": {"type": "Kubernetes"}});
+        let (auto, named) = (json!("auto"), json!("http:/ready"));
+        // (backend, probe of the spec, that of the spec in force, proof)
+        let rows = [
+            (&get, &auto, None, Proof::ProbeThenReady),
+            (&get, &named, None, Proof::Probe),
+            (&get, &named, Some(&auto), Proof::ProbeThenReady),
+            (&get, &auto, Some(&named), Proof::Probe),
+            (&queue, &auto, None, Proof::Probe),
+            (&kubernetes, &auto, None, Proof::Ready),
+        ];
+        for (backend, probe, in_force, expected) in rows {
+            let spec = |probe: &Value| json!({"target": {"name": "app"}, "wake": {"probe": probe}});
+            let mut status = json!({"service": "app", "backend": {"timeoutMs": 300_000, "maxHeld": 10_000}});
+            for (name, value) in backend.as_object().expect("an object") {
+                status["backend"][name] = value.clone();
+            }
+            if let Some(probe) = in_force {
+                status["inForce"] = json!({"generation": 1, "spec": spec(probe)});
+            }
+            let object: ZeroScaler = from_value(json!({
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+                "metadata": {"namespace": "ns", "name": "app", "uid": "u"}, "spec": spec(probe), "status": status,
+            }))
+            .expect("a ZeroScaler");
+            let proof = super::spec(&object).map(|spec| spec.rules.proof);
+            assert_eq!(proof, Some(expected), "{backend} {probe} {in_force:?}");
+        }
+        let silent = from_value(json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"namespace": "ns", "name": "app", "uid": "u"}, "spec": {"target": {"name": "app"}},
+            "status": {"backend": {"probe": {"type": "Tcp", "port": 9090}, "timeoutMs": 300_000, "maxHeld": 10_000},
+                "inForce": {"generation": 1, "spec": {"target": {"name": "app"}}}},
+        }))
+        .expect("a ZeroScaler");
+        assert_eq!(spec(&silent).map(|spec| spec.rules.proof), Some(Proof::ProbeThenReady), "auto unless said");
+    }
 }

@@ -448,6 +448,27 @@ mod tests {
         assert_eq!(pods(&mut adapter, other), Some(Vec::new()));
     }
 
+    /// Goal: a workload is told as being given back as soon as its ZeroScaler is being deleted, and not before.
+    #[test]
+    fn what_is_being_deleted_is_being_given_back() {
+        let (events, mut told) = mpsc::channel(16);
+        let mut adapter = adapter(events);
+        let [WatchEvent::Scaler(scaler), _, _] = asleep(0) else { panic!("as they are made") };
+        let watcher::Event::Apply(mut scaler) = *scaler else { panic!("likewise") };
+        let mut given_back = |scaler: &ZeroScaler| {
+            let event = WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler.clone())));
+            assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
+            let told = std::iter::from_fn(|| told.try_recv().ok()).filter_map(|event| match event {
+                Event::Revision(spec) => Some(spec.given_back),
+                _ => None,
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(given_back(&scaler), [false]);
+        scaler.metadata.deletion_timestamp = Some(from_value(json!("2026-01-01T00:00:00Z")).expect("a time"));
+        assert_eq!(given_back(&scaler), [true]);
+    }
+
     /// Goal: what is told of a workload that sleeps is kept small. Method: the bytes that are allocated for many.
     #[test]
     fn a_workload_that_sleeps_costs_little() {

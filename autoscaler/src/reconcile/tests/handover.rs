@@ -2,7 +2,7 @@
 
 use super::fixture::{Asked, Fixture, ago};
 use super::scalers::{SERVICES, ZS, adopted, asleep, lines, service, settled};
-use crate::standalone::handover::WAIT_MAX;
+use crate::standalone::handover::{COME_ANEW, WAIT_MAX};
 use serde_json::{Value, json};
 
 const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
@@ -66,6 +66,30 @@ async fn the_wait_for_kubernetes_slices_is_bounded() {
     assert!(!let_go(&f.settle().await));
     tokio::time::advance(WAIT_MAX).await;
     assert!(let_go(&f.settle().await));
+}
+
+/// Goal: once Kubernetes' own slices lead to the pods, the object stays for as long as clients of activators have to come
+/// anew, and the wait brings it back. Where the Service is gone the object goes at once.
+#[tokio::test(start_paused = true)]
+async fn clients_of_activators_have_the_time_to_come_anew() {
+    let mut f = leaving();
+    f.activators(&[("10.0.9.1", true)]);
+    assert!(!let_go(&f.settle().await));
+    f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
+    assert!(!let_go(&f.settle().await));
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    tokio::time::advance(COME_ANEW / 2).await;
+    assert!(!let_go(&f.settle().await));
+    while queue.try_next().is_some() {}
+    tokio::time::advance(COME_ANEW).await;
+    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "it is looked at again");
+    assert!(let_go(&f.settle().await));
+
+    let mut f = leaving();
+    f.activators(&[("10.0.9.1", true)]);
+    assert!(!let_go(&f.settle().await));
+    f.remove_service();
+    assert!(let_go(&f.settle().await), "nobody would miss it");
 }
 
 /// Goal: the same of a Service that is given back because another one is asked for.

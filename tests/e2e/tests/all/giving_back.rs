@@ -1,11 +1,18 @@
 //! Workloads whose autoscaler was removed first: `kubectl zeroscale release` gives them back, and nothing hangs for ever.
 
+use anyhow::{Context, ensure};
 use autoscaler::release::{Scope, release};
+use bytes::Bytes;
 use common::names;
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
 use e2e::{Entry, TestEnv, Workload};
 use futures::StreamExt;
+use http::Request;
+use http::header::{CONNECTION, HOST};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -14,9 +21,13 @@ use kube::{Api, ResourceExt};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 fn service(name: &str) -> Value {
@@ -160,6 +171,68 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     env.cluster.ready_planes(2).await;
     env.until_asleep("staying").await?;
     assert_eq!(env.load(Entry::Activator, "staying").get("/").await?.status, 200, "taken up again");
+    env.end().await;
+    Ok(())
+}
+
+/// Asks every 50 ms until `ends`, on one connection for as long as that stands. How many were ended by an answer; each
+/// request is `answered`.
+///
+/// # Errors
+/// A request is refused, or broken off.
+async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
+    let (mut kept, mut ended): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
+    while !ends.is_cancelled() {
+        let mut client = match kept.take() {
+            Some(client) if !client.is_closed() => client,
+            _ => {
+                let (client, connection) = http1::handshake(TokioIo::new(TcpStream::connect(at).await?)).await?;
+                tokio::spawn(connection);
+                client
+            }
+        };
+        let request = Request::get("/").header(HOST, "kept").body(Empty::new())?;
+        let asked = async {
+            client.ready().await?;
+            let (head, body) = client.send_request(request).await?.into_parts();
+            Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
+        };
+        let (head, body) = timeout(SOON, asked).await?.context("on a connection that nobody had ended")?;
+        ensure!(head.status == 200, "{}: {}", head.status, String::from_utf8_lossy(&body));
+        match head.headers.get(CONNECTION).is_some_and(|said| said == "close") {
+            true => ended += 1,
+            false => kept = Some(client),
+        }
+        answered.fetch_add(1, Ordering::Relaxed);
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(ended)
+}
+
+/// Goal: whoever keeps a connection to an activator loses no request when the workload is given back: an answer ends the
+/// connection while the workload is still known there, and the next one leads to the pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_connection_ends_before_its_workload_is_given_back() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    env.create::<Deployment>(Workload::new("kept").replicas(1).deployment(&program()?)).await?;
+    let cluster_ip = env.create::<Service>(service("kept")).await?.spec.and_then(|spec| spec.cluster_ip);
+    let address = SocketAddr::new(cluster_ip.context("a cluster IP")?.parse()?, 80);
+    env.create::<ZeroScaler>(scaler("kept", false)).await?;
+    until_ready(&env, "kept").await?;
+    env.until_asleep("kept").await?;
+    let (answered, ends) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
+    let asking = tokio::spawn(keeps_asking(address, answered.clone(), ends.clone()));
+    let ten_more = async |when: &str| {
+        let enough = answered.load(Ordering::Relaxed) + 10;
+        let is_enough = async || Ok(answered.load(Ordering::Relaxed) >= enough || asking.is_finished());
+        env.until(SOON, when, is_enough).await
+    };
+    ten_more("answers by an activator").await?;
+    env.api::<ZeroScaler>().delete("kept", &DeleteParams::default()).await?;
+    until_gone(&env, "kept").await?;
+    ten_more("answers by pods").await?;
+    ends.cancel();
+    assert!(asking.await?? >= 1, "an activator has ended it");
     env.end().await;
     Ok(())
 }

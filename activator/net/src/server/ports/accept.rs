@@ -1,7 +1,7 @@
 //! The one task that accepts on all workloads' ports.
 
 use super::{Closing, PortListeners, Row, Shared, Table};
-use crate::client::peer::PortIdentity;
+use crate::client::peer::OwnPort;
 use crate::server::ACCEPT_PAUSE;
 use crate::tcp::is_shortage;
 use rustix::event::{Timespec, epoll};
@@ -28,8 +28,8 @@ const QUEUED_MAX: usize = 4096;
 pub(in crate::server) struct Accepted {
     pub(in crate::server) stream: TcpStream,
     pub(in crate::server) address: SocketAddr,
-    /// Of the number that it came to, when it was accepted.
-    pub(in crate::server) port: PortIdentity,
+    /// What it came to, as that was when it was accepted.
+    pub(in crate::server) port: Arc<OwnPort>,
 }
 
 /// What a turn has come to.
@@ -93,8 +93,8 @@ impl Shared {
             let (accepted, full) = {
                 let table = self.table.lock();
                 // Without a row it is to be closed, which is somebody else's turn.
-                let Some(Row { identity, listener: Some(listener) }) = table.rows.get(&number) else { continue };
-                accept(listener, identity, ACCEPTED_A_TURN)
+                let Some(Row { port, listener: Some(listener) }) = table.rows.get(&number) else { continue };
+                accept(listener, port, ACCEPTED_A_TURN)
             };
             accepted.into_iter().for_each(serve);
             if let Some(error) = full {
@@ -107,8 +107,8 @@ impl Shared {
     /// Closes what is to be closed, once what is queued there has been accepted.
     fn close(&self, serve: &impl Fn(Accepted)) {
         let closing = std::mem::take(&mut self.table.lock().closing);
-        for Closing { listener, identity, .. } in closing {
-            let (accepted, _) = accept(&listener, &identity, QUEUED_MAX);
+        for Closing { listener, port, .. } in closing {
+            let (accepted, _) = accept(&listener, &port, QUEUED_MAX);
             drop(listener);
             accepted.into_iter().for_each(serve);
         }
@@ -130,13 +130,13 @@ async fn until(due: Option<Instant>) {
 }
 
 /// Accepts at most so many. Says also what the system has no room for, if it has none.
-fn accept(listener: &OwnedFd, identity: &PortIdentity, most: usize) -> (Vec<Accepted>, Option<Errno>) {
+fn accept(listener: &OwnedFd, port: &Arc<OwnPort>, most: usize) -> (Vec<Accepted>, Option<Errno>) {
     let mut accepted = Vec::new();
     for _ in 0..most {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((stream, address)) => {
                 let Some(address) = address.and_then(|address| SocketAddr::try_from(address).ok()) else { continue };
-                accepted.push(Accepted { stream: stream.into(), address, port: Arc::clone(identity) });
+                accepted.push(Accepted { stream: stream.into(), address, port: port.clone() });
             }
             Err(Errno::AGAIN) => break,
             Err(error) if is_shortage(error) => return (accepted, Some(error)),

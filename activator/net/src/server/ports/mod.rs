@@ -20,6 +20,11 @@
 //! It is out of the table at once. The task then accepts what the kernel has queued there already, which is served as
 //! ever, and closes it; connections under way go on, with what the number meant when they came
 //! ([`Peer::port`](crate::Peer::port)).
+//!
+//! # Clients that are led elsewhere
+//!
+//! Who keeps a connection does not learn where the next one would lead. [`PortListeners::leave`] has those of a port
+//! end, each with its next answer; where nothing is asked for, as idle ones end ([`super::crowd`]).
 
 mod accept;
 mod socket;
@@ -27,7 +32,8 @@ mod socket;
 pub(super) use accept::Accepted;
 
 use super::KeepAlive;
-use crate::client::peer::PortIdentity;
+use super::drain::Drain;
+use crate::client::peer::{OwnPort, PortIdentity};
 use common_runtime::descriptor;
 use parking_lot::Mutex;
 use rustix::event::epoll;
@@ -35,7 +41,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -61,6 +67,8 @@ struct Shared {
     table: Mutex<Table>,
     /// There is something to close, or to be tried again.
     changed: Notify,
+    /// Who tells their connections, once somebody serves these.
+    drain: OnceLock<Drain>,
 }
 
 #[derive(Default)]
@@ -75,7 +83,7 @@ struct Table {
 }
 
 struct Row {
-    identity: PortIdentity,
+    port: Arc<OwnPort>,
     listener: Option<OwnedFd>,
 }
 
@@ -90,7 +98,7 @@ struct Unbound {
 struct Closing {
     number: u16,
     listener: OwnedFd,
-    identity: PortIdentity,
+    port: Arc<OwnPort>,
 }
 
 impl PortListeners {
@@ -104,8 +112,13 @@ impl PortListeners {
     /// Outside of a runtime with I/O.
     pub fn new(address: IpAddr, keepalive: Option<KeepAlive>) -> io::Result<Self> {
         let epoll = descriptor::registered(epoll::create(epoll::CreateFlags::CLOEXEC)?, Interest::READABLE)?;
-        let (table, changed) = (Mutex::default(), Notify::new());
-        Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed }) })
+        let (table, changed, drain) = (Mutex::default(), Notify::new(), OnceLock::new());
+        Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed, drain }) })
+    }
+
+    /// Has `drain` tell their connections.
+    pub(super) fn told_by(&self, drain: Drain) {
+        self.shared.drain.get_or_init(|| drain);
     }
 
     /// Binds `number` for `identity`. If it is bound already, connections mean `identity` from now on. After a drain nothing
@@ -117,7 +130,7 @@ impl PortListeners {
         }
         table.version += 1;
         if let Some(row) = table.rows.get_mut(&number) {
-            row.identity = identity;
+            row.port = OwnPort::new(identity);
             return;
         }
         let listener = if table.closing.iter().any(|closing| closing.number == number) {
@@ -136,19 +149,29 @@ impl PortListeners {
                 }
             }
         };
-        table.rows.insert(number, Row { identity, listener });
+        table.rows.insert(number, Row { port: OwnPort::new(identity), listener });
     }
 
     /// Closes `number`. See the module's text.
     pub fn unbind(&self, number: u16) {
         let mut table = self.shared.table.lock();
-        let Some(Row { identity, listener }) = table.rows.remove(&number) else { return };
+        let Some(Row { port, listener }) = table.rows.remove(&number) else { return };
         table.version += 1;
         table.unbound.remove(&number);
         if let Some(listener) = listener {
-            table.closing.push(Closing { number, listener, identity });
+            table.closing.push(Closing { number, listener, port });
             self.shared.changed.notify_one();
         }
+    }
+
+    /// Has the clients of those ports come anew of which `is_left` says so. Over HTTP each answer is its connection's
+    /// last from now on, also of who comes later, and connections on which nothing runs end soon. What is passed on as
+    /// bytes goes on.
+    pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
+        let table = self.shared.table.lock();
+        table.rows.values().filter(|row| is_left(row.port.identity())).for_each(|row| row.port.leave());
+        drop(table);
+        self.shared.drain.get().into_iter().for_each(Drain::look);
     }
 
     /// Changes whenever an answer of [`PortListeners::each`] may.
@@ -159,13 +182,13 @@ impl PortListeners {
     /// Tells `look` of `number`, if it is wanted: what it stands for, and why it is not bound, if it is not.
     pub fn one<T>(&self, number: u16, look: impl FnOnce(&PortIdentity, Option<&io::Error>) -> T) -> Option<T> {
         let table = self.shared.table.lock();
-        table.rows.get(&number).map(|row| look(&row.identity, table.error(number)))
+        table.rows.get(&number).map(|row| look(row.port.identity(), table.error(number)))
     }
 
     /// The same of all of them in order, at one moment; it must be short. Returns that moment's version.
     pub fn each(&self, mut look: impl FnMut(u16, &PortIdentity, Option<&io::Error>)) -> u64 {
         let table = self.shared.table.lock();
-        table.rows.iter().for_each(|(number, row)| look(*number, &row.identity, table.error(*number)));
+        table.rows.iter().for_each(|(number, row)| look(*number, row.port.identity(), table.error(*number)));
         table.version
     }
 }
