@@ -3,7 +3,8 @@
 //!
 //! # Order of decisions, for every path and method (Knative's)
 //!
-//! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) is answered 200.
+//! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) is answered 200; on [`READY`],
+//!    which Knative's does not ask, 503 until this process can act ([`StatServer::ready_once`]).
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
 //! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
@@ -71,6 +72,8 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// Where a kubelet asks whether this process can act, and not only whether it runs.
+pub const READY: &str = "/ready";
 /// Connections at once: activators and other autoscalers, one each. More are closed as they come.
 pub const CONNECTIONS_MAX: usize = 4096;
 /// Bytes in one frame: a batch of 10 000 entries with the longest names Kubernetes allows takes 6.5 MB.
@@ -111,6 +114,7 @@ pub struct StatServer {
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
     questions: Option<Arc<dyn Questions>>,
+    can_act: Option<CancellationToken>,
 }
 
 impl StatServer {
@@ -121,7 +125,7 @@ impl StatServer {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = listen(address)
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {address} cannot be bound: {error}")))?;
-        Ok(Self { listener, gate: None, tls: None, questions: None })
+        Ok(Self { listener, gate: None, tls: None, questions: None, can_act: None })
     }
 
     /// Demands tokens of whoever sends stats.
@@ -137,6 +141,11 @@ impl StatServer {
     /// Answers questions of other autoscalers.
     pub fn answering(self, questions: Arc<dyn Questions>) -> Self {
         Self { questions: Some(questions), ..self }
+    }
+
+    /// Is not ready until `can_act` is cancelled.
+    pub fn ready_once(self, can_act: CancellationToken) -> Self {
+        Self { can_act: Some(can_act), ..self }
     }
 
     /// The address it listens on.
@@ -164,8 +173,9 @@ impl StatServer {
         let tasks = TaskTracker::new();
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (gate, tls, questions) = (self.gate.clone(), self.tls.clone(), self.questions.clone());
-        let unfinished = Budget::new(TOTAL_MAX);
-        let server = Server { sink, counters, gate, tls, questions, unfinished, shutdown, tasks: tasks.clone() };
+        let (can_act, unfinished) = (self.can_act.clone(), Budget::new(TOTAL_MAX));
+        let server =
+            Server { sink, counters, gate, tls, questions, can_act, unfinished, shutdown, tasks: tasks.clone() };
         loop {
             let (stream, peer) = tokio::select! {
                 () = server.shutdown.cancelled() => break,
@@ -192,6 +202,7 @@ struct Server {
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
     questions: Option<Arc<dyn Questions>>,
+    can_act: Option<CancellationToken>,
     unfinished: Arc<Budget>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -261,7 +272,7 @@ impl Server {
         permit: &Arc<OwnedSemaphorePermit>,
     ) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
-            return status(StatusCode::OK);
+            return status(self.health(request.uri().path()));
         }
         if way == Way::ProbesOnly {
             self.counters.tls_refusals.inc();
@@ -304,6 +315,12 @@ impl Server {
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         response
+    }
+
+    /// What a kubelet hears.
+    fn health(&self, path: &str) -> StatusCode {
+        let waits = self.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
+        if waits && path == READY { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
     /// Answers another autoscaler, and nobody else.

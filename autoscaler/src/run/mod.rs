@@ -9,10 +9,10 @@
 //!    says so loudly. The map of the leases is the exception: it is read once, as upstream does, since a change that
 //!    some replicas know of and others do not would make two owners. For the same reason one that breaks a rule ends
 //!    the process: the defaults might not be what its peers go by.
-//! 4. Watches, those of the leases too, ticks and scrapes begin; the stat server accepts.
+//! 4. Watches, those of the leases too, ticks and scrapes begin; the stat server accepts. It calls the process alive.
 //! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
 //! 6. It campaigns for leases once all that it reconciles has been listed: from others, who act, it would take them for
-//!    nothing until then.
+//!    nothing until then. Only now is it ready: an earlier replica that ends for it would leave its leases to nobody.
 //!
 //! # End
 //!
@@ -72,6 +72,7 @@ pub async fn run(
         }
         None => (server, None),
     };
+    let server = server.ready_once(tokens.listed.clone());
     if let Some(least) = &options.process.kubernetes_min_version {
         tokio::select! {
             checked = least.check(&client) => checked?,

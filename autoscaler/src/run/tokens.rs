@@ -4,7 +4,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// One token for each stage.
 pub(super) struct Tokens {
-    /// Cancelled when everything has been listed once: the campaign for leases begins.
+    /// Cancelled when everything has been listed once: the campaign for leases begins, and the process is ready.
     pub(super) listed: CancellationToken,
     /// Ends with shutdown: what takes in work.
     pub(super) stop: CancellationToken,

@@ -196,6 +196,26 @@ async fn requests_are_answered_in_upstreams_order() {
     }
 }
 
+/// Goal: a kubelet that asks whether the process can act hears when it can; one that asks whether it runs, that it
+/// does.
+#[tokio::test]
+async fn a_server_is_ready_once_its_process_can_act() {
+    let can_act = CancellationToken::new();
+    let waiting = Fixture::with(|server| server.ready_once(can_act.clone())).await;
+    let ask = async |fixture: &Fixture, path: &str| {
+        let answer = fixture.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await;
+        answer.split(' ').nth(1).map(str::to_owned)
+    };
+    for (path, status) in [("/", "200"), ("/ready", "503"), ("/ready?x", "503"), ("/readyz", "200")] {
+        assert_eq!(ask(&waiting, path).await.as_deref(), Some(status), "{path} before");
+    }
+    can_act.cancel();
+    for path in ["/", "/ready"] {
+        assert_eq!(ask(&waiting, path).await.as_deref(), Some("200"), "{path} since");
+    }
+    assert_eq!(ask(&Fixture::new().await, "/ready").await.as_deref(), Some("200"), "nothing to wait for");
+}
+
 /// Goal: on shutdown the port is closed, every client hears 1012 `Restarting`, and the server ends when they have gone.
 #[tokio::test]
 async fn shutdown_says_restarting_to_everybody() {

@@ -98,8 +98,8 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 }
 
 /// Goal: who owns a number of replicas is alone in writing it, pods keep to the restricted profile, images carry the
-/// workspace's version, whoever waits at its start is not ended for it, and every policy, Service and budget selects
-/// pods that exist.
+/// workspace's version, whoever waits at its start is not ended for it, an autoscaler is ready once it can act, and
+/// every policy, Service and budget selects pods that exist.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
@@ -122,8 +122,11 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
                 ensure!(own["capabilities"]["drop"][0] == "ALL", "{name}");
                 let non_root = [own, &pod["securityContext"]].into_iter().any(|c| c["runAsNonRoot"] == true);
                 ensure!(non_root, "{folder}: {name} may run as root");
+                let readiness = &container["readinessProbe"]["httpGet"]["path"];
+                ensure!(*name != "autoscaler" || *readiness == "/ready", "{folder}: {readiness}");
                 // Until it knows what it serves it answers readiness with an error, and waits for as long as it takes.
-                if container["livenessProbe"]["httpGet"]["path"] == container["readinessProbe"]["httpGet"]["path"] {
+                let liveness = &container["livenessProbe"]["httpGet"]["path"];
+                if liveness == readiness || *name == "autoscaler" {
                     let startup = &container["startupProbe"];
                     ensure!(startup["httpGet"] == container["livenessProbe"]["httpGet"], "{folder}: {name}: {startup}");
                     let number = |field: &str| startup[field].as_u64().unwrap_or_default();
