@@ -15,8 +15,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Waiting reasons that are part of a normal start.
-const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// Waiting reasons that are part of a normal start. An image that could not be pulled is pulled again; while Kubernetes
+/// waits for that, the reason is `ImagePullBackOff`.
+const STARTING: [&str; 3] = ["ContainerCreating", "PodInitializing", "ErrImagePull"];
 
 /// Which pods are watched, and what is kept of them.
 #[derive(Clone, Debug)]
@@ -193,6 +194,7 @@ mod tests {
     fn a_container_that_is_starting_is_no_trouble() {
         let waiting = |reason: &str, message: &str| Waiting { reason: reason.into(), message: message.into() };
         assert_eq!(failure_reason(&waiting("ContainerCreating", "")), None);
+        assert_eq!(failure_reason(&waiting("ErrImagePull", "connection refused")), None, "it is tried again");
         assert_eq!(
             failure_reason(&waiting("ImagePullBackOff", "no such image")).as_deref(),
             Some("ImagePullBackOff: no such image")

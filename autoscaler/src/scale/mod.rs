@@ -211,9 +211,9 @@ pub trait Pods: Send + Sync + 'static {
     /// The counts now; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 
-    /// Why no pod runs, if none is ready and a container crash-loops or cannot be made (a waiting reason such as
-    /// `CrashLoopBackOff`, `PortCollision` or `ImagePullBackOff`, with its message). A change of it puts the key on the
-    /// feed.
+    /// Why no pod runs, if none is ready and in each a container crash-loops or cannot be made (a waiting reason such
+    /// as `CrashLoopBackOff`, `PortCollision` or `ImagePullBackOff`, with its message); pods that end or have finished
+    /// aside. A change of it puts the key on the feed.
     fn failure_reason(&self, _key: &RevisionKey) -> Option<String> {
         None
     }

@@ -2,6 +2,9 @@
 //!
 //! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
 //! Of an edit that breaks a rule the former version stays in force; of a ZeroScaler's also where the cluster refuses it.
+//!
+//! A Service may lose a port that the version in force names. What was taken up is then served and scaled all the same,
+//! at the ports that are there: it may be asleep, and nobody could wake it.
 
 use super::adoption::Adoption;
 use super::cluster::Cluster;
@@ -68,20 +71,22 @@ impl Admission {
         let Some(original) = self.cluster.scalers.behind(object) else {
             return Ok(invalid("there is no such object any more".to_owned())); // Nobody will read this.
         };
-        let newest = match self.validation.newest(key, &original) {
-            Ok(newest) => self.look(key, object, status, newest, &original, None)?,
+        let newest = self.validation.newest(key, &original);
+        let reading = match &newest {
+            Ok(newest) => self.look(key, object, status, newest.clone(), &original, None)?,
             Err(errors) => invalid(errors.to_string()),
         };
-        let Reading::Refuse(refused, afterwards) = newest else {
-            if let Reading::Go(workload) = &newest
+        let Reading::Refuse(refused, afterwards) = reading else {
+            if let Reading::Go(workload) = &reading
                 && let Some(moves) = self.moves(key, object, &original, &workload.target_key)
             {
                 return Ok(moves);
             }
             self.validation.serves(key, &original);
-            return Ok(newest);
+            return Ok(reading);
         };
-        if let Some(former) = self.validation.former(key, &original) {
+        // Where nobody knows which version was in force, it was the newest, perhaps.
+        if let Some(former) = self.validation.former(key, &original).or(newest.ok()) {
             let served = self.look(key, object, status, former.clone(), &original, Some(refused.clone()))?;
             if matches!(served, Reading::Go(_)) {
                 self.validation.keeps(key, &former);
@@ -120,8 +125,9 @@ impl Admission {
         Some(Reading::Refuse(not_ready, Afterwards::GiveBack))
     }
 
-    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, if that is a former one. Whether it
-    /// is paused, and what is asked of it once, is as the `newest` says: that needs nothing of the rest of it.
+    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, where this one is in force;
+    /// a port that its Service has lost does not keep it from that. Whether it is paused, and what is asked of it once,
+    /// is as the `newest` says: that needs nothing of the rest of it.
     fn look(
         &self,
         key: &Key,
@@ -216,7 +222,8 @@ impl Admission {
             }
             (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
         }
-        if let Some(unknown) = service.as_deref().and_then(|service| unknown_port(&accepted.original, service)) {
+        let unknown = service.as_deref().and_then(|service| unknown_port(&accepted.original, service));
+        if let Some(unknown) = unknown.filter(|_| broken.is_none() || !has(newest, &target_key)) {
             return Ok(invalid(unknown));
         }
         let hosts = accepted.original.spec.host_patterns();

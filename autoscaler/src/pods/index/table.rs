@@ -164,9 +164,7 @@ impl Index {
         let Some(tracked) = self.tracked.get(key) else { return };
         let members = || tracked.members.iter().filter_map(|name| self.pods.get(name));
         let counts: pod_counts::PodCounts = members().map(|entry| entry.state).collect();
-        let live = |entry: &&Entry| !entry.state.deleting;
-        let failure_reason =
-            if counts.ready > 0 { None } else { members().filter(live).find_map(|entry| entry.failure_reason.clone()) };
+        let failure_reason = if counts.ready > 0 { None } else { failure_of(members()) };
         if let Some(tracked) = self.tracked.get_mut(key)
             && (tracked.counts != counts || tracked.failure_reason != failure_reason)
         {
@@ -188,6 +186,14 @@ impl Tracked {
             self.members.remove(at);
         }
     }
+}
+
+/// Why none of these pods is about to serve: the first one's reason, if each has one. Those that end or have finished
+/// do not count.
+fn failure_of<'a>(pods: impl Iterator<Item = &'a Entry>) -> Option<Box<str>> {
+    let mut live = pods.filter(|entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other);
+    let first = live.next()?.failure_reason.clone();
+    first.filter(|_| live.all(|entry| entry.failure_reason.is_some()))
 }
 
 fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &PackedLabels) {

@@ -108,6 +108,29 @@ fn trouble_is_told_while_no_pod_is_ready() {
     assert_eq!(index.failure_reason(&key), None);
 }
 
+/// Goal: a pod that fails turns nobody away while another one is on its way, which pods that end or have finished are
+/// not. Where each one fails, the first one's reason is told.
+#[test]
+fn trouble_is_told_if_each_pod_is_in_it() {
+    let index = PodIndex::new(Requests::new());
+    let key = RevisionKey::new("ns", "a");
+    index.track(&key, selector(&[("app", "a")]));
+    let starting = || pod(&[("app", "a")], Phase::Pending, false);
+    let failing = |why: &str| PodState { failure_reason: Some(why.to_owned()), ..starting() };
+    index.apply("ns", "p1", failing("CrashLoopBackOff"));
+    index.apply("ns", "p2", starting());
+    assert_eq!(index.failure_reason(&key), None);
+    index.apply("ns", "p2", failing("ImagePullBackOff"));
+    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff"), "the first one's");
+    let mut ending = starting();
+    ending.state.deleting = true;
+    index.apply("ns", "p3", ending);
+    index.apply("ns", "p4", pod(&[("app", "a")], Phase::Other, false));
+    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff"), "nobody waits for these");
+    index.delete("ns", "p1");
+    assert_eq!(index.failure_reason(&key).as_deref(), Some("ImagePullBackOff"));
+}
+
 #[test]
 fn only_ready_pods_with_an_address_are_scraped() {
     let index = PodIndex::new(Requests::new());

@@ -17,6 +17,8 @@
 //! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own
 //!   `Ready` condition still holds for the Services that exist.
 //! - The mode stays as it is while a new owner does not know enough.
+//! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
+//!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
 //! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
 //!   worker.
 //!
@@ -270,11 +272,21 @@ impl Pass<'_> {
         let serverless = controller.children.serverless(key, object, have, path, &mut self.status, now).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
         conditions::read_serverless(&mut self.status, &serverless, just_written, now);
-        conditions::tell_scale(&mut self.status, parameters, decided.want, counts.ready, now);
+        let want = self.told(workload, decided.want, counts.ready);
+        conditions::tell_scale(&mut self.status, parameters, want, counts.ready, now);
         if let Some(request) = &decided.request {
             self.status.request = Some(request.clone());
         }
         Ok(())
+    }
+
+    /// The scale to tell of. As long as nothing is wanted, what was awake when its status was written and has no pods
+    /// now has fallen asleep since; unless some have to stay, which are missing then.
+    fn told(&self, workload: &Workload, want: Option<i32>, ready: i32) -> Option<i32> {
+        let Workload { parameters, target, waits_for_decision, .. } = workload;
+        let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
+        let fell_asleep = may_sleep && self.status.is_active() && target.current() == 0 && ready == 0;
+        want.or(fell_asleep.then_some(0))
     }
 
     /// Nothing can be scaled or measured before the ServerlessService has named its Services.

@@ -45,7 +45,7 @@ pub(crate) struct Workload {
     pub(crate) waits_for_decision: bool,
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) metrics: Option<Arc<Plan>>,
-    /// What is wrong with the present version, if a former one is in force.
+    /// What is wrong, where it is served all the same: mostly with the present version, while a former one is in force.
     pub(crate) broken: Option<NotReady>,
     /// Hosts that it asks for and does not have.
     pub(crate) lost_hosts: Vec<LostHost>,

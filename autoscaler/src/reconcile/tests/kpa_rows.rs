@@ -202,6 +202,14 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
     let rows: Vec<Row> = vec![
         ("idle, active just now", json!({}), just_now, serve(3), (1, 1, Some(0)), vec![]),
         ("not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
+        (
+            "not known, awake without replicas",
+            json!({}),
+            status("True", "", 3600, 1, 1),
+            proxy(2),
+            (0, 0, None),
+            vec![tells(("Unknown", "Queued"), "True", (0, 1))],
+        ),
         ("activating", eleven(), queued(10, 11), serve(3), (10, 10, Some(2)), vec![patched(11)]),
         (
             "a pod short",

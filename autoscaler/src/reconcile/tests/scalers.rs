@@ -220,6 +220,30 @@ async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     }
 }
 
+/// Goal: who comes to lead a workload that fell asleep while its status still said awake finds it asleep. One that is
+/// to wake, since somebody asks for it or pods have to stay, is on its way up.
+#[tokio::test(start_paused = true)]
+async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
+    let wake = json!({"request": {"state": "Awake", "at": ago(5)}});
+    let rows = [(json!({}), "Asleep", 0), (wake, "Waking", 1), (json!({"scale": {"min": 1}}), "Waking", 1)];
+    for (spec, state, desired) in rows {
+        let mut awake = asleep(spec.clone());
+        (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(1));
+        let active = &mut awake["status"]["conditions"][0];
+        (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+        let mut f = Fixture::scalers();
+        f.put_scaler(awake);
+        f.put_service(adopted());
+        f.put_target(0);
+        let asked = settled(&mut f).await;
+        let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+        let status = &written.2["status"];
+        assert_eq!((&status["state"], &status["desired"]), (&json!(state), &json!(desired)), "{spec}: {status:#}");
+        let is_woken = lines(&asked).contains(&format!("PATCH {SCALE}").as_str());
+        assert_eq!(is_woken, state == "Waking", "{spec}: {:?}", lines(&asked));
+    }
+}
+
 /// Goal: who leads a workload again writes nothing of what it knew when it did before.
 #[tokio::test(start_paused = true)]
 async fn who_leads_again_has_forgotten_how_its_pods_were() {
@@ -735,6 +759,65 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         let asked = settled(&mut f).await;
         assert!(lines(&asked).contains(&format!("PATCH {SCALE}").as_str()), "{reason}: {:?}", lines(&asked));
     }
+}
+
+/// A Service with these ports, taken over, as that version.
+fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
+    let mut value = at(&adopted(), version);
+    let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port, "targetPort": 8080});
+    value["spec"]["ports"] = ports.iter().map(port).collect();
+    value
+}
+
+/// Goal: a Service that loses a port which is named, or calls it otherwise, keeps nobody from waking at the others,
+/// though this process may never have seen the port. Ready says what is wrong, until it is mended.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
+    let (web, metrics, other) = (("web", 80), ("metrics", 9100), ("numbers", 9100));
+    for (has_seen, left) in [(true, vec![web]), (false, vec![web]), (true, vec![web, other])] {
+        let mut f = Fixture::scalers();
+        f.put_scaler(asleep(json!({"ports": [{"name": "web"}, {"name": "metrics"}]})));
+        f.put_target(0);
+        if has_seen {
+            f.put_service(adopted_with(&[web, metrics], "40"));
+            assert_ne!(ready(&settled(&mut f).await).0, "False");
+        }
+        f.put_service(adopted_with(&left, "400"));
+        let asked = settled(&mut f).await;
+        let (is, why, said) = ready(&asked);
+        assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{has_seen}: {said}");
+        assert!(said.starts_with("spec.ports[1].name: \"metrics\""), "{has_seen}: {said}");
+        f.decides(Some(1), -1);
+        let patched = expect(&format!("PATCH {SCALE}"))
+            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+        f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+        assert_eq!(*f.fakes.scaled.lock(), [(0, 1)], "{has_seen}");
+        f.put_service(adopted_with(&[web, metrics], "401"));
+        assert_ne!(ready(&settled(&mut f).await).1, "Invalid", "{has_seen}");
+    }
+}
+
+/// Goal: an edit that names a port which the Service does not have leaves the version before in force, also where the
+/// Service has lost a port of that one.
+#[tokio::test(start_paused = true)]
+async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(asleep(json!({"scale": {"max": 5}, "ports": [{"name": "web"}, {"name": "metrics"}]})));
+    f.put_service(adopted_with(&[("web", 80), ("metrics", 9100)], "40"));
+    f.put_target(0);
+    settled(&mut f).await;
+    f.put_service(adopted_with(&[("web", 80)], "400"));
+    let mut wrong = asleep(json!({"scale": {"max": 3}, "ports": [{"name": "db"}]}));
+    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+    f.put_scaler(wrong);
+    let (is, why, said) = ready(&settled(&mut f).await);
+    assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{said}");
+    assert!(said.starts_with("spec.ports[0].name: \"db\""), "{said}");
+    f.decides(Some(9), -1);
+    let patched = expect(&format!("PATCH {SCALE}"))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the limit of the version before");
 }
 
 /// Goal: as long as the target is away, activators are told why nobody wakes, and nothing of its former pods; when it is
