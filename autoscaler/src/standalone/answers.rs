@@ -3,7 +3,17 @@
 //! Only ConfigMaps with a label of ours are read, of every namespace; what a ZeroScaler names is one of its own namespace.
 //! A text that is not there, or too large, leaves an answer without it: the page is the activator's own then, any other
 //! answer has no body; the condition `AnswersResolved` says so, and the workload is served as ever.
+//!
+//! # Bounds
+//!
+//! A text stands in the status of each ZeroScaler that names it, and in every plane: one ConfigMap that many name would
+//! fill them all. So the texts of one object are bounded, and so are those of a namespace, where the first by name have
+//! theirs. What stands in the objects themselves counts as well. Every replica knows all objects, and decides alike.
+//!
+//! ConfigMaps are kept up to a bound of their namespace, the first by name, whoever names them; of a text that is too
+//! large to be sent its size is. What had to be dropped is read again when there is room ([`Texts::fill`]).
 
+use common::RevisionKey as Key;
 use common::names;
 use common_api::zeroscaler::answers::{BODY_BYTES_MAX, STATIC_BODY_BYTES_MAX};
 use common_api::zeroscaler::{Answers, FixedResponse, TextSource, Wake};
@@ -12,19 +22,33 @@ use common_controller::key_of;
 use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Client;
+use kube::api::ListParams;
 use kube::runtime::watcher;
+use kube::{Api, Client};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// There is no such ConfigMap, or it lacks the label or the key.
 const TEXT_NOT_FOUND: &str = "TextNotFound";
-/// The text is larger than what is sent.
+/// The text is larger than what is sent, or than what is left of a bound.
 const TEXT_TOO_LARGE: &str = "TextTooLarge";
 
-/// ConfigMaps whose texts may be sent.
+/// Most bytes of the texts of one ZeroScaler.
+const OBJECT_BYTES_MAX: usize = 128 * 1024;
+/// Most bytes of the texts of all ZeroScalers of a namespace.
+const NAMESPACE_BYTES_MAX: usize = 1024 * 1024;
+/// Most bytes that are kept of the ConfigMaps of a namespace.
+const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What a key of a ConfigMap takes besides its own bytes and those of its text.
+const KEY_BYTES: usize = 64;
+
+/// What is wrong: a word, and a sentence.
+type Wrong = (&'static str, String);
+
+/// ConfigMaps whose texts may be sent, and who asks for them.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     known: RwLock<Known>,
@@ -33,8 +57,81 @@ pub(crate) struct Texts {
 #[derive(Debug, Default)]
 struct Known {
     is_listed: bool,
-    /// By namespace, then by name.
-    maps: HashMap<String, BTreeMap<String, BTreeMap<String, String>>>,
+    namespaces: HashMap<String, Namespace>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    maps: Maps,
+    /// ZeroScalers that ask for texts, by name.
+    askers: BTreeMap<String, Asker>,
+    /// What all of them ask for.
+    bytes: usize,
+    /// The first of them that gets none, as all after it; none: there is room for all.
+    beyond: Option<String>,
+}
+
+/// By name.
+type Maps = BTreeMap<String, Map>;
+
+/// What is kept of a ConfigMap.
+#[derive(Debug)]
+struct Map {
+    /// What its texts take while they are kept.
+    bytes: usize,
+    /// None: there is no room for them.
+    texts: Option<BTreeMap<String, Text>>,
+}
+
+#[derive(Debug)]
+enum Text {
+    Whole(Box<str>),
+    /// More bytes than any that is sent.
+    TooLarge(usize),
+}
+
+/// A ZeroScaler that asks for texts.
+#[derive(Debug)]
+struct Asker {
+    /// What each version asks for that may be served.
+    versions: Vec<Vec<Asked>>,
+    /// Most bytes that one of them gets, if the namespace has room.
+    bytes: usize,
+}
+
+/// A text that an object asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    place: Place,
+    text: Asks,
+}
+
+/// Where in the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Page,
+    Placeholder,
+    Static(usize),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asks {
+    /// So many bytes, which stand in the object itself.
+    Here(usize),
+    There(TextSource),
+}
+
+/// Why a text is not sent.
+#[derive(Debug)]
+enum Lack {
+    Map,
+    Key,
+    /// The ConfigMap is not kept.
+    Unkept,
+    /// It alone has so many bytes.
+    TooLarge(usize),
+    /// With so many bytes its object has too many.
+    OfObject(usize),
 }
 
 /// Answers with their texts.
@@ -42,51 +139,108 @@ struct Known {
 pub(crate) struct Resolved {
     /// What activators are told.
     pub(crate) answers: Answers,
-    /// The first thing that is wrong, if anything: a word, and a sentence.
-    pub(crate) wrong: Option<(&'static str, String)>,
+    /// The first thing that is wrong, if anything.
+    pub(crate) wrong: Option<Wrong>,
 }
 
 impl Texts {
     /// What `wake` asks for in a namespace; none: it names texts, and these are not known yet.
     pub(crate) fn resolve(&self, namespace: &str, wake: &Wake) -> Option<Resolved> {
         let mut resolved = Resolved { answers: wake.answers().unwrap_or_default(), wrong: None };
+        let asked = asked(&resolved.answers);
         let known = self.known.read();
-        let mut text = |source: &TextSource, field: &str, most: usize| {
-            let found = known.find(namespace, source, field, most);
-            found.map_err(|wrong| _ = resolved.wrong.get_or_insert(wrong)).ok()
-        };
-        let mut is_named = false;
-        let answers = &mut resolved.answers;
-        if let Some(html) = answers.page.as_mut().and_then(|page| page.html.take()) {
-            is_named = true;
-            answers.page_html = text(&html, "page.html", BODY_BYTES_MAX);
+        if !known.is_listed && asked.iter().any(|asked| asked.source().is_some()) {
+            return None;
         }
-        let mut fill = |response: &mut FixedResponse, field: &str, most: usize| {
-            if let Some(source) = response.body_from.take() {
-                is_named = true;
-                response.body = text(&source, field, most).unwrap_or_default();
+        let none = Maps::new();
+        let maps = known.namespaces.get(namespace).map_or(&none, |of_namespace| &of_namespace.maps);
+        for (asked, granted) in asked.iter().zip(grants(maps, &asked)) {
+            match granted {
+                Ok((_, None)) => {} // It stands there.
+                Ok((_, Some(text))) => put(&mut resolved.answers, asked.place, Some(text.to_owned())),
+                Err(lack) => {
+                    put(&mut resolved.answers, asked.place, None);
+                    resolved.wrong.get_or_insert_with(|| asked.told(&lack));
+                }
             }
+        }
+        if let Some(page) = &mut resolved.answers.page {
+            page.html = None;
+        }
+        responses(&mut resolved.answers).for_each(|response| response.body_from = None);
+        Some(resolved)
+    }
+
+    /// The same without texts, if those of the namespace's ZeroScalers before this one leave no room.
+    pub(crate) fn bounded(&self, key: &Key, mut resolved: Resolved) -> Resolved {
+        let known = self.known.read();
+        let first = known.namespaces.get(key.namespace()).and_then(|of_namespace| of_namespace.beyond.as_deref());
+        if first.is_none_or(|first| key.name() < first) {
+            return resolved;
+        }
+        let mut has_texts = resolved.answers.page_html.take().is_some();
+        for response in responses(&mut resolved.answers) {
+            has_texts |= !mem::take(&mut response.body).is_empty();
+        }
+        if has_texts {
+            resolved.wrong.get_or_insert_with(|| {
+                let what = "with those of the ZeroScalers before it by name its texts come to more than";
+                let rule = "bytes, the most for a namespace: they are not sent";
+                (TEXT_TOO_LARGE, format!("spec.wake: {what} {NAMESPACE_BYTES_MAX} {rule}"))
+            });
+        }
+        resolved
+    }
+
+    /// Takes in the versions of a ZeroScaler that may be served; none: it is gone. Whether others of its namespace have
+    /// texts now that had none, or the other way round.
+    pub(crate) fn ask<'a>(&self, key: &Key, versions: impl Iterator<Item = &'a Wake>) -> bool {
+        let versions = versions.filter_map(Wake::answers).map(|answers| asked(&answers));
+        let versions: Vec<_> = versions.filter(|asked| !asked.is_empty()).collect();
+        let is_as_it_was = {
+            let known = self.known.read();
+            let before = known.namespaces.get(key.namespace());
+            let before = before.and_then(|of_namespace| of_namespace.askers.get(key.name()));
+            before.map_or(versions.is_empty(), |before| before.versions == versions)
         };
-        if let Some(placeholder) = &mut answers.placeholder {
-            fill(&mut placeholder.response, "placeholder.response.bodyFrom", BODY_BYTES_MAX);
-        }
-        for (index, fixed) in answers.fixed.iter_mut().enumerate() {
-            fill(&mut fixed.response, &format!("static[{index}].response.bodyFrom"), STATIC_BODY_BYTES_MAX);
-        }
-        (known.is_listed || !is_named).then_some(resolved)
+        !is_as_it_was && self.of_namespace(key.namespace(), |of_namespace| of_namespace.ask(key.name(), versions))
     }
 
     /// Takes in one as it is now; none: it is gone.
-    fn apply(&self, namespace: &str, name: &str, texts: Option<BTreeMap<String, String>>) {
-        let maps = &mut self.known.write().maps;
-        match texts {
-            Some(texts) => _ = maps.entry(namespace.to_owned()).or_default().insert(name.to_owned(), texts),
-            None => {
-                if let Some(of_namespace) = maps.get_mut(namespace) {
-                    of_namespace.remove(name);
-                    if of_namespace.is_empty() {
-                        maps.remove(namespace);
-                    }
+    fn apply(&self, namespace: &str, name: &str, data: Option<BTreeMap<String, String>>) {
+        let map = data.map(Map::of);
+        self.of_namespace(namespace, |of_namespace| of_namespace.apply(name, map));
+    }
+
+    /// Changes what is known of a namespace.
+    fn of_namespace<T>(&self, name: &str, change: impl FnOnce(&mut Namespace) -> T) -> T {
+        let namespaces = &mut self.known.write().namespaces;
+        let of_namespace = namespaces.entry(name.to_owned()).or_default();
+        let changed = change(of_namespace);
+        if of_namespace.maps.is_empty() && of_namespace.askers.is_empty() {
+            namespaces.remove(name);
+        }
+        changed
+    }
+
+    /// The first ConfigMap of a namespace that is to be read again.
+    fn unread(&self, namespace: &str) -> Option<String> {
+        unread(&self.known.read().namespaces.get(namespace)?.maps).cloned()
+    }
+
+    /// Reads again what there is room for since others have gone. What fails is tried again with the next change there.
+    async fn fill(&self, client: &Client, namespace: &str) {
+        let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        while let Some(name) = self.unread(namespace) {
+            let one = ListParams::default().labels(&selector()).fields(&format!("metadata.name={name}"));
+            match api.list(&one).await {
+                Ok(list) => {
+                    let found = list.items.into_iter().find(|map| key_of(map).name() == name);
+                    self.apply(namespace, &name, found.map(|map| map.data.unwrap_or_default()));
+                }
+                Err(error) => {
+                    tracing::debug!(namespace, config_map = name, %error, "could not be read again");
+                    return;
                 }
             }
         }
@@ -102,9 +256,9 @@ impl Texts {
         concern: impl Fn(&str) + Send + 'static,
         listed: impl Fn() + Send + 'static,
     ) {
-        let (texts, shutdown) = (self.clone(), shutdown.clone());
-        let config = watcher::Config::default().labels(&format!("{}=true", names::RESPONSE));
-        let mut changes = changes::watch(namespaces.reach::<ConfigMap>(client), config);
+        let (texts, client, shutdown) = (self.clone(), client.clone(), shutdown.clone());
+        let config = watcher::Config::default().labels(&selector());
+        let mut changes = changes::watch(namespaces.reach::<ConfigMap>(&client), config);
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {
@@ -122,39 +276,256 @@ impl Texts {
                     None => return,
                 };
                 texts.apply(key.namespace(), key.name(), data);
-                concern(key.namespace());
+                tokio::select! {
+                    () = texts.fill(&client, key.namespace()) => concern(key.namespace()),
+                    () = shutdown.cancelled() => return,
+                }
             }
         });
     }
 }
 
-impl Known {
-    fn find(
-        &self,
-        namespace: &str,
-        source: &TextSource,
-        field: &str,
-        most: usize,
-    ) -> Result<String, (&'static str, String)> {
-        let TextSource { config_map, key } = source;
-        let map = self.maps.get(namespace).and_then(|maps| maps.get(config_map));
-        let missing = |what: String| (TEXT_NOT_FOUND, format!("spec.wake.{field}: {what}"));
-        let label = names::RESPONSE;
-        let map = map
-            .ok_or_else(|| missing(format!("there is no ConfigMap {config_map:?} with the label {label}: \"true\"")))?;
-        let text = map.get(key).ok_or_else(|| missing(format!("ConfigMap {config_map:?} has no key {key:?}")))?;
-        let size = text.len();
-        if size > most {
-            let wrong = format!("spec.wake.{field}: key {key:?} of ConfigMap {config_map:?} has {size} bytes");
-            return Err((TEXT_TOO_LARGE, format!("{wrong}, at most {most} are sent")));
+/// Which ConfigMaps are read.
+fn selector() -> String {
+    format!("{}=true", names::RESPONSE)
+}
+
+impl Namespace {
+    /// Takes in a ConfigMap; none: it is gone.
+    fn apply(&mut self, name: &str, map: Option<Map>) {
+        match map {
+            Some(map) => _ = self.maps.insert(name.to_owned(), map),
+            None => _ = self.maps.remove(name),
         }
-        Ok(text.clone())
+        let mut changed = drop_beyond(&mut self.maps);
+        changed.push(name.to_owned());
+        for asker in self.askers.values_mut().filter(|asker| asker.names(&changed)) {
+            self.bytes -= asker.bytes;
+            asker.bytes = most_bytes(&self.maps, &asker.versions);
+            self.bytes += asker.bytes;
+        }
+        self.settle();
     }
+
+    /// Takes in what a ZeroScaler asks for. Whether that changes who gets it.
+    fn ask(&mut self, name: &str, versions: Vec<Vec<Asked>>) -> bool {
+        self.bytes -= self.askers.remove(name).map_or(0, |before| before.bytes);
+        if !versions.is_empty() {
+            let bytes = most_bytes(&self.maps, &versions);
+            self.bytes += bytes;
+            self.askers.insert(name.to_owned(), Asker { versions, bytes });
+        }
+        self.settle()
+    }
+
+    /// Finds out who gets texts. Whether that has changed.
+    fn settle(&mut self) -> bool {
+        let sizes = self.askers.iter().map(|(name, asker)| (name, asker.bytes));
+        // Mostly there is room, and nobody has to be counted.
+        let is_full = self.bytes > NAMESPACE_BYTES_MAX;
+        let beyond = is_full.then(|| first_beyond(sizes, NAMESPACE_BYTES_MAX)).flatten().cloned();
+        let has_changed = beyond != self.beyond;
+        self.beyond = beyond;
+        has_changed
+    }
+}
+
+/// The first with which these come to more than `most` bytes; none: they do not.
+fn first_beyond<'a>(mut sizes: impl Iterator<Item = (&'a String, usize)>, most: usize) -> Option<&'a String> {
+    let mut sum = 0_usize;
+    let found = sizes.find(|(_, bytes)| {
+        sum += *bytes;
+        sum > most
+    });
+    found.map(|(name, _)| name)
+}
+
+/// The first ConfigMap for which there is no room.
+fn first_unkept(maps: &Maps) -> Option<&String> {
+    first_beyond(maps.iter().map(|(name, map)| (name, map.bytes)), KEPT_BYTES_MAX)
+}
+
+/// The first that is not kept though there is room for it.
+fn unread(maps: &Maps) -> Option<&String> {
+    let (name, _) = maps.iter().find(|(_, map)| map.texts.is_none())?;
+    first_unkept(maps).is_none_or(|first| name < first).then_some(name)
+}
+
+/// Drops the texts for which there is no room. Returns whose.
+fn drop_beyond(maps: &mut Maps) -> Vec<String> {
+    let Some(first) = first_unkept(maps).cloned() else { return Vec::new() };
+    let beyond = maps.range_mut(first..);
+    beyond.filter_map(|(name, map)| map.texts.take().map(|_| name.clone())).collect()
+}
+
+impl Map {
+    fn of(data: BTreeMap<String, String>) -> Self {
+        let texts: BTreeMap<_, _> = data.into_iter().map(|(key, text)| (key, Text::of(text))).collect();
+        let bytes = texts.iter().map(|(key, text)| KEY_BYTES + key.len() + text.kept().len()).sum();
+        Self { bytes, texts: Some(texts) }
+    }
+}
+
+impl Text {
+    fn of(text: String) -> Self {
+        let bytes = text.len();
+        if bytes > BODY_BYTES_MAX { Self::TooLarge(bytes) } else { Self::Whole(text.into_boxed_str()) }
+    }
+
+    /// What is kept of it.
+    fn kept(&self) -> &str {
+        match self {
+            Self::Whole(text) => text,
+            Self::TooLarge(_) => "",
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(text) => text.len(),
+            Self::TooLarge(bytes) => *bytes,
+        }
+    }
+}
+
+impl Asker {
+    /// Whether it names one of these ConfigMaps.
+    fn names(&self, maps: &[String]) -> bool {
+        let mut sources = self.versions.iter().flatten().filter_map(Asked::source);
+        sources.any(|source| maps.contains(&source.config_map))
+    }
+}
+
+/// The texts that answers ask for, in their order.
+fn asked(answers: &Answers) -> Vec<Asked> {
+    let html = answers.page.iter().filter_map(|page| page.html.clone());
+    let page = html.map(|source| Asked { place: Place::Page, text: Asks::There(source) });
+    let placeholder = answers.placeholder.iter().map(|placeholder| (Place::Placeholder, &placeholder.response));
+    let fixed = answers.fixed.iter().enumerate().map(|(index, fixed)| (Place::Static(index), &fixed.response));
+    let bodies = placeholder.chain(fixed).filter_map(|(place, response)| {
+        let text = match &response.body_from {
+            Some(source) => Asks::There(source.clone()),
+            None if response.body.is_empty() => return None,
+            None => Asks::Here(response.body.len()),
+        };
+        Some(Asked { place, text })
+    });
+    page.chain(bodies).collect()
+}
+
+/// What an object gets of the texts that it asks for, in their order: how many bytes, and the text, unless it stands in
+/// the object itself.
+fn grants<'a>(maps: &'a Maps, asked: &'a [Asked]) -> impl Iterator<Item = Result<(usize, Option<&'a str>), Lack>> {
+    let mut sum = 0_usize;
+    asked.iter().map(move |asked| {
+        let (bytes, text) = asked.find(maps)?;
+        if sum + bytes > OBJECT_BYTES_MAX {
+            return Err(Lack::OfObject(bytes));
+        }
+        sum += bytes;
+        Ok((bytes, text))
+    })
+}
+
+/// Most bytes that one of these versions gets.
+fn most_bytes(maps: &Maps, versions: &[Vec<Asked>]) -> usize {
+    let bytes = |asked: &Vec<Asked>| grants(maps, asked).filter_map(Result::ok).map(|(bytes, _)| bytes).sum::<usize>();
+    versions.iter().map(bytes).max().unwrap_or_default()
+}
+
+impl Asked {
+    fn source(&self) -> Option<&TextSource> {
+        match &self.text {
+            Asks::Here(_) => None,
+            Asks::There(source) => Some(source),
+        }
+    }
+
+    /// How many bytes it has, and the text, unless it stands in the object itself.
+    fn find<'a>(&self, maps: &'a Maps) -> Result<(usize, Option<&'a str>), Lack> {
+        let TextSource { config_map, key } = match &self.text {
+            Asks::Here(bytes) => return Ok((*bytes, None)),
+            Asks::There(source) => source,
+        };
+        let map = maps.get(config_map).ok_or(Lack::Map)?;
+        let texts = map.texts.as_ref().ok_or(Lack::Unkept)?;
+        let text = texts.get(key).ok_or(Lack::Key)?;
+        let bytes = text.bytes();
+        if bytes > self.place.most() { Err(Lack::TooLarge(bytes)) } else { Ok((bytes, Some(text.kept()))) }
+    }
+
+    /// What is told of one that is not sent.
+    fn told(&self, lack: &Lack) -> Wrong {
+        let label = names::RESPONSE;
+        let (map, key) = self.source().map_or(("", ""), |source| (source.config_map.as_str(), source.key.as_str()));
+        let (reason, what) = match lack {
+            Lack::Map => (TEXT_NOT_FOUND, format!("there is no ConfigMap {map:?} with the label {label}: \"true\"")),
+            Lack::Key => (TEXT_NOT_FOUND, format!("ConfigMap {map:?} has no key {key:?}")),
+            Lack::Unkept => {
+                let what =
+                    format!("with those of the label {label} before it by name ConfigMap {map:?} comes to more than");
+                let rule =
+                    format!("bytes, {KEY_BYTES} for each key included, the most for a namespace: it is not read");
+                (TEXT_TOO_LARGE, format!("{what} {KEPT_BYTES_MAX} {rule}"))
+            }
+            Lack::TooLarge(bytes) => {
+                let most = self.place.most();
+                let what = format!("key {key:?} of ConfigMap {map:?} has {bytes} bytes");
+                (TEXT_TOO_LARGE, format!("{what}, at most {most} are sent"))
+            }
+            Lack::OfObject(bytes) => {
+                let what = format!("with its {bytes} bytes the texts of this ZeroScaler come to more than");
+                (TEXT_TOO_LARGE, format!("{what} {OBJECT_BYTES_MAX} bytes, the most for one: it is not sent"))
+            }
+        };
+        (reason, format!("spec.wake.{}: {what}", self.field()))
+    }
+
+    fn field(&self) -> String {
+        let body = if self.source().is_some() { "response.bodyFrom" } else { "response.body" };
+        match self.place {
+            Place::Page => "page.html".to_owned(),
+            Place::Placeholder => format!("placeholder.{body}"),
+            Place::Static(index) => format!("static[{index}].{body}"),
+        }
+    }
+}
+
+impl Place {
+    /// Most bytes of a ConfigMap's text there.
+    fn most(self) -> usize {
+        match self {
+            Self::Page | Self::Placeholder => BODY_BYTES_MAX,
+            Self::Static(_) => STATIC_BODY_BYTES_MAX,
+        }
+    }
+}
+
+/// Puts a text into its place; none: it is not sent.
+fn put(answers: &mut Answers, place: Place, text: Option<String>) {
+    let response = match place {
+        Place::Page => {
+            answers.page_html = text;
+            return;
+        }
+        Place::Placeholder => answers.placeholder.as_mut().map(|placeholder| &mut placeholder.response),
+        Place::Static(index) => answers.fixed.get_mut(index).map(|fixed| &mut fixed.response),
+    };
+    if let Some(response) = response {
+        response.body = text.unwrap_or_default();
+    }
+}
+
+/// All that have a body.
+fn responses(answers: &mut Answers) -> impl Iterator<Item = &mut FixedResponse> {
+    let placeholder = answers.placeholder.as_mut().map(|placeholder| &mut placeholder.response);
+    placeholder.into_iter().chain(answers.fixed.iter_mut().map(|fixed| &mut fixed.response))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common_api::zeroscaler::StaticAnswer;
 
     fn wake(yaml: &str) -> Wake {
         serde_yaml_ng::from_str(yaml).expect(yaml)
@@ -203,5 +574,130 @@ mod tests {
         assert_eq!(answers.fixed[1].response.body, "B", "the rest is as it was");
         texts.apply("ns", "pages", None);
         assert!(texts.resolve("ns", &wake(WAKE)).expect("known").wrong.is_some());
+    }
+
+    /// A ConfigMap of texts that come to what one object may have, and who names them all.
+    fn full() -> (Texts, Wake) {
+        let texts = Texts::default();
+        texts.known.write().is_listed = true;
+        let data = [("page", BODY_BYTES_MAX), ("body", STATIC_BODY_BYTES_MAX)];
+        texts.apply("ns", "pages", Some(data.map(|(key, bytes)| (key.to_owned(), "x".repeat(bytes))).into()));
+        let one = "{match: {paths: [/a]}, response: {bodyFrom: {configMap: pages, key: body}}}";
+        let all = [one; 6].join(", ");
+        (texts, wake(&format!("{{page: {{html: {{configMap: pages, key: page}}}}, static: [{all}]}}")))
+    }
+
+    /// Goal: the texts of one object come to a bound, in their order, and the first beyond it is named.
+    #[test]
+    fn texts_of_one_object_are_bounded_together() {
+        let (texts, mut wake) = full();
+        assert_eq!(texts.resolve("ns", &wake).expect("known").wrong, None, "as many as may be");
+        wake.fixed.push(wake.fixed[0].clone());
+        wake.fixed.insert(0, StaticAnswer::default());
+        wake.fixed[0].response.body = "inline".to_owned();
+        let Resolved { answers, wrong } = texts.resolve("ns", &wake).expect("known");
+        let bodies: Vec<_> = answers.fixed.iter().map(|fixed| fixed.response.body.len()).collect();
+        let whole = STATIC_BODY_BYTES_MAX;
+        assert_eq!(bodies, [6, whole, whole, whole, whole, whole, 0, 0], "what stands there counts as well");
+        let (reason, message) = wrong.expect("too many");
+        assert_eq!(reason, TEXT_TOO_LARGE);
+        let says = "spec.wake.static[6].response.bodyFrom: with its 16384 bytes the texts of this ZeroScaler come to \
+                    more than 131072 bytes";
+        assert!(message.starts_with(says), "{message}");
+
+        wake.fixed[0].response.body = "x".repeat(OBJECT_BYTES_MAX);
+        let Resolved { answers, wrong } = texts.resolve("ns", &wake).expect("known");
+        assert_eq!(answers.fixed[0].response.body, "");
+        let message = wrong.expect("too many").1;
+        assert!(message.starts_with("spec.wake.static[0].response.body: "), "{message}");
+    }
+
+    /// Goal: as many ZeroScalers have their texts, by name, as the bound of their namespace has room for, whoever came
+    /// first; it is news when that changes, and then alone.
+    #[test]
+    fn texts_of_a_namespace_go_to_the_first_by_name() {
+        let (texts, wake) = full();
+        let key = |name: &str| Key::new("ns", name);
+        let asks = |name: &str| texts.ask(&key(name), std::iter::once(&wake));
+        let goes = |name: &str| texts.ask(&key(name), std::iter::empty());
+        let wrong = |key: &Key| {
+            let Resolved { answers, wrong } = texts.bounded(key, texts.resolve("ns", &wake).expect("known"));
+            let bodies = answers.fixed.iter().map(|fixed| fixed.response.body.len());
+            let bytes = bodies.chain(answers.page_html.map(|html| html.len())).sum::<usize>();
+            assert_eq!(bytes, if wrong.is_some() { 0 } else { OBJECT_BYTES_MAX }, "{key}");
+            wrong
+        };
+        // Eight have room.
+        let news = ["i", "a", "c", "b", "h", "d", "g", "e", "f"].map(asks);
+        assert_eq!(news, [false, false, false, false, false, false, false, false, true]);
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            assert_eq!(wrong(&key(name)), None, "{name}");
+        }
+        let (reason, message) = wrong(&key("i")).expect("no room");
+        assert_eq!(reason, TEXT_TOO_LARGE);
+        assert!(message.starts_with("spec.wake: ") && message.contains("more than 1048576 bytes"), "{message}");
+        assert_eq!(wrong(&Key::new("other", "z")), None, "another namespace");
+        let plain = texts.resolve("ns", &Wake::default()).expect("needs none");
+        assert_eq!(texts.bounded(&key("z"), plain.clone()), plain, "it has none");
+
+        assert!(!asks("c"), "as it was");
+        assert!(goes("c"));
+        assert_eq!(wrong(&key("i")), None);
+        assert!(!goes("c"), "it has gone before");
+        assert!(asks("c"));
+        assert!(wrong(&key("i")).is_some());
+        // Of a former version that is served the larger counts.
+        assert!(texts.ask(&key("c"), [&Wake::default()].into_iter()));
+        assert!(texts.ask(&key("c"), [&Wake::default(), &wake].into_iter()));
+        texts.apply("ns", "pages", None);
+        assert_eq!(texts.known.read().namespaces["ns"].beyond, None, "nothing is left of it");
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+            goes(name);
+        }
+        assert!(texts.known.read().namespaces.is_empty());
+    }
+
+    /// Goal: ConfigMaps cost no more than the bound of their namespace, named by anybody or not: the first by name are
+    /// kept, and what was dropped is read again when there is room.
+    #[test]
+    fn config_maps_of_a_namespace_are_kept_up_to_a_bound() {
+        let texts = Texts::default();
+        texts.known.write().is_listed = true;
+        let data =
+            |keys: usize, bytes: usize| Some((0..keys).map(|key| (key.to_string(), "x".repeat(bytes))).collect());
+        let kept = || {
+            let known = texts.known.read();
+            let maps = known.namespaces["ns"].maps.iter().filter(|(_, map)| map.texts.is_some());
+            maps.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        for name in ["d", "b", "e", "c", "a"] {
+            texts.apply("ns", name, data(31, BODY_BYTES_MAX)); // Some 1 MiB.
+        }
+        assert_eq!(kept(), "a b c d");
+        assert_eq!(texts.unread("ns"), None);
+        let named = |map: &str| {
+            let wake = wake(&format!("{{page: {{html: {{configMap: {map}, key: \"7\"}}}}}}"));
+            texts.resolve("ns", &wake).expect("known").wrong
+        };
+        assert_eq!(named("d"), None);
+        let (reason, message) = named("e").expect("not kept");
+        assert_eq!(reason, TEXT_TOO_LARGE);
+        assert!(
+            message.starts_with("spec.wake.page.html: ") && message.contains("more than 4194304 bytes"),
+            "{message}"
+        );
+
+        texts.apply("ns", "b", None);
+        assert_eq!(texts.unread("ns").as_deref(), Some("e"));
+        texts.apply("ns", "e", data(31, BODY_BYTES_MAX));
+        assert_eq!((kept().as_str(), texts.unread("ns")), ("a c d e", None));
+        texts.apply("ns", "0", data(70_000, 0));
+        assert_eq!((kept().as_str(), texts.unread("ns")), ("", None), "keys cost as well");
+        texts.apply("ns", "0", None);
+        assert_eq!(texts.unread("ns").as_deref(), Some("a"));
+
+        texts.apply("large", "one", data(1, 1 << 20));
+        let bytes = texts.known.read().namespaces["large"].maps["one"].bytes;
+        assert!(bytes < 100, "{bytes}: of a text that nobody is sent its size is kept");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | event | keys of the path | keys of the scale |
 //! |---|---|---|
-//! | PodAutoscaler | itself, unless only its status changed | – |
+//! | PodAutoscaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it; all of its namespace, if it changes who has texts | – |
 //! | ServerlessService | itself | – |
 //! | Service | those whose public Service it is, and its owner; the statuses of those that fall back on it | those whose public Service it is |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
@@ -247,7 +247,12 @@ impl Watches for Cluster {
             self.hosts.look();
         }
         let original = new.and_then(|autoscaler| self.routes.scalers.behind(autoscaler));
-        if self.routes.fallbacks.apply(key, original.as_deref().map(|original| &original.spec)) {
+        for concerned in self.routes.fallbacks.apply(key, original.as_deref().map(|original| &original.spec)) {
+            self.scalers.queue().add(concerned, Priority::Slow);
+        }
+        let former = original.as_deref().and_then(in_force_before);
+        let versions = original.as_deref().into_iter().chain(&former);
+        if self.texts.ask(key, versions.map(|version| &version.spec.wake)) {
             self.scalers.look_in(key.namespace());
         }
         let status = new.and_then(|autoscaler| autoscaler.status.as_ref()?.condition(ACTIVE));
@@ -283,7 +288,7 @@ impl Watches for Cluster {
 /// The version before the newest, if that is the one in force, or the newest has not been looked at yet.
 fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
     let written = original.status.as_ref()?.in_force.as_ref()?;
-    written.version_of(original).filter(|former| former.metadata.generation != original.metadata.generation)
+    (written.generation != original.metadata.generation).then(|| written.version_of(original)).flatten()
 }
 
 impl Routes {

@@ -1,11 +1,13 @@
 //! Which Service answers for a workload that does not wake in time, and whether it can.
 //!
-//! A fallback is a Service of the same namespace. It may be that of another ZeroScaler, which then wakes for it, but none
-//! whose own fallback leads back, by however many steps: nobody there would ever answer for another. Such a one is left out
-//! at each of the objects in the circle, and the condition `AnswersResolved` says so; the rest of the object is in force. At
-//! run time a request falls back once in any case.
+//! A fallback is a Service of the same namespace. It may be that of another ZeroScaler, which then wakes for it, but
+//! none whose own fallback leads back: nobody there would ever answer for another. Such a one is left out at each of
+//! the objects in the circle, and the condition `AnswersResolved` says so; the rest of the object is in force. A way of
+//! more than eight fallbacks is not followed to its end, and left out like one that leads back: a chain of thousands
+//! must not cost each of its members all of it. At run time a request falls back once in any case.
 //!
-//! Edits of a fallback, and of the Services that are named, make the statuses of their namespace be looked at again.
+//! An edit of a fallback makes the statuses be looked at again whose ways come by within as many steps; that of a
+//! Service those which fall back on it.
 
 use super::service_ports::is_tcp;
 use common::RevisionKey as Key;
@@ -13,15 +15,14 @@ use common::backend::Protocol;
 use common_api::ZeroScalerSpec;
 use common_api::zeroscaler::{Fallback, FallbackStatus};
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// There is no such Service, or it has no such port.
 const FALLBACK_NOT_FOUND: &str = "FallbackNotFound";
 /// The Service is there, and none that activators can send to.
 const FALLBACK_UNFIT: &str = "FallbackUnfit";
-/// Fallbacks lead from one to the other and back.
+/// Fallbacks lead from one to the other and back, or on and on.
 const FALLBACK_CIRCLE: &str = "FallbackCircle";
 
 /// `appProtocol`s and beginnings of port names that mean HTTP/2 without TLS.
@@ -29,45 +30,61 @@ const H2C: [&str; 4] = ["kubernetes.io/h2c", "h2c", "http2", "grpc"];
 /// Those that mean TLS.
 const TLS: [&str; 3] = ["https", "kubernetes.io/wss", "tls"];
 
+/// Most fallbacks on a way, the first included.
+const STEPS_MAX: usize = 8;
+
 /// Who falls back on whom, by the newest version of each object.
 #[derive(Debug, Default)]
 pub(crate) struct Fallbacks {
-    /// The object's own Service, and its fallback's.
-    named: RwLock<BTreeMap<Key, (String, String)>>,
+    steps: RwLock<Steps>,
+}
+
+/// An object's own Service, and its fallback's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    from: Key,
+    to: Key,
+}
+
+/// Objects, by a Service.
+type ByService = HashMap<Key, BTreeSet<Key>>;
+
+/// The steps of all objects, and where each begins and ends.
+#[derive(Debug, Default)]
+struct Steps {
+    all: HashMap<Key, Step>,
+    from: ByService,
+    to: ByService,
 }
 
 impl Fallbacks {
-    /// Takes in an object as it is now; none: it is gone. Whether that changes anything for others.
-    pub(crate) fn apply(&self, key: &Key, spec: Option<&ZeroScalerSpec>) -> bool {
-        let named = spec.and_then(|spec| {
+    /// Takes in an object as it is now; none: it is gone. Whose ways may be others since.
+    pub(crate) fn apply(&self, key: &Key, spec: Option<&ZeroScalerSpec>) -> Vec<Key> {
+        let step = spec.and_then(|spec| {
             let fallback = spec.wake.fallback.as_ref()?;
-            Some((spec.service_name().to_owned(), fallback.service.clone()))
+            let service = |name: &str| Key::new(key.namespace(), name);
+            Some(Step { from: service(spec.service_name()), to: service(&fallback.service) })
         });
-        let mut all = self.named.write();
-        let before = match named.clone() {
-            Some(named) => all.insert(key.clone(), named),
-            None => all.remove(key),
-        };
-        before != named
+        if self.steps.read().all.get(key) == step.as_ref() {
+            return vec![];
+        }
+        let before = self.steps.write().put(key, step.clone());
+        let changed: Vec<Key> = before.into_iter().chain(step).map(|step| step.from).collect();
+        self.steps.read().leading_to(&changed)
     }
 
     /// Those that fall back on a Service.
     pub(crate) fn on(&self, service: &Key) -> Vec<Key> {
-        let all = self.named.read();
-        let named = all.iter().filter(|(key, (_, to))| key.namespace() == service.namespace() && to == service.name());
-        named.map(|(key, _)| key.clone()).collect()
+        self.steps.read().to.get(service).into_iter().flatten().cloned().collect()
     }
 
-    /// The way from `service` back to it, by fallbacks, of which the first is `to`; none: there is no such.
+    /// The way from `service` back to it, by fallbacks, of which the first is `to`; or one that is longer than ways may
+    /// be, as far as it was followed. None: it is neither.
     pub(crate) fn circle(&self, namespace: &str, service: &str, to: &str) -> Option<Vec<String>> {
-        let all = self.named.read();
-        let next = |from: &str| {
-            let mut of_namespace = all.iter().filter(|(key, _)| key.namespace() == namespace);
-            of_namespace.find(|(_, (own, _))| own == from).map(|(_, (_, to))| to.clone())
-        };
+        let steps = self.steps.read();
         let mut way = vec![service.to_owned(), to.to_owned()];
-        while way.last().is_some_and(|last| last != service) {
-            let after = next(way.last()?)?;
+        while way.last() != way.first() && way.len() <= STEPS_MAX + 1 {
+            let after = steps.after(&Key::new(namespace, way.last()?))?.to_owned();
             if after != service && way.contains(&after) {
                 return None; // A circle of others.
             }
@@ -77,8 +94,54 @@ impl Fallbacks {
     }
 }
 
-/// What activators are told of a fallback. `service`: the one that it names; `circle`: the way from it back to the
-/// workload's own.
+impl Steps {
+    /// Takes in an object's step; what it was before.
+    fn put(&mut self, key: &Key, step: Option<Step>) -> Option<Step> {
+        let before = self.all.remove(key);
+        if let Some(before) = &before {
+            remove(&mut self.from, &before.from, key);
+            remove(&mut self.to, &before.to, key);
+        }
+        if let Some(step) = step {
+            self.from.entry(step.from.clone()).or_default().insert(key.clone());
+            self.to.entry(step.to.clone()).or_default().insert(key.clone());
+            self.all.insert(key.clone(), step);
+        }
+        before
+    }
+
+    /// The Service that the object of a Service falls back on.
+    fn after(&self, service: &Key) -> Option<&str> {
+        let first = self.from.get(service)?.first()?;
+        Some(self.all.get(first)?.to.name())
+    }
+
+    /// Objects whose ways come to one of some Services. Each is met once, whatever number of them there is.
+    fn leading_to(&self, services: &[Key]) -> Vec<Key> {
+        let mut seen = HashSet::new();
+        let mut last: Vec<&Key> = services.iter().filter(|service| seen.insert(*service)).collect();
+        let mut found = vec![];
+        for _ in 0..STEPS_MAX {
+            let on: Vec<&Key> = last.iter().filter_map(|service| self.to.get(*service)).flatten().collect();
+            let from = on.iter().filter_map(|key| self.all.get(*key)).map(|step| &step.from);
+            last = from.filter(|service| seen.insert(*service)).collect();
+            found.extend(on.into_iter().cloned());
+        }
+        found
+    }
+}
+
+fn remove(all: &mut ByService, service: &Key, key: &Key) {
+    if let Some(keys) = all.get_mut(service) {
+        keys.remove(key);
+        if keys.is_empty() {
+            all.remove(service);
+        }
+    }
+}
+
+/// What activators are told of a fallback. `service`: the one that it names; `circle`: the way from the workload's own
+/// back to it, or one that is too long.
 ///
 /// # Errors
 /// It cannot answer: a word, and a sentence with field, value and rule.
@@ -90,8 +153,13 @@ pub(crate) fn resolve(
     let name = &said.service;
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
     if let Some(way) = circle {
-        let rule = "a fallback whose own fallback leads back to the workload answers nobody";
-        return wrong(FALLBACK_CIRCLE, "service", format!("{name:?} leads back here ({}): {rule}", way.join(" -> ")));
+        let is_back = way.first() == way.last();
+        let leads = if is_back { "leads back here" } else { "leads on and on" };
+        let rule = match is_back {
+            true => "a fallback whose own fallback leads back to the workload answers nobody".to_owned(),
+            false => format!("a way of at most {STEPS_MAX} fallbacks is expected"),
+        };
+        return wrong(FALLBACK_CIRCLE, "service", format!("{name:?} {leads} ({}): {rule}", way.join(" -> ")));
     }
     let Some(spec) = service.and_then(|service| service.spec.as_ref()) else {
         return wrong(FALLBACK_NOT_FOUND, "service", format!("there is no Service {name:?} in this namespace"));
@@ -108,18 +176,11 @@ pub(crate) fn resolve(
         );
     }
     let mut ports = spec.ports.iter().flatten().filter(|port| is_tcp(port));
-    let is_meant = |port: &&ServicePort| match &said.port {
-        None => true,
-        Some(IntOrString::Int(number)) => port.port == *number,
-        Some(IntOrString::String(text)) => port.name.as_ref() == Some(text) || port.port.to_string() == *text,
-    };
+    let is_meant =
+        |port: &&ServicePort| said.port.as_ref().is_none_or(|said| said.means(port.name.as_deref(), port.port));
     let found = ports.find(is_meant).and_then(|port| Some((port, u16::try_from(port.port).ok()?)));
     let Some((port, number)) = found else {
-        let meant = match &said.port {
-            None => "TCP port".to_owned(),
-            Some(IntOrString::Int(number)) => format!("TCP port {number}"),
-            Some(IntOrString::String(text)) => format!("TCP port {text:?}"),
-        };
+        let meant = said.port.as_ref().map_or("TCP port".to_owned(), |port| format!("TCP port {port}"));
         return wrong(FALLBACK_NOT_FOUND, "port", format!("Service {name:?} has no {meant}"));
     };
     let said_of_it = port.app_protocol.as_deref().or(port.name.as_deref()).unwrap_or_default();
@@ -144,6 +205,14 @@ mod tests {
 
     fn service(spec: Value) -> Service {
         from_value(json!({"metadata": {"name": "sorry"}, "spec": spec})).expect("a Service")
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    fn spec(target: &str, to: &str) -> ZeroScalerSpec {
+        from_value(json!({"target": {"name": target}, "wake": {"fallback": {"service": to}}})).expect("readable")
     }
 
     #[test]
@@ -190,14 +259,13 @@ mod tests {
     #[test]
     fn a_circle_is_found_from_each_of_its_members() {
         let fallbacks = Fallbacks::default();
-        let spec = |target: &str, to: &str| -> ZeroScalerSpec {
-            from_value(json!({"target": {"name": target}, "wake": {"fallback": {"service": to}}})).expect("readable")
-        };
-        let key = |name: &str| Key::new("ns", name);
-        for (name, to) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("e", "plain")] {
-            assert!(fallbacks.apply(&key(name), Some(&spec(name, to))));
+        let edits: [(&str, &str, &[&str]); 5] =
+            [("a", "b", &[]), ("b", "c", &["a"]), ("c", "a", &["b", "a", "c"]), ("d", "a", &[]), ("e", "plain", &[])];
+        for (name, to, concerns) in edits {
+            let concerned = fallbacks.apply(&key(name), Some(&spec(name, to)));
+            assert_eq!(concerned, concerns.iter().map(|name| key(name)).collect::<Vec<_>>(), "{name}");
         }
-        assert!(!fallbacks.apply(&key("a"), Some(&spec("a", "b"))), "as it was");
+        assert!(fallbacks.apply(&key("a"), Some(&spec("a", "b"))).is_empty(), "as it was");
         fallbacks.apply(&Key::new("other", "plain"), Some(&spec("plain", "e")));
         let rows = [
             ("a", "b", Some("a b c a")),
@@ -211,12 +279,60 @@ mod tests {
             assert_eq!(way.as_deref(), expected, "{own} {to}");
         }
         assert_eq!(fallbacks.on(&key("a")), [key("c"), key("d")]);
-        fallbacks.apply(&key("b"), None);
+        assert_eq!(fallbacks.apply(&key("b"), None), [key("a"), key("c"), key("d")]);
         assert_eq!(fallbacks.circle("ns", "a", "b"), None, "it is open now");
+        assert!(fallbacks.on(&key("c")).is_empty());
         let said: Fallback = from_value(json!({"service": "b"})).expect("readable");
         let way = ["a", "b", "a"].map(str::to_owned);
         let (reason, message) = resolve(&said, None, Some(&way)).expect_err("a circle");
         assert_eq!(reason, FALLBACK_CIRCLE);
         assert!(message.starts_with("spec.wake.fallback.service: \"b\" leads back here (a -> b -> a): "), "{message}");
+    }
+
+    /// Goal: each member of a chain of thousands follows no more than the bound of it, and an edit concerns those alone
+    /// that are as near; up to the bound a way is like any other, and a circle is one from each of its members.
+    #[test]
+    fn a_chain_of_thousands_costs_each_of_its_members_eight_steps() {
+        const LENGTH: usize = 3000;
+        let (fallbacks, name) = (Fallbacks::default(), |index: usize| format!("z{index}"));
+        let put =
+            |from: usize, to: usize| fallbacks.apply(&key(&name(from)), Some(&spec(&name(from), &name(to)))).len();
+        for index in 0..LENGTH {
+            assert_eq!(put(index, index + 1), index.min(STEPS_MAX), "{index}");
+        }
+        for index in 0..LENGTH {
+            let followed = fallbacks.circle("ns", &name(index), &name(index + 1)).map(|way| way.len() - 1);
+            let is_long = LENGTH - index > STEPS_MAX;
+            assert_eq!(followed, is_long.then_some(STEPS_MAX + 1), "{index}");
+        }
+        let middle = LENGTH / 2;
+        assert_eq!(put(middle, middle + 2), STEPS_MAX, "an edit in the middle");
+        let said: Fallback = from_value(json!({"service": "z1"})).expect("readable");
+        let way = fallbacks.circle("ns", "z0", "z1").expect("long");
+        let (reason, message) = resolve(&said, None, Some(&way)).expect_err("too long");
+        assert_eq!(reason, FALLBACK_CIRCLE);
+        assert!(message.contains("\"z1\" leads on and on (z0 -> z1 -> z2"), "{message}");
+        assert!(message.ends_with("z8 -> z9): a way of at most 8 fallbacks is expected"), "{message}");
+
+        put(STEPS_MAX - 1, 0);
+        for index in 0..STEPS_MAX {
+            let way = fallbacks.circle("ns", &name(index), &name((index + 1) % STEPS_MAX)).expect("a circle");
+            assert_eq!((way.len() - 1, way.first()), (STEPS_MAX, way.last()), "{index}");
+        }
+    }
+
+    /// Goal: thousands that fall back on one Service, and claim one as their own, are each met once by an edit of it.
+    #[test]
+    fn an_edit_meets_each_of_thousands_that_lead_to_it_once() {
+        let fallbacks = Fallbacks::default();
+        for index in 0..2000 {
+            let own =
+                json!({"target": {"name": "t"}, "service": {"name": "shared"}, "wake": {"fallback": {"service": "z"}}});
+            let spec: ZeroScalerSpec = from_value(own).expect("readable");
+            assert!(fallbacks.apply(&key(&format!("s{index}")), Some(&spec)).is_empty(), "nobody falls back on it");
+        }
+        assert_eq!(fallbacks.apply(&key("z"), Some(&spec("z", "plain"))).len(), 2000);
+        assert_eq!(fallbacks.apply(&key("y"), Some(&spec("y", "shared"))).len(), 0);
+        assert_eq!(fallbacks.apply(&key("z"), Some(&spec("z", "other"))).len(), 2001);
     }
 }

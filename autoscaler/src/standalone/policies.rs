@@ -7,17 +7,20 @@
 //! Certainly means: a policy selects the pods, and no rule of any that may select them can be about the activators.
 //! Addresses, ports, and labels that are not known here are given the benefit of the doubt. Whether the cluster's network
 //! heeds policies at all is not known either, so this is a hint and no verdict.
+//!
+//! Of a policy is kept what tells this, and no more: which pods it selects, and of which namespaces it lets activators
+//! in. One of which even that is long is not judged, nor are those of a namespace beyond so many: they may let them in.
 
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
 use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
-use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicySpec};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use kube::runtime::watcher;
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -26,10 +29,40 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Label of the activators' pods.
 const APP: (&str, &str) = ("app", "activator");
 
+/// Most bytes of labels and names of namespaces that are kept of one policy.
+const KEPT_BYTES_MAX: usize = 4096;
+/// Most policies of a namespace that are judged.
+const JUDGED_MAX: usize = 1000;
+
 /// All of the cluster that are about what comes in.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    by_namespace: RwLock<HashMap<String, BTreeMap<String, Arc<NetworkPolicySpec>>>>,
+    by_namespace: RwLock<HashMap<String, BTreeMap<String, Policy>>>,
+}
+
+/// What is kept of one.
+#[derive(Debug)]
+struct Policy {
+    pods: Selector,
+    admits: Admitted,
+}
+
+/// A selector, as far as it is understood here.
+#[derive(Debug, Default)]
+struct Selector {
+    labels: BTreeMap<String, String>,
+    has_expressions: bool,
+}
+
+/// Whose pods with the activators' label are let in, if there are any.
+#[derive(Debug, Default)]
+struct Admitted {
+    /// Those of whatever namespace, as far as it is known here.
+    of_any: bool,
+    /// Those of the policy's own namespace.
+    of_its_own: bool,
+    /// Those of these namespaces.
+    of: BTreeSet<String>,
 }
 
 impl Policies {
@@ -43,14 +76,9 @@ impl Policies {
     ) -> Option<String> {
         let all = self.by_namespace.read();
         let policies = all.get(namespace)?;
-        let selecting = |spec: &NetworkPolicySpec| selects(spec.pod_selector.as_ref(), pods);
-        let (closing, _) = policies.iter().find(|(_, spec)| selecting(spec) == Some(true))?;
-        let may_select = policies.values().filter(|spec| selecting(spec) != Some(false));
-        let mut rules = may_select.flat_map(|spec| spec.ingress.iter().flatten());
-        let is_open = rules.any(|rule| match rule.from.as_deref() {
-            None | Some([]) => true,
-            Some(peers) => peers.iter().any(|peer| may_admit(peer, namespace, system)),
-        });
+        let (closing, _) = policies.iter().find(|(_, policy)| policy.pods.selects(pods) == Some(true))?;
+        let mut may_select = policies.values().filter(|policy| policy.pods.selects(pods) != Some(false));
+        let is_open = may_select.any(|policy| policy.admits.has(namespace, system));
         let (label, app) = APP;
         (!is_open).then(|| {
             format!(
@@ -66,7 +94,10 @@ impl Policies {
         let mut all = self.by_namespace.write();
         match spec.filter(is_about_ingress) {
             Some(spec) => {
-                all.entry(namespace.to_owned()).or_default().insert(name.to_owned(), Arc::new(spec));
+                let policies = all.entry(namespace.to_owned()).or_default();
+                let others = policies.len() - usize::from(policies.contains_key(name));
+                let policy = if others < JUDGED_MAX { Policy::of(spec) } else { Policy::unjudged() };
+                policies.insert(name.to_owned(), policy);
             }
             None => {
                 if let Some(policies) = all.get_mut(namespace) {
@@ -119,33 +150,73 @@ fn is_about_ingress(spec: &NetworkPolicySpec) -> bool {
     spec.policy_types.as_deref().is_none_or(|types| types.is_empty() || types.iter().any(|kind| kind == "Ingress"))
 }
 
-/// Whether a selector takes in pods that have these labels among others; none: that depends on what is not known.
-fn selects(selector: Option<&LabelSelector>, pods: Option<&BTreeMap<String, String>>) -> Option<bool> {
-    let Some(selector) = selector else { return Some(true) };
-    let wanted = selector.match_labels.clone().unwrap_or_default();
-    let has = |label: &str| pods.and_then(|pods| pods.get(label));
-    if wanted.iter().any(|(label, value)| has(label).is_some_and(|has| has != value)) {
-        return Some(false);
+impl Policy {
+    fn of(spec: NetworkPolicySpec) -> Self {
+        let pods = Selector::of(spec.pod_selector.unwrap_or_default());
+        let policy = Self { pods, admits: Admitted::by(&spec.ingress.unwrap_or_default()) };
+        if policy.bytes() > KEPT_BYTES_MAX { Self::unjudged() } else { policy }
     }
-    let is_known = wanted.keys().all(|label| has(label).is_some());
-    let has_expressions = selector.match_expressions.as_ref().is_some_and(|list| !list.is_empty());
-    (is_known && !has_expressions).then_some(true)
+
+    /// One that may be about any pods, and may let anybody in.
+    fn unjudged() -> Self {
+        let pods = Selector { labels: BTreeMap::new(), has_expressions: true };
+        Self { pods, admits: Admitted { of_any: true, ..Admitted::default() } }
+    }
+
+    fn bytes(&self) -> usize {
+        let labels = self.pods.labels.iter().map(|(label, value)| label.len() + value.len());
+        labels.chain(self.admits.of.iter().map(String::len)).sum()
+    }
 }
 
-/// Whether a rule's peer may be about the activators.
-fn may_admit(peer: &NetworkPolicyPeer, namespace: &str, system: &str) -> bool {
-    if peer.ip_block.is_some() {
-        return true;
+impl Selector {
+    fn of(selector: LabelSelector) -> Self {
+        let has_expressions = selector.match_expressions.is_some_and(|list| !list.is_empty());
+        Self { labels: selector.match_labels.unwrap_or_default(), has_expressions }
     }
-    let labelled = |selector: Option<&LabelSelector>, label: &str, value: &str| {
-        let known = BTreeMap::from([(label.to_owned(), value.to_owned())]);
-        selects(selector, Some(&known)) != Some(false)
-    };
-    let from_there = match &peer.namespace_selector {
-        None => namespace == system,
-        selector => labelled(selector.as_ref(), NAMESPACE_NAME, system),
-    };
-    from_there && labelled(peer.pod_selector.as_ref(), APP.0, APP.1)
+
+    /// Whether it takes in pods that have these labels among others; none: that depends on what is not known.
+    fn selects(&self, pods: Option<&BTreeMap<String, String>>) -> Option<bool> {
+        let has = |label: &str| pods.and_then(|pods| pods.get(label));
+        if self.labels.iter().any(|(label, value)| has(label).is_some_and(|has| has != value)) {
+            return Some(false);
+        }
+        let is_known = self.labels.keys().all(|label| has(label).is_some());
+        (is_known && !self.has_expressions).then_some(true)
+    }
+}
+
+impl Admitted {
+    fn by(rules: &[NetworkPolicyIngressRule]) -> Self {
+        let mut admitted = Self::default();
+        for rule in rules {
+            match rule.from.as_deref() {
+                None | Some([]) => admitted.of_any = true,
+                Some(peers) => peers.iter().for_each(|peer| admitted.add(peer)),
+            }
+        }
+        admitted
+    }
+
+    fn add(&mut self, peer: &NetworkPolicyPeer) {
+        let asked = |selector: &Option<LabelSelector>, label: &str| {
+            selector.as_ref().and_then(|selector| selector.match_labels.as_ref()?.get(label).cloned())
+        };
+        if peer.ip_block.is_some() {
+            self.of_any = true;
+        } else if asked(&peer.pod_selector, APP.0).is_none_or(|app| app == APP.1) {
+            match asked(&peer.namespace_selector, NAMESPACE_NAME) {
+                Some(name) => _ = self.of.insert(name),
+                None if peer.namespace_selector.is_none() => self.of_its_own = true,
+                None => self.of_any = true,
+            }
+        }
+    }
+
+    /// Whether the activators of namespace `system` may be among them, where the policy stands in `namespace`.
+    fn has(&self, namespace: &str, system: &str) -> bool {
+        self.of_any || (self.of_its_own && namespace == system) || self.of.contains(system)
+    }
 }
 
 #[cfg(test)]
@@ -207,5 +278,39 @@ mod tests {
         policies.apply("shop", "p", None);
         assert_eq!(policies.missing("shop", None, "zeroscale-system"), None);
         assert!(policies.by_namespace.read().is_empty());
+    }
+
+    /// Goal: of a policy is kept what tells whether activators are let in, whatever else it lists; one of which that is
+    /// long is not judged, and neither is one beyond so many.
+    #[test]
+    fn what_is_kept_of_policies_is_bounded() {
+        let kept = |spec: Value| Policy::of(serde_json::from_value(spec).expect("a policy"));
+        let peers = |count: usize, peer: &dyn Fn(usize) -> Value| (0..count).map(peer).collect::<Vec<_>>();
+        let from = |peers: Vec<Value>| json!({"podSelector": {}, "ingress": [{"from": peers}]});
+        let name = |name: String| json!({"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: name}}});
+        let other =
+            |n: usize| json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": format!("a{n}")}}});
+        let many = json!({"podSelector": {}, "egress": [{"to": peers(9000, &other)}], "ingress": [
+            {"from": peers(9000, &other), "ports": (1..9000).map(|port| json!({"port": port})).collect::<Vec<_>>()},
+        ]});
+        assert_eq!(kept(many.clone()).bytes(), 0);
+        assert!(missing(&[many], None).is_some(), "no activator is among them");
+
+        let few = from(peers(30, &|n| name(format!("{n:063}"))));
+        assert_eq!(kept(few.clone()).bytes(), 30 * 63);
+        assert!(missing(&[few], None).is_some());
+        let long = from(peers(70, &|n| name(format!("{n:063}"))));
+        assert_eq!(kept(long.clone()).bytes(), 0);
+        assert_eq!(missing(&[json!({"podSelector": {}}), long], None), None, "it is not judged");
+
+        let policies = Policies::default();
+        let close = |n: usize| policies.apply("shop", &n.to_string(), Some(NetworkPolicySpec::default()));
+        (0..JUDGED_MAX).for_each(close);
+        assert!(policies.missing("shop", None, "zeroscale-system").is_some());
+        close(JUDGED_MAX);
+        close(JUDGED_MAX); // An edit.
+        assert_eq!(policies.missing("shop", None, "zeroscale-system"), None, "one more");
+        policies.apply("shop", &JUDGED_MAX.to_string(), None);
+        assert!(policies.missing("shop", None, "zeroscale-system").is_some());
     }
 }

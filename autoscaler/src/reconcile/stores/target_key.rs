@@ -7,6 +7,7 @@ use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_api::validation::{is_api_version, is_kind, is_object_name};
 use kube::core::ApiResource;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Where PodAutoscalers name a target.
@@ -20,6 +21,9 @@ pub(crate) struct TargetResource {
     api_version: String,
     plural: String,
 }
+
+/// The names of what a version serves, subresources as `NAME/scale`; or why they are not known.
+pub(crate) type Served = Result<HashSet<String>, String>;
 
 /// Resource, namespace and name of one target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +87,26 @@ impl TargetResource {
     /// Whether the API server itself sets `spec.replicas` of such objects where their authors do not.
     pub(crate) fn has_default_replicas(&self) -> bool {
         self.group_and_version().0 == "apps" && ["deployments", "statefulsets"].contains(&self.plural.as_str())
+    }
+
+    /// Whether every API server serves it, with a scale.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.api_version == "apps/v1" && self.has_default_replicas()
+    }
+
+    /// Group and version, or the version alone in the core group.
+    pub(crate) fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// Why it cannot be scaled, by what its version serves, if there is such a version; none: it can.
+    pub(crate) fn refusal(&self, served: Option<&Served>) -> Option<String> {
+        match served {
+            Some(Err(error)) => Some(error.clone()),
+            Some(Ok(names)) if names.contains(&format!("{}/scale", self.plural)) => None,
+            Some(Ok(names)) if names.contains(&self.plural) => Some("it has no scale subresource".to_owned()),
+            Some(Ok(_)) | None => Some("the API server does not serve it".to_owned()),
+        }
     }
 
     fn group_and_version(&self) -> (&str, &str) {
@@ -170,6 +194,29 @@ mod tests {
             assert_eq!(resource(kind), resource("Deployment"));
         }
         assert_ne!(resource("Deployment"), resource("Deployments"));
+    }
+
+    #[test]
+    fn only_what_has_a_scale_can_be_scaled() {
+        let failed: Served = Err("nobody answers".to_owned());
+        let served: Served =
+            Ok(["configmaps", "replicationcontrollers", "replicationcontrollers/scale"].map(str::to_owned).into());
+        let (unscaled, unserved) = (Some("it has no scale subresource"), Some("the API server does not serve it"));
+        let rows = [
+            ("ReplicationController", Some(&served), None),
+            ("ConfigMap", Some(&served), unscaled),
+            ("Widget", Some(&served), unserved),
+            ("ReplicationController", None, unserved),
+            ("ReplicationController", Some(&failed), Some("nobody answers")),
+        ];
+        for (kind, served, expected) in rows {
+            assert_eq!(TargetResource::of("v1", kind).refusal(served).as_deref(), expected, "{kind}");
+        }
+        for (version, kind, is_everywhere) in
+            [("apps/v1", "StatefulSet", true), ("apps/v7", "StatefulSet", false), ("apps/v1", "ReplicaSet", false)]
+        {
+            assert_eq!(TargetResource::of(version, kind).is_everywhere(), is_everywhere, "{kind} of {version}");
+        }
     }
 
     /// Goal: nothing that a user writes leaves its place in a path.

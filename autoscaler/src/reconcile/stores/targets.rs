@@ -3,20 +3,27 @@
 //! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of which a few facts
 //! are read.
 //!
+//! # What is watched
+//!
+//! What has a scale subresource, and nothing else: a user may name whatever kind there is, or is not. So one that not
+//! every API server serves is asked about first ([`discover`]), with all others by one task: at once when another is
+//! named, then after pauses that double, up to [`PAUSE_MAX`], since it may come to exist, and nobody tells when. A group
+//! or a version that there is not costs no request of its own, however many are named.
+//!
 //! # How long a watch lasts
 //!
 //! It begins with the first look at a target of its resource. It ends [`LINGER`] after the last PodAutoscaler that
 //! names the resource has gone, and nobody has looked at a target of it since, whether it ever worked or not. Whoever
 //! looks again begins another.
 //!
-//! A resource that the API server refuses (it does not exist, cannot be watched, or is for want of a right) is asked
-//! for again after pauses that double, up to [`PAUSE_MAX`]: it may come to exist, and nobody tells when.
+//! A resource that the API server refuses (it exists no longer, cannot be watched, or a right is missing) is asked for
+//! again after such pauses, too.
 
 #[cfg(test)]
 mod tests;
 
 use super::facts::Target;
-use super::target_key::{TargetError, TargetKey, TargetResource};
+use super::target_key::{Served, TargetError, TargetKey, TargetResource};
 use common::RevisionKey as Key;
 use common_controller::Store;
 use common_runtime::namespaces::Namespaces;
@@ -26,9 +33,10 @@ use kube::Client;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Once};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +46,10 @@ const LINGER: Duration = Duration::from_secs(10);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest one.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Pause between two questions what a version serves.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// The version of the core group, which is in no list of groups.
+const CORE: &str = "v1";
 
 /// What becomes known of targets.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +78,13 @@ struct Shared {
     client: Client,
     namespaces: Namespaces,
     shutdown: CancellationToken,
+    /// Locked before those that are asked for.
     watched: Mutex<HashMap<TargetResource, Watched>>,
+    asked: Mutex<HashMap<TargetResource, Asked>>,
+    /// One more is asked for.
+    asks: Notify,
+    /// Whether somebody looks for them.
+    looking: Once,
     audience: Arc<dyn Audience>,
 }
 
@@ -74,6 +92,14 @@ struct Watched {
     store: Arc<Store<Target>>,
     /// When somebody last looked.
     used: Instant,
+}
+
+/// A resource of which it is not known that it can be scaled.
+struct Asked {
+    /// When somebody last looked.
+    used: Instant,
+    /// Why it cannot be; none: nobody has found out yet.
+    refused: Option<String>,
 }
 
 impl Targets {
@@ -84,15 +110,17 @@ impl Targets {
         shutdown: CancellationToken,
         audience: Arc<dyn Audience>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { client, namespaces, shutdown, watched: Mutex::default(), audience }) }
+        let (watched, asked) = (Mutex::default(), Mutex::default());
+        let (asks, looking) = (Notify::new(), Once::new());
+        Self { shared: Arc::new(Shared { client, namespaces, shutdown, watched, asked, asks, looking, audience }) }
     }
 
-    /// The facts of a target. The first look at a resource starts its watch.
+    /// The facts of a target. The first look at a resource starts its watch, if it can be scaled.
     ///
     /// # Errors
-    /// It does not exist, or nothing can be said about it yet.
+    /// It does not exist, cannot be scaled, or nothing can be said about it yet.
     pub(crate) fn get(&self, key: &TargetKey) -> Result<Arc<Target>, TargetError> {
-        let store = self.store(&key.resource);
+        let store = self.store(&key.resource)?;
         match store.get(&key.object) {
             Some(target) => Ok(target),
             None if store.is_synced() => Err(TargetError::Missing(key.clone())),
@@ -105,7 +133,9 @@ impl Targets {
 
     /// Shows the outcome of our own patch until the watch has caught up.
     pub(crate) fn offer(&self, key: &TargetKey, version: &str, target: Target) {
-        self.store(&key.resource).offer(&key.object, version, target);
+        if let Ok(store) = self.store(&key.resource) {
+            store.offer(&key.object, version, target);
+        }
     }
 
     /// Makes a target known without a watch.
@@ -128,19 +158,94 @@ impl Targets {
         self.shared.watched.lock().insert(resource.clone(), Watched { store, used: Instant::now() });
     }
 
-    fn store(&self, resource: &TargetResource) -> Arc<Store<Target>> {
+    fn store(&self, resource: &TargetResource) -> Result<Arc<Store<Target>>, TargetError> {
         let mut watched = self.shared.watched.lock();
         if let Some(known) = watched.get_mut(resource) {
             known.used = Instant::now();
-            return known.store.clone();
+            return Ok(known.store.clone());
+        }
+        if !resource.is_everywhere() {
+            return Err(self.ask(resource));
         }
         let store = self.shared.watch(resource);
         watched.insert(resource.clone(), Watched { store: store.clone(), used: Instant::now() });
-        store
+        Ok(store)
+    }
+
+    /// Has it found out whether a resource can be scaled, and tells what is known so far.
+    fn ask(&self, resource: &TargetResource) -> TargetError {
+        let shared = &self.shared;
+        let mut asked = shared.asked.lock();
+        if let Some(known) = asked.get_mut(resource) {
+            known.used = Instant::now();
+            return match known.refused.clone() {
+                Some(error) => TargetError::Unwatchable { resource: resource.clone(), error },
+                None => TargetError::NotListed(resource.clone()),
+            };
+        }
+        asked.insert(resource.clone(), Asked { used: Instant::now(), refused: None });
+        shared.asks.notify_one();
+        shared.looking.call_once(|| {
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = shared.look_for_asked() => {}
+                    () = shared.shutdown.cancelled() => {}
+                }
+            });
+        });
+        TargetError::NotListed(resource.clone())
     }
 }
 
 impl Shared {
+    /// Looks for what is asked for, for ever.
+    async fn look_for_asked(self: &Arc<Self>) {
+        let (mut pause, mut is_any_left) = (PAUSE_MIN, false);
+        loop {
+            tokio::select! {
+                () = self.asks.notified() => pause = PAUSE_MIN,
+                () = sleep(pause - PAUSE_MIN), if is_any_left => pause = (pause * 2).min(PAUSE_MAX),
+            }
+            is_any_left = self.look().await;
+            sleep(PAUSE_MIN).await; // However fast new ones are named.
+        }
+    }
+
+    /// Looks once, and begins to watch what can be scaled. Whether anything is left.
+    async fn look(self: &Arc<Self>) -> bool {
+        let asked: Vec<_> = {
+            let mut asked = self.asked.lock();
+            asked.retain(|resource, asked| asked.used.elapsed() < LINGER || self.audience.is_named(resource));
+            asked.keys().cloned().collect()
+        };
+        if asked.is_empty() {
+            return false;
+        }
+        let served = discover(&self.client, &asked).await;
+        for resource in &asked {
+            let refused = match &served {
+                Ok(served) => resource.refusal(served.get(resource.api_version())),
+                Err(error) => Some(error.to_string()),
+            };
+            self.found(resource, refused);
+        }
+        !self.asked.lock().is_empty()
+    }
+
+    /// Takes in why a resource cannot be scaled; none: it can.
+    fn found(self: &Arc<Self>, resource: &TargetResource, refused: Option<String>) {
+        let mut watched = self.watched.lock();
+        let mut asked = self.asked.lock();
+        if refused.is_none() {
+            asked.remove(resource);
+            let begin = || Watched { store: self.watch(resource), used: Instant::now() };
+            watched.entry(resource.clone()).or_insert_with(begin);
+        } else if let Some(known) = asked.get_mut(resource) {
+            known.refused = refused;
+        }
+    }
+
     fn watch(self: &Arc<Self>, resource: &TargetResource) -> Arc<Store<Target>> {
         let (audience, of) = (self.audience.clone(), resource.clone());
         let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
@@ -205,6 +310,25 @@ impl Shared {
             }
         }
     }
+}
+
+/// What the versions of these resources serve, of those that there are.
+async fn discover(client: &Client, asked: &[TargetResource]) -> Result<HashMap<String, Served>, kube::Error> {
+    let named: HashSet<_> = asked.iter().map(TargetResource::api_version).collect();
+    let groups = client.list_api_groups().await?.groups;
+    let versions = groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
+    let versions: Vec<_> = versions.chain([CORE]).filter(|version| named.contains(version)).collect();
+    let mut served = HashMap::new();
+    for version in versions {
+        sleep(BETWEEN).await;
+        let list = match version {
+            CORE => client.list_core_api_resources(version).await,
+            _ => client.list_api_group_resources(version).await,
+        };
+        let names = list.map(|list| list.resources.into_iter().map(|resource| resource.name).collect());
+        served.insert(version.to_owned(), names.map_err(|error| error.to_string()));
+    }
+    Ok(served)
 }
 
 /// Whether the API server will not serve this resource to us, however often it is asked.

@@ -26,6 +26,8 @@ pub enum Check {
     OneOf(&'static [&'static str]),
     /// A text of at most so many characters.
     Length(i64),
+    /// The number of a port, or its name.
+    Port,
 }
 
 /// What a text must look like.
@@ -287,6 +289,7 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.fallback.match.headers[].name", Check::Text(&HEADER_NAME)),
     ("spec.wake.fallback.match.headers[].value", Check::Text(&HEADER_VALUE)),
     ("spec.wake.fallback.service", Check::Text(&SERVICE_NAME)),
+    ("spec.wake.fallback.port", Check::Port),
     ("spec.wake.fallback.after", Check::Span(&AFTER)),
     ("spec.schedules[].cron", Check::Text(&CRON)),
     ("spec.schedules[].timeZone", Check::Text(&TIME_ZONE)),
@@ -370,7 +373,7 @@ impl Check {
                 cel(format!("{form} && {within} && duration(self) <= duration('{most}')"), rule)
             }
             Self::AboveOne => cel("self > 1.0".to_owned(), ABOVE_ONE),
-            Self::Within(..) | Self::OneOf(_) | Self::Length(_) => Vec::new(),
+            Self::Within(..) | Self::OneOf(_) | Self::Length(_) | Self::Port => Vec::new(),
         }
     }
 
@@ -383,6 +386,7 @@ impl Check {
             Self::Within(least, most) if *most < INT32_MAX => format!("a number from {least} to {most} is expected"),
             Self::Within(least, _) => format!("a number of at least {least} is expected"),
             Self::AboveOne => ABOVE_ONE.to_owned(),
+            Self::Port => PORT.to_owned(),
             Self::OneOf(allowed) => format!("one of {} is expected", allowed.join(", ")),
             Self::Length(most) => format!("at most {most} characters are expected"),
         }
@@ -403,6 +407,10 @@ impl Check {
             Self::Span(span) => text.is_some_and(|text| !span.holds(text)),
             Self::Within(least, most) => number.is_some_and(|number| !(*least..=*most).contains(&number)),
             Self::AboveOne => number.is_some_and(|number| number <= 1.0),
+            Self::Port => match text {
+                Some(text) => !PORT_NAME.matches(text),
+                None => !value.as_u64().is_some_and(|number| (1..=u64::from(u16::MAX)).contains(&number)),
+            },
             Self::OneOf(allowed) => text.is_some_and(|text| !allowed.contains(&text)),
             Self::Length(most) => {
                 text.is_some_and(|text| i64::try_from(text.chars().count()).map_or(true, |n| n > *most))
@@ -412,6 +420,7 @@ impl Check {
     }
 }
 
+const PORT: &str = "the name of a Service's port is expected, or its number, from 1 to 65535";
 const ABOVE_ONE: &str = "a number above 1 is expected";
 
 fn matches(pattern: &Pattern) -> String {

@@ -117,6 +117,11 @@ fn hold(field: &mut JSONSchemaProps, check: Check) {
         }
         Check::OneOf(allowed) => field.enum_ = Some(allowed.iter().map(|value| JSON(json!(value))).collect()),
         Check::Length(most) => field.max_length = Some(most),
+        Check::Port => {
+            (field.minimum, field.maximum) = (Some(1.0), Some(f64::from(u16::MAX)));
+            field.max_length = Some(super::checks::PORT_NAME.length_max);
+            field.pattern = Some(super::checks::PORT_NAME.expression.to_owned());
+        }
         Check::AboveOne => {}
     }
     for Cel { rule, message } in check.cel() {

@@ -1,7 +1,8 @@
 //! Another Service that answers for a workload that does not wake in time.
 //!
 //! What a user writes is [`Fallback`]; what the owner makes of it, once it has found the Service, is [`FallbackStatus`]. That
-//! names a Service of the object's own namespace and no address: whoever resolves it asks for that name alone.
+//! names a Service of the object's own namespace and no address: whoever resolves it asks for that Service alone, and leads
+//! nobody to one that has become another's name (ExternalName) since.
 
 use super::DurationText;
 use super::answers::RequestMatch;
@@ -9,6 +10,8 @@ use common::backend::Protocol;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 const AFTER: &str = "30s";
@@ -27,7 +30,8 @@ pub struct Fallback {
     /// Its port, by name or number. Default: its first. HTTP/2 without TLS is spoken to a port whose appProtocol is
     /// kubernetes.io/h2c or grpc, or whose name begins with h2c, http2 or grpc; HTTP/1.1 to any other. TLS is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<IntOrString>,
+    #[schemars(with = "Option<IntOrString>")]
+    pub port: Option<PortChoice>,
     /// How long a request is held before. It falls back at once when the pods crash-loop, and when there is no room to hold
     /// it. 0s: nobody is held.
     #[serde(default = "Fallback::default_after")]
@@ -42,6 +46,40 @@ impl Fallback {
 
     fn default_after() -> DurationText {
         DurationText::new(AFTER)
+    }
+}
+
+/// A port of a Service, as it was written. What cannot be one is read as well: a schema lets numbers pass that fit in no
+/// field of Kubernetes' own, and one object must never keep a list from being read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PortChoice {
+    /// By number.
+    Number(u16),
+    /// By name, or by number as a text.
+    Name(String),
+    /// Neither: no port is called so.
+    Other(Value),
+}
+
+impl PortChoice {
+    /// Whether a port of this name and number is meant.
+    pub fn means(&self, name: Option<&str>, number: i32) -> bool {
+        match self {
+            Self::Number(meant) => i32::from(*meant) == number,
+            Self::Name(meant) => name == Some(meant) || number.to_string() == *meant,
+            Self::Other(_) => false,
+        }
+    }
+}
+
+impl Display for PortChoice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => write!(f, "{name:?}"),
+            Self::Other(value) => write!(f, "{value}"),
+        }
     }
 }
 
@@ -62,4 +100,33 @@ pub struct FallbackStatus {
     pub protocol: Protocol,
     /// How long a request is held before, in milliseconds.
     pub after_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: whatever a schema of numbers and texts lets pass is read, and means no port if it is none.
+    #[test]
+    fn every_port_can_be_read() {
+        let rows = [
+            (json!(80), true, "80"),
+            (json!("80"), true, "\"80\""),
+            (json!("web"), true, "\"web\""),
+            (json!("other"), false, "\"other\""),
+            (json!(0), false, "0"),
+            (json!(-1), false, "-1"),
+            (json!(3_000_000_000_u64), false, "3000000000"),
+            (json!(u64::MAX), false, "18446744073709551615"),
+            (json!(1e300), false, "1e+300"),
+        ];
+        for (written, expected, shown) in rows {
+            let fallback = json!({"service": "sorry", "port": written});
+            let read: Fallback = serde_json::from_value(fallback.clone()).expect("read");
+            let port = read.port.clone().expect("a port");
+            assert_eq!((port.means(Some("web"), 80), port.to_string().as_str()), (expected, shown), "{fallback}");
+            assert_eq!(serde_json::to_value(&read).expect("written")["port"], fallback["port"]);
+        }
+    }
 }

@@ -36,7 +36,7 @@ say it itself. Durations are written as `90s`, `1m30s` or `500ms`.
 
 const TARGETS: &str = "A target of another kind than Deployment and StatefulSet is taken over once its `spec.replicas` is set, which is where its scale
 is read; until then it is refused (Invalid). Some kinds, such as Argo's Rollout, leave it to their controller what an absent
-one means: write the number down. A kind that has its scale elsewhere cannot be scaled.
+one means: write the number down. A kind that has its scale elsewhere, or no scale subresource, cannot be scaled.
 ";
 
 const METRICS: &str = "`metrics` and `behavior` are those of a
@@ -85,10 +85,12 @@ spec:
   From then on it is no load of the workload. The answer has `x-zeroscale-fallback` with the Service's name. The Service gets
   the request as the workload would, with `x-zeroscale-fallback` and the workload's name, and a request with that field is
   given to no further fallback: it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not
-  there, speaks TLS, or leads back here by the fallbacks of others, is left out, and the condition AnswersResolved says why.
+  there, speaks TLS, or leads back here by the fallbacks of others, or on by more than eight, is left out, and the condition
+  AnswersResolved says why.
 - A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
   `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
-  replaces the page goes. A text that is missing or too large is the condition AnswersResolved.
+  replaces the page goes. A text that is missing or too large is the condition AnswersResolved; all texts of one object, those
+  that stand in it included, are 128 KiB at most, those of all in a namespace 1 MiB, which the first by name have.
 - Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `placeholder`, `static`). They and those of fallbacks
   count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest

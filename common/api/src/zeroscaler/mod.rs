@@ -32,7 +32,7 @@ pub use answers::{
 pub use backend::{BackendStatus, ProbeHeader, ProbeKind, ProbeStatus};
 pub use conditions::ConditionStatus;
 pub use duration::DurationText;
-pub use fallback::{Fallback, FallbackStatus};
+pub use fallback::{Fallback, FallbackStatus, PortChoice};
 pub use ports::{Port, PortProtocol};
 pub use request::{Request, RequestResult, RequestStatus};
 pub use scale::{LoadTarget, Panic, Rates, Scale};

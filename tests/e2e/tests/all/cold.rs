@@ -120,7 +120,9 @@ async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
             "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
                 "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-            }}],
+            }, "subresources": {"scale": {
+                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+            }}}],
         },
     });
     definitions.create(&PostParams::default(), &serde_json::from_value(definition)?).await?;
