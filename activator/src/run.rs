@@ -110,12 +110,20 @@ pub async fn run(
     }
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
-    let mut configs = Configs::watch(client.clone(), &options.system_namespace, &options.process, until.clone()).await;
     let front_end = options.front_end();
-    front_end.check(&configs.refusals)?;
-    if configs.network.borrow().system_internal_tls {
-        configs.tls = Some(InternalTls::watch(client.clone(), &options.system_namespace, until).await?);
-    }
+    let configured = async {
+        let (namespace, process) = (&options.system_namespace, &options.process);
+        let mut configs = Configs::watch(client.clone(), namespace, process, until.clone()).await;
+        front_end.check(&configs.refusals)?;
+        if configs.network.borrow().system_internal_tls {
+            configs.tls = Some(InternalTls::watch(client.clone(), namespace, until).await?);
+        }
+        anyhow::Ok(configs)
+    };
+    let configs = tokio::select! {
+        configs = configured => configs?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
     tokio::spawn(front_end.watch(client.clone(), configs.network.clone(), sender));
     let activator = begin(options, front_end, events, resolver, configs, Some(client)).await?;

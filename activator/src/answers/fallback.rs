@@ -9,6 +9,7 @@ use super::matching::{Asked, Matching, is_grpc};
 use common::backend::Protocol;
 use common_api::zeroscaler::FallbackStatus;
 use http::{HeaderName, HeaderValue};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
@@ -30,7 +31,7 @@ pub(crate) struct Fallback {
     /// How long a request waits for the workload before.
     pub(crate) after: Duration,
     /// Where it was found last.
-    pub(crate) found: Mutex<Found>,
+    pub(crate) found: Arc<Mutex<Found>>,
 }
 
 impl Fallback {
@@ -45,8 +46,15 @@ impl Fallback {
             port: said.port,
             protocol: said.protocol,
             after: Duration::from_millis(said.after_ms),
-            found: Mutex::default(),
+            found: Arc::default(),
         })
+    }
+
+    /// What was found of the former one holds for this one, if it is the same port of the same Service.
+    pub(super) fn follow(&mut self, former: &Self) {
+        if (&self.service, self.port) == (&former.service, former.port) {
+            self.found = former.found.clone();
+        }
     }
 
     /// Whether it may answer this request. Calls of gRPC need HTTP/2 all the way.
@@ -64,6 +72,19 @@ mod tests {
 
     fn fallback(yaml: &str) -> Option<Fallback> {
         Fallback::new(&serde_yaml_ng::from_str(yaml).expect(yaml))
+    }
+
+    /// Goal: an edit of something else does not forget where a fallback is; one of the fallback does.
+    #[tokio::test]
+    async fn what_was_found_is_kept_with_the_service_and_its_port() {
+        let now = tokio::time::Instant::now();
+        let found = fallback("{service: sorry, port: 80, afterMs: 1}").expect("good");
+        found.found.lock().await.hear(now, Ok(vec![([10, 0, 0, 9], 80).into()]));
+        for (edited, is_kept) in [("sorry, port: 80", true), ("sorry, port: 81", false), ("other, port: 80", false)] {
+            let mut edited = fallback(&format!("{{service: {edited}, afterMs: 2}}")).expect("good");
+            edited.follow(&found);
+            assert_eq!(edited.found.lock().await.kept(now).is_some(), is_kept, "{}", edited.service);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Where a fallback is, as it was said last.
 //!
-//! What was said holds for [`KEPT`] before it is asked for again. Where nobody answers then, it holds on, [`BELIEVED`]
-//! at most: requests fall back when things are bad, and the API server may be among them. An answer that there is no
-//! such Service ends it at once, since its address may be another's by then.
+//! What was said holds for [`KEPT`] before it is asked for again. Where nobody answers then, it holds on: requests fall
+//! back when things are bad, and the API server may be among them. Nobody else is given the address then. An answer that
+//! there is no such Service ends it at once, since its address may be another's by then.
 //!
 //! However many requests fall back, what fails is asked for once in each [`PAUSE`].
 
@@ -13,43 +13,42 @@ use tokio::time::Instant;
 
 /// How long addresses are not asked for again, and how long nobody is who has not answered.
 const KEPT: Duration = Duration::from_secs(5);
-/// The same after a refusal, and where none of the addresses answers.
+/// The same after a refusal, and where none of the addresses answers, or none is known.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long what was said holds while nobody answers.
-const BELIEVED: Duration = Duration::from_secs(300);
 
 /// What is known of a fallback's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// They are not asked for before.
     again: Option<Instant>,
-    /// When they were said, and which.
-    said: Option<(Instant, Vec<SocketAddr>)>,
+    /// Those that were said last.
+    said: Vec<SocketAddr>,
 }
 
 impl Found {
     /// What a request at `now` has to do with; none: they are to be asked for.
     pub(crate) fn kept(&self, now: Instant) -> Option<Vec<SocketAddr>> {
-        self.again.is_some_and(|again| now < again).then(|| self.believed(now))
+        self.again.is_some_and(|again| now < again).then(|| self.believed())
     }
 
-    /// What was said, if that is not too long ago.
-    pub(crate) fn believed(&self, now: Instant) -> Vec<SocketAddr> {
-        let said = self.said.as_ref().filter(|(at, _)| now.duration_since(*at) < BELIEVED);
-        said.map(|(_, addresses)| addresses.clone()).unwrap_or_default()
+    /// What was said last, if anything.
+    pub(crate) fn believed(&self) -> Vec<SocketAddr> {
+        self.said.clone()
     }
 
     /// Takes in what somebody who was asked has said by `now`.
     pub(crate) fn hear(&mut self, now: Instant, said: io::Result<Vec<SocketAddr>>) {
         let pause = match said {
             Ok(addresses) => {
-                self.said = Some((now, addresses));
+                self.said = addresses;
                 KEPT
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                self.said = None;
+                self.said.clear();
                 PAUSE
             }
+            // Who waited for an answer has waited long.
+            Err(error) if self.said.is_empty() && error.kind() != ErrorKind::TimedOut => PAUSE,
             Err(_) => KEPT,
         };
         self.again = Some(now + pause);
@@ -76,21 +75,30 @@ mod tests {
         found
     }
 
-    /// Goal: what was said outlives the silence of who knows it, for minutes and no longer.
+    /// Goal: what was said outlives the silence of who knows it.
     #[test]
-    fn addresses_hold_for_minutes_while_nobody_answers() {
+    fn addresses_hold_while_nobody_answers() {
         let begin = Instant::now();
         let mut found = found(begin);
         let mut now = begin;
-        while now < begin + BELIEVED {
+        while now < begin + Duration::from_secs(3600) {
             assert_eq!(found.kept(now), Some(addresses()), "{:?}", now - begin);
             now += KEPT;
             assert_eq!(found.kept(now), None, "to be asked for again after {:?}", now - begin);
             found.hear(now, Err(ErrorKind::TimedOut.into()));
         }
-        assert_eq!(found.kept(now), Some(Vec::new()), "too long ago");
-        found.hear(now + KEPT, Ok(addresses()));
-        assert_eq!(found.kept(now + KEPT), Some(addresses()), "said anew");
+    }
+
+    /// Goal: a first question that fails at once is asked again soon.
+    #[test]
+    fn what_nobody_has_said_yet_is_asked_for_again_soon() {
+        let begin = Instant::now();
+        for (kind, pause) in [(ErrorKind::Other, PAUSE), (ErrorKind::TimedOut, KEPT)] {
+            let mut found = Found::default();
+            found.hear(begin, Err(kind.into()));
+            let just_before = begin + pause - Duration::from_millis(1);
+            assert_eq!((found.kept(just_before), found.kept(begin + pause)), (Some(Vec::new()), None), "{kind}");
+        }
     }
 
     /// Goal: an address is not used any more once somebody who knows has said that there is none.
@@ -117,6 +125,6 @@ mod tests {
         found.failed(begin + later);
         assert_eq!(found.kept(begin + later), Some(addresses()));
         assert_eq!(found.kept(begin + PAUSE), None, "the second does not put it off");
-        assert_eq!(found.believed(begin + PAUSE), addresses(), "if nobody knows better");
+        assert_eq!(found.believed(), addresses(), "if nobody knows better");
     }
 }

@@ -108,6 +108,14 @@ impl Answers {
         }
     }
 
+    /// The same, with what was found of the former ones.
+    pub(crate) fn following(mut self, former: &Self) -> Self {
+        if let (Some(own), Some(former)) = (self.fallback.as_mut().and_then(Arc::get_mut), &former.fallback) {
+            own.follow(former);
+        }
+        self
+    }
+
     /// Who answers a request that is forwarded while no pod is ready, if it has to wait for too long.
     pub(crate) fn fallback(&self, request: Request<'_>) -> Option<&Arc<Fallback>> {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))

@@ -149,7 +149,7 @@ pub struct Spec {
     pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.
     pub answers: Option<Arc<Answers>>,
-    /// Whether its Service is being given back: its clients come anew, and are led past the activators by then.
+    /// Whether its Service is being given back: its clients come anew once they are led past this activator.
     pub given_back: bool,
 }
 

@@ -47,7 +47,7 @@ use ports::{Numbers, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -99,6 +99,10 @@ struct State {
     numbers: Numbers,
     /// Another activator is ready.
     has_ready_sibling: bool,
+    /// Those whose Service is being given back.
+    given_back: BTreeSet<RevisionKey>,
+    /// Some of them may be led past this activator now.
+    may_leave: bool,
 }
 
 type Hosts = HostTable<Arc<Workload>, RandomState>;
@@ -170,6 +174,7 @@ impl Registry {
             }
             if let Some(ports) = &self.parts.ports {
                 state.numbers.follow(ports, Instant::now());
+                self.leave(&mut state, ports);
             }
         }
         if synced {
@@ -235,6 +240,7 @@ impl Registry {
             Event::Deleted(key) => {
                 state.version += 1;
                 state.hosts_changed = true;
+                state.given_back.remove(&key);
                 let Some(workload) = self.get(&key).filter(|workload| workload.spec().is_some()) else { return };
                 tracing::info!(revision = %key, "revision deleted");
                 self.tell(&key, &workload, Workload::delete);
@@ -248,6 +254,7 @@ impl Registry {
             Event::Activators { key, addresses } => {
                 let activators = own_index(&self.parts.own_ip, addresses.iter().map(String::as_str));
                 let Some(workload) = self.get_or(&key, activators == Activators::Unknown) else { return };
+                state.may_leave |= state.given_back.contains(&key);
                 self.tell(&key, &workload, |workload| workload.set_activators(activators));
             }
             Event::ClusterIp { key, destination } => {
@@ -264,6 +271,7 @@ impl Registry {
             Event::Numbers { block, entries } => {
                 state.numbers.set(block, entries);
                 state.version += 1; // One that closes is answered otherwise, though no socket changes.
+                state.may_leave = true; // One that is bound late has clients, too.
             }
             Event::Siblings(activators) => {
                 let is_other = |address: &IpAddr| address.to_string() != self.parts.own_ip;
@@ -284,11 +292,28 @@ impl Registry {
         if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
             state.version += 1;
         }
-        if spec.given_back && former.as_ref().is_none_or(|former| !former.given_back) {
-            self.parts.ports.iter().for_each(|ports| ports.leave(&spec));
-        }
+        state.may_leave |= match spec.given_back {
+            true => state.given_back.insert(spec.key.clone()),
+            false => state.given_back.remove(&spec.key),
+        };
         state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
         self.callers.set(&spec.key, workload.addresses());
+    }
+
+    /// Has the clients come anew of those that are given back, once they are led past this activator.
+    fn leave(&self, state: &mut State, ports: &WorkloadPorts) {
+        if !std::mem::take(&mut state.may_leave) || state.given_back.is_empty() {
+            return;
+        }
+        let is_led_past = |key: &RevisionKey| {
+            let workload = self.get(key)?;
+            let spec = workload.spec().filter(|spec| spec.given_back)?;
+            (workload.activators() == Activators::Unknown).then(|| spec.uid.clone())
+        };
+        let left: HashSet<Arc<str>> = state.given_back.iter().filter_map(is_led_past).collect();
+        if !left.is_empty() {
+            ports.leave(&left);
+        }
     }
 
     fn get(&self, key: &RevisionKey) -> Option<Arc<Workload>> {

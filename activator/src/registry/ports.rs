@@ -11,8 +11,8 @@
 //! and what the object says of its ports follow such an edit one after the other; in between they are matched as whoever
 //! gives numbers does: by name, else by number ([`WorkloadPort::among`]).
 //!
-//! While its Service is given back the object is served as ever, and connections to its ports end
-//! ([`PortListeners::leave`]): who kept one beyond that would be refused.
+//! While its Service is given back the object is served as ever, and once clients are led past this activator connections
+//! to its ports end ([`PortListeners::leave`]): who kept one beyond that would be refused.
 
 use super::Registry;
 use super::workload::Workload;
@@ -20,7 +20,7 @@ use crate::discovery::{Port, Spec};
 use crate::registry::revision::Revision;
 use activator_core::Destination;
 use activator_core::contract::Contract;
-use activator_net::PortListeners;
+use activator_net::{PortIdentity, PortListeners};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use common::RevisionKey;
@@ -30,7 +30,7 @@ use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -137,9 +137,10 @@ impl WorkloadPorts {
         Self { sockets, instance, pod, all: Mutex::default() }
     }
 
-    /// A workload is being given back: the clients of its ports come anew.
-    pub(super) fn leave(&self, spec: &Spec) {
-        self.sockets.leave(|port| port.downcast_ref::<WorkloadPort>().is_some_and(|port| port.is_of(spec)));
+    /// The workloads with these uids are given back: the clients of their ports come anew.
+    pub(super) fn leave(&self, uids: &HashSet<Arc<str>>) {
+        let uid = |port: &PortIdentity| Some(port.downcast_ref::<WorkloadPort>()?.entry.uid.clone());
+        self.sockets.leave(|port| uid(port).is_some_and(|uid| uids.contains(&uid)));
     }
 }
 

@@ -147,8 +147,14 @@ impl Revision {
     /// `fresh`: no pod has been told.
     fn take(&self, spec: &Spec, fresh: bool) {
         self.live.store(Arc::new(Live::of(spec)));
-        if spec.answers.is_some() || self.answers.load().is_some() {
-            self.answers.store(spec.answers.as_deref().map(|said| Arc::new(Answers::new(said))));
+        let former = self.answers.load_full();
+        if spec.answers.is_some() || former.is_some() {
+            let new = spec.answers.as_deref().map(Answers::new);
+            let new = match &former {
+                Some(former) => new.map(|answers| answers.following(former)),
+                None => new,
+            };
+            self.answers.store(new.map(Arc::new));
         }
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);

@@ -25,6 +25,9 @@
 //!
 //! Some servers pass over control characters before the first line (Netty), or take any bytes for a method (Python's
 //! wsgiref). Protocols that are not HTTP begin so. Such a server is safe behind a port that carries HTTP alone.
+//!
+//! The other way round, bytes that begin with what is a blank to some server, and go on as text without an LF, are waited
+//! for as a request line: so do some protocols that say a length first. Such a port is to be called one of TCP.
 
 use common_runtime::tls::server::TlsStream;
 use rustix::net::{RecvFlags, recv};

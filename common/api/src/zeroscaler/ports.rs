@@ -17,7 +17,8 @@ pub struct Port {
     pub name: String,
     /// What clients speak: http1, h2c (HTTP/2 by prior knowledge, gRPC included), tcp (anything, held before its first byte
     /// is read), or auto, which tells HTTP/1.1 and h2c by the first bytes and takes anything else, TLS included, as tcp.
-    /// Where the server speaks first, say tcp.
+    /// Where the server speaks first, or messages begin with a length and go on as text, say tcp; before a server that is
+    /// lenient about request lines, http1.
     #[serde(default)]
     pub protocol: PortProtocol,
     /// For protocol tcp alone: how long a connection on which the client says nothing stands before it wakes the workload.

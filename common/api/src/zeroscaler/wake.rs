@@ -28,7 +28,8 @@ pub struct Wake {
     /// Longest silence within a response. 0s: no limit.
     pub idle: DurationText,
     /// How an activator proves that a pod is ready: auto (the container's own readiness probe where an activator can send
-    /// it, a TCP connect where there is none, else Kubernetes' word), tcp (a connection is accepted), http:/path (GET is
+    /// it, a TCP connect where there is none, else Kubernetes' word; of a pod that Kubernetes calls ready its word counts, too,
+    /// once the pod has answered for a second that it is not: it may be of a former template, with another probe), tcp (a connection is accepted), http:/path (GET is
     /// answered with a status from 200 to 399), or kubernetes (Kubernetes' word alone).
     pub probe: String,
     /// What browsers are shown at once while the workload wakes: a page that replaces itself by the workload's answer.
