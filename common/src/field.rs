@@ -47,6 +47,12 @@ impl FieldErrors {
         self.0.extend(other.0.into_iter().map(|error| FieldError { path: format!("{prefix}{}", error.path), ..error }));
     }
 
+    /// The others, where something else says what is wrong with a field.
+    pub fn without(mut self, path: &str) -> Self {
+        self.0.retain(|error| error.path != path);
+        self
+    }
+
     /// The violations.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
         self.0.iter()

@@ -7,8 +7,10 @@
 //! # Bounds
 //!
 //! A text stands in the status of each ZeroScaler that names it, and in every plane: one ConfigMap that many name would
-//! fill them all. So the texts of one object are bounded, and so are those of a namespace, where the first by name have
-//! theirs. What stands in the objects themselves counts as well. Every replica knows all objects, and decides alike.
+//! fill them all. So the texts of one object are bounded, and so are those of a namespace. What stands in the objects
+//! themselves counts first and is always sent. Texts from ConfigMaps that do not fit then are left out: of an object
+//! single ones, in their order; of a namespace all those of an object, by name. What comes after and fits is sent.
+//! Every replica knows all objects, and decides alike.
 //!
 //! ConfigMaps are kept up to a bound of their namespace, the first by name, whoever names them; of a text that is too
 //! large to be sent its size is. What had to be dropped is read again when there is room ([`Texts::fill`]).
@@ -26,9 +28,11 @@ use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// There is no such ConfigMap, or it lacks the label or the key.
@@ -44,6 +48,10 @@ const NAMESPACE_BYTES_MAX: usize = 1024 * 1024;
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// What a key of a ConfigMap takes besides its own bytes and those of its text.
 const KEY_BYTES: usize = 64;
+/// Longest time that a ConfigMap may take to be read again: no other change is taken in meanwhile.
+const READ_MAX: Duration = Duration::from_secs(5);
+/// How long after one that failed the next is tried.
+const READ_AGAIN: Duration = Duration::from_secs(10);
 
 /// What is wrong: a word, and a sentence.
 type Wrong = (&'static str, String);
@@ -67,8 +75,8 @@ struct Namespace {
     askers: BTreeMap<String, Asker>,
     /// What all of them ask for.
     bytes: usize,
-    /// The first of them that gets none, as all after it; none: there is room for all.
-    beyond: Option<String>,
+    /// Whether that was more than there is room for.
+    was_full: bool,
 }
 
 /// By name.
@@ -94,16 +102,28 @@ enum Text {
 #[derive(Debug)]
 struct Asker {
     /// What each version asks for that may be served.
-    versions: Vec<Vec<Asked>>,
+    versions: Vec<Asked>,
     /// Most bytes that one of them gets, if the namespace has room.
     bytes: usize,
+    /// Most bytes that stand in one of them.
+    here: usize,
+    /// The namespace has no room for what it names.
+    is_left_out: bool,
 }
 
-/// A text that an object asks for.
-#[derive(Debug, PartialEq, Eq)]
+/// The texts that a version of an object asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
+    /// Bytes of those that stand in it.
+    here: usize,
+    /// Those in ConfigMaps, in their order.
+    named: Vec<Named>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Named {
     place: Place,
-    text: Asks,
+    source: TextSource,
 }
 
 /// Where in the answers.
@@ -112,13 +132,6 @@ enum Place {
     Page,
     Placeholder,
     Static(usize),
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Asks {
-    /// So many bytes, which stand in the object itself.
-    Here(usize),
-    There(TextSource),
 }
 
 /// Why a text is not sent.
@@ -149,20 +162,14 @@ impl Texts {
         let mut resolved = Resolved { answers: wake.answers().unwrap_or_default(), wrong: None };
         let asked = asked(&resolved.answers);
         let known = self.known.read();
-        if !known.is_listed && asked.iter().any(|asked| asked.source().is_some()) {
+        if !known.is_listed && !asked.named.is_empty() {
             return None;
         }
         let none = Maps::new();
         let maps = known.namespaces.get(namespace).map_or(&none, |of_namespace| &of_namespace.maps);
-        for (asked, granted) in asked.iter().zip(grants(maps, &asked)) {
-            match granted {
-                Ok((_, None)) => {} // It stands there.
-                Ok((_, Some(text))) => put(&mut resolved.answers, asked.place, Some(text.to_owned())),
-                Err(lack) => {
-                    put(&mut resolved.answers, asked.place, None);
-                    resolved.wrong.get_or_insert_with(|| asked.told(&lack));
-                }
-            }
+        for (named, granted) in asked.named.iter().zip(grants(maps, &asked)) {
+            let text = granted.inspect_err(|lack| _ = resolved.wrong.get_or_insert_with(|| named.told(lack)));
+            put(&mut resolved.answers, named.place, text.ok());
         }
         if let Some(page) = &mut resolved.answers.page {
             page.html = None;
@@ -171,21 +178,20 @@ impl Texts {
         Some(resolved)
     }
 
-    /// The same without texts, if those of the namespace's ZeroScalers before this one leave no room.
-    pub(crate) fn bounded(&self, key: &Key, mut resolved: Resolved) -> Resolved {
-        let known = self.known.read();
-        let first = known.namespaces.get(key.namespace()).and_then(|of_namespace| of_namespace.beyond.as_deref());
-        if first.is_none_or(|first| key.name() < first) {
-            return resolved;
-        }
-        let mut has_texts = resolved.answers.page_html.take().is_some();
-        for response in responses(&mut resolved.answers) {
-            has_texts |= !mem::take(&mut response.body).is_empty();
-        }
-        if has_texts {
+    /// The same of `wake` without the texts that it names, if its namespace has no room for them.
+    pub(crate) fn bounded(&self, key: &Key, wake: &Wake, mut resolved: Resolved) -> Resolved {
+        let is_left_out = {
+            let known = self.known.read();
+            let of_namespace = known.namespaces.get(key.namespace());
+            of_namespace.and_then(|all| all.askers.get(key.name())).is_some_and(|asker| asker.is_left_out)
+        };
+        let answers = wake.answers().filter(|_| is_left_out);
+        for named in answers.map(|answers| asked(&answers).named).unwrap_or_default() {
+            put(&mut resolved.answers, named.place, None);
             resolved.wrong.get_or_insert_with(|| {
-                let what = "with those of the ZeroScalers before it by name its texts come to more than";
-                let rule = "bytes, the most for a namespace: they are not sent";
+                let what = "with what stands in the ZeroScalers of its namespace, and the texts of those before it by \
+                            name, its texts from ConfigMaps come to more than";
+                let rule = "bytes, the most for a namespace: these are not sent";
                 (TEXT_TOO_LARGE, format!("spec.wake: {what} {NAMESPACE_BYTES_MAX} {rule}"))
             });
         }
@@ -196,7 +202,7 @@ impl Texts {
     /// texts now that had none, or the other way round.
     pub(crate) fn ask<'a>(&self, key: &Key, versions: impl Iterator<Item = &'a Wake>) -> bool {
         let versions = versions.filter_map(Wake::answers).map(|answers| asked(&answers));
-        let versions: Vec<_> = versions.filter(|asked| !asked.is_empty()).collect();
+        let versions: Vec<_> = versions.filter(|asked| *asked != Asked::default()).collect();
         let is_as_it_was = {
             let known = self.known.read();
             let before = known.namespaces.get(key.namespace());
@@ -207,7 +213,7 @@ impl Texts {
     }
 
     /// Takes in one as it is now; none: it is gone.
-    fn apply(&self, namespace: &str, name: &str, data: Option<BTreeMap<String, String>>) {
+    pub(super) fn apply(&self, namespace: &str, name: &str, data: Option<BTreeMap<String, String>>) {
         let map = data.map(Map::of);
         self.of_namespace(namespace, |of_namespace| of_namespace.apply(name, map));
     }
@@ -228,22 +234,24 @@ impl Texts {
         unread(&self.known.read().namespaces.get(namespace)?.maps).cloned()
     }
 
-    /// Reads again what there is room for since others have gone. What fails is tried again with the next change there.
-    async fn fill(&self, client: &Client, namespace: &str) {
+    /// Reads again what there is room for since others have gone. Whether that went well.
+    async fn fill(&self, client: &Client, namespace: &str) -> bool {
         let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
         while let Some(name) = self.unread(namespace) {
             let one = ListParams::default().labels(&selector()).fields(&format!("metadata.name={name}"));
-            match api.list(&one).await {
+            let read = timeout(READ_MAX, api.list(&one)).await;
+            match read.map_or_else(|late| Err(late.to_string()), |read| read.map_err(|error| error.to_string())) {
                 Ok(list) => {
                     let found = list.items.into_iter().find(|map| key_of(map).name() == name);
                     self.apply(namespace, &name, found.map(|map| map.data.unwrap_or_default()));
                 }
                 Err(error) => {
-                    tracing::debug!(namespace, config_map = name, %error, "could not be read again");
-                    return;
+                    tracing::debug!(namespace, config_map = name, error, "could not be read again");
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Follows them until `shutdown`, in a task of its own, and tells `concern` of each namespace where one has changed,
@@ -260,26 +268,39 @@ impl Texts {
         let config = watcher::Config::default().labels(&selector());
         let mut changes = changes::watch(namespaces.reach::<ConfigMap>(&client), config);
         tokio::spawn(async move {
+            // Namespaces of which one could not be read again, and when the first of them is tried.
+            let (mut unread, mut next) = (VecDeque::<String>::new(), Instant::now());
             loop {
-                let change = tokio::select! {
-                    change = changes.next() => change,
-                    () = shutdown.cancelled() => None,
-                };
-                let (key, data) = match change {
-                    Some(Change::Applied(map)) => (key_of(&map), Some(map.data.unwrap_or_default())),
-                    Some(Change::Gone(key)) => (key, None),
-                    Some(Change::Listed) => {
-                        texts.known.write().is_listed = true;
-                        listed();
-                        continue;
+                let namespace = tokio::select! {
+                    change = changes.next() => {
+                        let (key, data) = match change {
+                            Some(Change::Applied(map)) => (key_of(&map), Some(map.data.unwrap_or_default())),
+                            Some(Change::Gone(key)) => (key, None),
+                            Some(Change::Listed) => {
+                                texts.known.write().is_listed = true;
+                                listed();
+                                continue;
+                            }
+                            None => return,
+                        };
+                        texts.apply(key.namespace(), key.name(), data);
+                        key.namespace().to_owned()
                     }
-                    None => return,
-                };
-                texts.apply(key.namespace(), key.name(), data);
-                tokio::select! {
-                    () = texts.fill(&client, key.namespace()) => concern(key.namespace()),
+                    () = sleep_until(next), if !unread.is_empty() => unread.pop_front().unwrap_or_default(),
                     () = shutdown.cancelled() => return,
+                };
+                // One that failed waits for its turn, lest each change there waits for it.
+                if !unread.contains(&namespace) {
+                    let is_whole = tokio::select! {
+                        is_whole = texts.fill(&client, &namespace) => is_whole,
+                        () = shutdown.cancelled() => return,
+                    };
+                    if !is_whole {
+                        unread.push_back(namespace.clone());
+                        next = Instant::now() + READ_AGAIN;
+                    }
                 }
+                concern(&namespace);
             }
         });
     }
@@ -304,45 +325,48 @@ impl Namespace {
             asker.bytes = most_bytes(&self.maps, &asker.versions);
             self.bytes += asker.bytes;
         }
-        self.settle();
+        self.settle(None);
     }
 
-    /// Takes in what a ZeroScaler asks for. Whether that changes who gets it.
-    fn ask(&mut self, name: &str, versions: Vec<Vec<Asked>>) -> bool {
+    /// Takes in what a ZeroScaler asks for. Whether that changes who else gets it.
+    fn ask(&mut self, name: &str, versions: Vec<Asked>) -> bool {
         self.bytes -= self.askers.remove(name).map_or(0, |before| before.bytes);
         if !versions.is_empty() {
             let bytes = most_bytes(&self.maps, &versions);
+            let here = versions.iter().map(|asked| asked.here).max().unwrap_or_default();
             self.bytes += bytes;
-            self.askers.insert(name.to_owned(), Asker { versions, bytes });
+            self.askers.insert(name.to_owned(), Asker { versions, bytes, here, is_left_out: false });
         }
-        self.settle()
+        self.settle(Some(name))
     }
 
-    /// Finds out who gets texts. Whether that has changed.
-    fn settle(&mut self) -> bool {
-        let sizes = self.askers.iter().map(|(name, asker)| (name, asker.bytes));
-        // Mostly there is room, and nobody has to be counted.
+    /// Finds out who is left out. Whether that has changed of anybody but `asking`.
+    fn settle(&mut self, asking: Option<&str>) -> bool {
         let is_full = self.bytes > NAMESPACE_BYTES_MAX;
-        let beyond = is_full.then(|| first_beyond(sizes, NAMESPACE_BYTES_MAX)).flatten().cloned();
-        let has_changed = beyond != self.beyond;
-        self.beyond = beyond;
+        if !mem::replace(&mut self.was_full, is_full) && !is_full {
+            return false; // Mostly there is room, and nobody has to be counted.
+        }
+        let mut sum = self.askers.values().map(|asker| asker.here).sum::<usize>();
+        let mut has_changed = false;
+        for (name, asker) in &mut self.askers {
+            let named = asker.bytes - asker.here;
+            let is_left_out = named > 0 && sum + named > NAMESPACE_BYTES_MAX;
+            sum += if is_left_out { 0 } else { named };
+            let was_left_out = mem::replace(&mut asker.is_left_out, is_left_out);
+            has_changed |= was_left_out != is_left_out && asking != Some(name.as_str());
+        }
         has_changed
     }
 }
 
-/// The first with which these come to more than `most` bytes; none: they do not.
-fn first_beyond<'a>(mut sizes: impl Iterator<Item = (&'a String, usize)>, most: usize) -> Option<&'a String> {
-    let mut sum = 0_usize;
-    let found = sizes.find(|(_, bytes)| {
-        sum += *bytes;
-        sum > most
-    });
-    found.map(|(name, _)| name)
-}
-
 /// The first ConfigMap for which there is no room.
 fn first_unkept(maps: &Maps) -> Option<&String> {
-    first_beyond(maps.iter().map(|(name, map)| (name, map.bytes)), KEPT_BYTES_MAX)
+    let mut sum = 0_usize;
+    let found = maps.iter().find(|(_, map)| {
+        sum += map.bytes;
+        sum > KEPT_BYTES_MAX
+    });
+    found.map(|(name, _)| name)
 }
 
 /// The first that is not kept though there is room for it.
@@ -391,73 +415,60 @@ impl Text {
 impl Asker {
     /// Whether it names one of these ConfigMaps.
     fn names(&self, maps: &[String]) -> bool {
-        let mut sources = self.versions.iter().flatten().filter_map(Asked::source);
-        sources.any(|source| maps.contains(&source.config_map))
+        self.versions.iter().flat_map(|asked| &asked.named).any(|named| maps.contains(&named.source.config_map))
     }
 }
 
-/// The texts that answers ask for, in their order.
-fn asked(answers: &Answers) -> Vec<Asked> {
-    let html = answers.page.iter().filter_map(|page| page.html.clone());
-    let page = html.map(|source| Asked { place: Place::Page, text: Asks::There(source) });
+/// The texts that answers ask for.
+fn asked(answers: &Answers) -> Asked {
+    let mut asked = Asked::default();
+    if let Some(source) = answers.page.as_ref().and_then(|page| page.html.clone()) {
+        asked.named.push(Named { place: Place::Page, source });
+    }
     let placeholder = answers.placeholder.iter().map(|placeholder| (Place::Placeholder, &placeholder.response));
     let fixed = answers.fixed.iter().enumerate().map(|(index, fixed)| (Place::Static(index), &fixed.response));
-    let bodies = placeholder.chain(fixed).filter_map(|(place, response)| {
-        let text = match &response.body_from {
-            Some(source) => Asks::There(source.clone()),
-            None if response.body.is_empty() => return None,
-            None => Asks::Here(response.body.len()),
-        };
-        Some(Asked { place, text })
-    });
-    page.chain(bodies).collect()
+    for (place, response) in placeholder.chain(fixed) {
+        match response.body_from.clone() {
+            Some(source) => asked.named.push(Named { place, source }),
+            None => asked.here += response.body.len(),
+        }
+    }
+    asked
 }
 
-/// What an object gets of the texts that it asks for, in their order: how many bytes, and the text, unless it stands in
-/// the object itself.
-fn grants<'a>(maps: &'a Maps, asked: &'a [Asked]) -> impl Iterator<Item = Result<(usize, Option<&'a str>), Lack>> {
-    let mut sum = 0_usize;
-    asked.iter().map(move |asked| {
-        let (bytes, text) = asked.find(maps)?;
-        if sum + bytes > OBJECT_BYTES_MAX {
-            return Err(Lack::OfObject(bytes));
+/// What an object gets of the texts that it names, in their order.
+fn grants<'a>(maps: &'a Maps, asked: &'a Asked) -> impl Iterator<Item = Result<&'a str, Lack>> {
+    let mut sum = asked.here;
+    asked.named.iter().map(move |named| {
+        let text = named.find(maps)?;
+        if sum + text.len() > OBJECT_BYTES_MAX {
+            return Err(Lack::OfObject(text.len()));
         }
-        sum += bytes;
-        Ok((bytes, text))
+        sum += text.len();
+        Ok(text)
     })
 }
 
 /// Most bytes that one of these versions gets.
-fn most_bytes(maps: &Maps, versions: &[Vec<Asked>]) -> usize {
-    let bytes = |asked: &Vec<Asked>| grants(maps, asked).filter_map(Result::ok).map(|(bytes, _)| bytes).sum::<usize>();
+fn most_bytes(maps: &Maps, versions: &[Asked]) -> usize {
+    let bytes = |asked: &Asked| asked.here + grants(maps, asked).flatten().map(str::len).sum::<usize>();
     versions.iter().map(bytes).max().unwrap_or_default()
 }
 
-impl Asked {
-    fn source(&self) -> Option<&TextSource> {
-        match &self.text {
-            Asks::Here(_) => None,
-            Asks::There(source) => Some(source),
-        }
-    }
-
-    /// How many bytes it has, and the text, unless it stands in the object itself.
-    fn find<'a>(&self, maps: &'a Maps) -> Result<(usize, Option<&'a str>), Lack> {
-        let TextSource { config_map, key } = match &self.text {
-            Asks::Here(bytes) => return Ok((*bytes, None)),
-            Asks::There(source) => source,
-        };
-        let map = maps.get(config_map).ok_or(Lack::Map)?;
+impl Named {
+    /// It, if it may be sent.
+    fn find<'a>(&self, maps: &'a Maps) -> Result<&'a str, Lack> {
+        let map = maps.get(&self.source.config_map).ok_or(Lack::Map)?;
         let texts = map.texts.as_ref().ok_or(Lack::Unkept)?;
-        let text = texts.get(key).ok_or(Lack::Key)?;
+        let text = texts.get(&self.source.key).ok_or(Lack::Key)?;
         let bytes = text.bytes();
-        if bytes > self.place.most() { Err(Lack::TooLarge(bytes)) } else { Ok((bytes, Some(text.kept()))) }
+        if bytes > self.place.most() { Err(Lack::TooLarge(bytes)) } else { Ok(text.kept()) }
     }
 
     /// What is told of one that is not sent.
     fn told(&self, lack: &Lack) -> Wrong {
         let label = names::RESPONSE;
-        let (map, key) = self.source().map_or(("", ""), |source| (source.config_map.as_str(), source.key.as_str()));
+        let TextSource { config_map: map, key } = &self.source;
         let (reason, what) = match lack {
             Lack::Map => (TEXT_NOT_FOUND, format!("there is no ConfigMap {map:?} with the label {label}: \"true\"")),
             Lack::Key => (TEXT_NOT_FOUND, format!("ConfigMap {map:?} has no key {key:?}")),
@@ -482,11 +493,10 @@ impl Asked {
     }
 
     fn field(&self) -> String {
-        let body = if self.source().is_some() { "response.bodyFrom" } else { "response.body" };
         match self.place {
             Place::Page => "page.html".to_owned(),
-            Place::Placeholder => format!("placeholder.{body}"),
-            Place::Static(index) => format!("static[{index}].{body}"),
+            Place::Placeholder => "placeholder.response.bodyFrom".to_owned(),
+            Place::Static(index) => format!("static[{index}].response.bodyFrom"),
         }
     }
 }
@@ -502,17 +512,17 @@ impl Place {
 }
 
 /// Puts a text into its place; none: it is not sent.
-fn put(answers: &mut Answers, place: Place, text: Option<String>) {
+fn put(answers: &mut Answers, place: Place, text: Option<&str>) {
     let response = match place {
         Place::Page => {
-            answers.page_html = text;
+            answers.page_html = text.map(str::to_owned);
             return;
         }
         Place::Placeholder => answers.placeholder.as_mut().map(|placeholder| &mut placeholder.response),
         Place::Static(index) => answers.fixed.get_mut(index).map(|fixed| &mut fixed.response),
     };
     if let Some(response) = response {
-        response.body = text.unwrap_or_default();
+        response.body = text.unwrap_or_default().to_owned();
     }
 }
 
@@ -526,6 +536,10 @@ fn responses(answers: &mut Answers) -> impl Iterator<Item = &mut FixedResponse> 
 mod tests {
     use super::*;
     use common_api::zeroscaler::StaticAnswer;
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn wake(yaml: &str) -> Wake {
         serde_yaml_ng::from_str(yaml).expect(yaml)
@@ -605,11 +619,14 @@ mod tests {
                     more than 131072 bytes";
         assert!(message.starts_with(says), "{message}");
 
-        wake.fixed[0].response.body = "x".repeat(OBJECT_BYTES_MAX);
+        wake.fixed.rotate_left(1);
+        wake.fixed[7].response.body = "x".repeat(OBJECT_BYTES_MAX + 1);
         let Resolved { answers, wrong } = texts.resolve("ns", &wake).expect("known");
-        assert_eq!(answers.fixed[0].response.body, "");
+        let bodies: Vec<_> = answers.fixed.iter().map(|fixed| fixed.response.body.len()).collect();
+        let expected = (None, [0, 0, 0, 0, 0, 0, 0, OBJECT_BYTES_MAX + 1].to_vec());
+        assert_eq!((answers.page_html, bodies), expected, "what stands there stays, and counts first");
         let message = wrong.expect("too many").1;
-        assert!(message.starts_with("spec.wake.static[0].response.body: "), "{message}");
+        assert!(message.starts_with("spec.wake.page.html: with its 32768 bytes "), "{message}");
     }
 
     /// Goal: as many ZeroScalers have their texts, by name, as the bound of their namespace has room for, whoever came
@@ -621,7 +638,7 @@ mod tests {
         let asks = |name: &str| texts.ask(&key(name), std::iter::once(&wake));
         let goes = |name: &str| texts.ask(&key(name), std::iter::empty());
         let wrong = |key: &Key| {
-            let Resolved { answers, wrong } = texts.bounded(key, texts.resolve("ns", &wake).expect("known"));
+            let Resolved { answers, wrong } = texts.bounded(key, &wake, texts.resolve("ns", &wake).expect("known"));
             let bodies = answers.fixed.iter().map(|fixed| fixed.response.body.len());
             let bytes = bodies.chain(answers.page_html.map(|html| html.len())).sum::<usize>();
             assert_eq!(bytes, if wrong.is_some() { 0 } else { OBJECT_BYTES_MAX }, "{key}");
@@ -638,7 +655,7 @@ mod tests {
         assert!(message.starts_with("spec.wake: ") && message.contains("more than 1048576 bytes"), "{message}");
         assert_eq!(wrong(&Key::new("other", "z")), None, "another namespace");
         let plain = texts.resolve("ns", &Wake::default()).expect("needs none");
-        assert_eq!(texts.bounded(&key("z"), plain.clone()), plain, "it has none");
+        assert_eq!(texts.bounded(&key("i"), &Wake::default(), plain.clone()), plain, "it has none");
 
         assert!(!asks("c"), "as it was");
         assert!(goes("c"));
@@ -650,11 +667,92 @@ mod tests {
         assert!(texts.ask(&key("c"), [&Wake::default()].into_iter()));
         assert!(texts.ask(&key("c"), [&Wake::default(), &wake].into_iter()));
         texts.apply("ns", "pages", None);
-        assert_eq!(texts.known.read().namespaces["ns"].beyond, None, "nothing is left of it");
+        let nobody = texts.known.read().namespaces["ns"].askers.values().all(|asker| !asker.is_left_out);
+        assert!(nobody, "nothing is left of it");
         for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
             goes(name);
         }
         assert!(texts.known.read().namespaces.is_empty());
+    }
+
+    /// Goal: who does not fit into a namespace is skipped alone, and keeps what stands in the object itself, which
+    /// counts before all that is named.
+    #[test]
+    fn whoever_does_not_fit_into_a_namespace_is_skipped_alone() {
+        let (texts, large) = full();
+        let inline = |bytes: usize| {
+            let mut wake = Wake::default();
+            wake.fixed.push(StaticAnswer::default());
+            wake.fixed[0].response.body = "x".repeat(bytes);
+            wake
+        };
+        let mut small = inline(6);
+        small.fixed.push(large.fixed[0].clone());
+        let asks = |name: &str, wake: &Wake| texts.ask(&Key::new("ns", name), std::iter::once(wake));
+        let bodies = |name: &str, wake: &Wake| {
+            let resolved = texts.resolve("ns", wake).expect("known");
+            let answers = texts.bounded(&Key::new("ns", name), wake, resolved).answers;
+            let bodies = answers.fixed.iter().map(|fixed| fixed.response.body.len()).collect::<Vec<_>>();
+            (answers.page_html.is_some(), bodies)
+        };
+        let whole = STATIC_BODY_BYTES_MAX;
+        for name in ["a", "b", "c", "d", "e", "f", "g"] {
+            assert!(!asks(name, &large));
+        }
+        assert!(!asks("i", &small));
+        assert!(!asks("h", &large), "nobody else is concerned");
+        assert_eq!(bodies("g", &large), (true, vec![whole; 6]));
+        assert_eq!(bodies("h", &large), (false, vec![0; 6]));
+        assert_eq!(bodies("i", &small), (false, vec![6, whole]), "after one that is too large");
+
+        let all = inline(NAMESPACE_BYTES_MAX + 1);
+        assert!(asks("z", &all));
+        assert_eq!(bodies("z", &all), (false, vec![NAMESPACE_BYTES_MAX + 1]));
+        assert_eq!(bodies("a", &large), (false, vec![0; 6]));
+        assert_eq!(bodies("i", &small), (false, vec![6, 0]), "what stands there stays");
+    }
+
+    /// Goal: a ConfigMap that could not be read again is tried once more after a time, without any other change, and
+    /// whoever follows hears of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_read_is_repeated() {
+        let texts = Arc::<Texts>::default();
+        for name in ["a", "b", "c", "d", "e"] {
+            let data = (0..31).map(|key| (key.to_string(), "x".repeat(BODY_BYTES_MAX))).collect();
+            texts.apply("ns", name, Some(data));
+        }
+        texts.apply("ns", "a", None);
+        assert_eq!(texts.unread("ns").as_deref(), Some("e"));
+        let reads = Arc::<AtomicUsize>::default();
+        let asked = reads.clone();
+        let client = Client::new(
+            tower::service_fn(move |request: http::Request<Body>| {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                let is_read = query.contains("fieldSelector");
+                // The first read is never answered, as no watch is.
+                let hangs = query.contains("watch=true") || (is_read && asked.fetch_add(1, Ordering::Relaxed) == 0);
+                async move {
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    let (name, text) = if is_read { ("e", "read") } else { ("f", "listed") };
+                    let map = json!({"metadata": {"name": name, "namespace": "ns"}, "data": {"key": text}});
+                    let list = json!({"metadata": {"resourceVersion": "7"}, "items": [map]});
+                    Ok::<_, Infallible>(http::Response::new(Body::from(list.to_string().into_bytes())))
+                }
+            }),
+            "default",
+        );
+        let (told, mut concerned) = tokio::sync::mpsc::unbounded_channel();
+        let tell = move |namespace: &str| drop(told.send(namespace.to_owned()));
+        let (shutdown, start) = (CancellationToken::new(), Instant::now());
+        texts.follow(&client, &Namespaces::default(), &shutdown, tell, || {});
+        assert_eq!(concerned.recv().await.as_deref(), Some("ns"), "another has changed");
+        assert_eq!((texts.unread("ns").as_deref(), start.elapsed() >= READ_MAX), (Some("e"), true));
+        assert_eq!(concerned.recv().await.as_deref(), Some("ns"), "the turn of the other");
+        assert!(start.elapsed() >= READ_MAX + READ_AGAIN);
+        assert_eq!((texts.unread("ns"), reads.load(Ordering::Relaxed)), (None, 2));
+        shutdown.cancel();
     }
 
     /// Goal: ConfigMaps cost no more than the bound of their namespace, named by anybody or not: the first by name are

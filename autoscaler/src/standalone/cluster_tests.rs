@@ -180,7 +180,10 @@ async fn activators_concern_every_serverless_service() {
 #[tokio::test]
 async fn room_for_texts_is_told() {
     let f = Fixture::new();
-    let full = json!({"wake": {"placeholder": {"response": {"body": "x".repeat(128 * 1024)}}}});
+    let texts = (0..4).map(|key| (key.to_string(), "x".repeat(16 * 1024))).collect();
+    f.cluster.texts.apply("ns", "texts", Some(texts));
+    let answer = |key: usize| json!({"response": {"bodyFrom": {"configMap": "texts", "key": (key % 4).to_string()}}});
+    let full = json!({"wake": {"static": (0..8).map(answer).collect::<Vec<_>>()}});
     for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
         f.scaler(name, "2026-01-02T00:00:00Z", full.clone());
     }

@@ -95,7 +95,8 @@ impl Validation {
     /// within what the configuration allows: that keeps nobody from waking, whichever process leads.
     fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let former = original.status.as_ref()?.in_force.as_ref()?.version_of(original)?;
-        (former.validate().is_ok() && schedules::check(&former.spec).is_ok()).then(|| Arc::new(former))
+        let is_good = done_without(former.validate()).is_ok() && schedules::check(&former.spec).is_ok();
+        is_good.then(|| Arc::new(former))
     }
 
     /// The version that is in force, as far as this process knows it.
@@ -150,9 +151,15 @@ impl Validation {
 
 /// Whether it breaks a rule that it can be looked at by itself for.
 fn check(object: &ZeroScaler, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
-    object.validate_in(config)?;
+    done_without(object.validate_in(config))?;
     request_time(object)?;
     schedules::check(&object.spec)
+}
+
+/// The same where it is a fallback's port alone that is wrong: that fallback is left out, and its condition says so. The
+/// definition refuses such a port, and one that was stored before keeps nobody from waking.
+fn done_without(checked: Result<(), FieldErrors>) -> Result<(), FieldErrors> {
+    checked.or_else(|errors| errors.without("spec.wake.fallback.port").into_result())
 }
 
 /// Whether the time of a request is one: its form alone admits the thirtieth of February.

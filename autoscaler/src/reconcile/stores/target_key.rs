@@ -22,8 +22,8 @@ pub(crate) struct TargetResource {
     plural: String,
 }
 
-/// The names of what a version serves, subresources as `NAME/scale`; or why they are not known.
-pub(crate) type Served = Result<HashSet<String>, String>;
+/// The names of what a version serves, subresources as `NAME/scale`. A version that there is not serves nothing.
+pub(crate) type Served = HashSet<String>;
 
 /// Resource, namespace and name of one target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -99,13 +99,14 @@ impl TargetResource {
         &self.api_version
     }
 
-    /// Why it cannot be scaled, by what its version serves, if there is such a version; none: it can.
-    pub(crate) fn refusal(&self, served: Option<&Served>) -> Option<String> {
-        match served {
-            Some(Err(error)) => Some(error.clone()),
-            Some(Ok(names)) if names.contains(&format!("{}/scale", self.plural)) => None,
-            Some(Ok(names)) if names.contains(&self.plural) => Some("it has no scale subresource".to_owned()),
-            Some(Ok(_)) | None => Some("the API server does not serve it".to_owned()),
+    /// Why it cannot be scaled, by what its version serves; none: it can.
+    pub(crate) fn refusal(&self, served: &Served) -> Option<String> {
+        if served.contains(&format!("{}/scale", self.plural)) {
+            None
+        } else if served.contains(&self.plural) {
+            Some("it has no scale subresource".to_owned())
+        } else {
+            Some("the API server does not serve it".to_owned())
         }
     }
 
@@ -198,16 +199,15 @@ mod tests {
 
     #[test]
     fn only_what_has_a_scale_can_be_scaled() {
-        let failed: Served = Err("nobody answers".to_owned());
-        let served: Served =
-            Ok(["configmaps", "replicationcontrollers", "replicationcontrollers/scale"].map(str::to_owned).into());
+        let nothing = Served::new();
+        let served =
+            Served::from(["configmaps", "replicationcontrollers", "replicationcontrollers/scale"].map(str::to_owned));
         let (unscaled, unserved) = (Some("it has no scale subresource"), Some("the API server does not serve it"));
         let rows = [
-            ("ReplicationController", Some(&served), None),
-            ("ConfigMap", Some(&served), unscaled),
-            ("Widget", Some(&served), unserved),
-            ("ReplicationController", None, unserved),
-            ("ReplicationController", Some(&failed), Some("nobody answers")),
+            ("ReplicationController", &served, None),
+            ("ConfigMap", &served, unscaled),
+            ("Widget", &served, unserved),
+            ("ReplicationController", &nothing, unserved),
         ];
         for (kind, served, expected) in rows {
             assert_eq!(TargetResource::of("v1", kind).refusal(served).as_deref(), expected, "{kind}");

@@ -6,9 +6,13 @@
 //! # What is watched
 //!
 //! What has a scale subresource, and nothing else: a user may name whatever kind there is, or is not. So one that not
-//! every API server serves is asked about first ([`discover`]), with all others by one task: at once when another is
-//! named, then after pauses that double, up to [`PAUSE_MAX`], since it may come to exist, and nobody tells when. A group
-//! or a version that there is not costs no request of its own, however many are named.
+//! every API server serves is asked about first ([`Shared::look`]), with all others by one task: at once when another
+//! is named, then after pauses that double, up to [`PAUSE_MAX`], since it may come to exist, and nobody tells when. A
+//! group or a version that there is not costs no request of its own, however many are named. One whose server is down
+//! holds up nothing that others answer for.
+//!
+//! Not to find out is no refusal: what nobody answers for is not known yet, and is asked about again within
+//! [`PAUSE_UNANSWERED`]. Where we may not ask, a resource is watched as if it had a scale.
 //!
 //! # How long a watch lasts
 //!
@@ -28,7 +32,7 @@ use common::RevisionKey as Key;
 use common_controller::Store;
 use common_runtime::namespaces::Namespaces;
 use common_runtime::watching;
-use futures::StreamExt;
+use futures::stream::{self, StreamExt};
 use kube::Client;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
@@ -37,7 +41,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How long a watch outlasts its last use: who edits a kind back and forth does not have everything listed each time.
@@ -46,8 +50,14 @@ const LINGER: Duration = Duration::from_secs(10);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest one.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Pause between two questions what a version serves.
+/// Longest pause from a look that has not found out whether a resource can be scaled to the next.
+const PAUSE_UNANSWERED: Duration = Duration::from_secs(10);
+/// Pause before each question what a version serves.
 const BETWEEN: Duration = Duration::from_millis(100);
+/// How many of them are under way at once.
+const AT_ONCE: usize = 8;
+/// How long an answer is waited for: the client itself would ask a server that is down for a minute.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// The version of the core group, which is in no list of groups.
 const CORE: &str = "v1";
 
@@ -100,6 +110,17 @@ struct Asked {
     used: Instant,
     /// Why it cannot be; none: nobody has found out yet.
     refused: Option<String>,
+    /// Whether the last look has found out.
+    is_answered: bool,
+}
+
+/// Why it is not known what is served.
+#[derive(Clone, Copy, Debug)]
+enum Unknown {
+    /// We may not ask.
+    Forbidden,
+    /// Nobody has said.
+    Unanswered,
 }
 
 impl Targets {
@@ -183,7 +204,7 @@ impl Targets {
                 None => TargetError::NotListed(resource.clone()),
             };
         }
-        asked.insert(resource.clone(), Asked { used: Instant::now(), refused: None });
+        asked.insert(resource.clone(), Asked { used: Instant::now(), refused: None, is_answered: false });
         shared.asks.notify_one();
         shared.looking.call_once(|| {
             let shared = shared.clone();
@@ -201,36 +222,80 @@ impl Targets {
 impl Shared {
     /// Looks for what is asked for, for ever.
     async fn look_for_asked(self: &Arc<Self>) {
-        let (mut pause, mut is_any_left) = (PAUSE_MIN, false);
+        let (mut pause, mut next, mut began) = (PAUSE_MIN, Instant::now(), Instant::now());
         loop {
-            tokio::select! {
-                () = self.asks.notified() => pause = PAUSE_MIN,
-                () = sleep(pause - PAUSE_MIN), if is_any_left => pause = (pause * 2).min(PAUSE_MAX),
+            let (is_any_left, is_any_unanswered) = {
+                let asked = self.asked.lock();
+                (!asked.is_empty(), asked.values().any(|asked| !asked.is_answered))
+            };
+            let all = tokio::select! {
+                biased;
+                () = self.asks.notified() => {
+                    pause = PAUSE_MIN;
+                    true
+                }
+                () = sleep_until(next), if is_any_left => {
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    true
+                }
+                () = sleep_until(began + PAUSE_UNANSWERED), if is_any_unanswered => false,
+            };
+            began = Instant::now();
+            self.look(all).await;
+            if all {
+                next = Instant::now() + pause;
             }
-            is_any_left = self.look().await;
             sleep(PAUSE_MIN).await; // However fast new ones are named.
         }
     }
 
-    /// Looks once, and begins to watch what can be scaled. Whether anything is left.
-    async fn look(self: &Arc<Self>) -> bool {
+    /// Looks once, for all or for what the last look has not found out, and begins to watch what can be scaled.
+    async fn look(self: &Arc<Self>, all: bool) {
         let asked: Vec<_> = {
             let mut asked = self.asked.lock();
             asked.retain(|resource, asked| asked.used.elapsed() < LINGER || self.audience.is_named(resource));
-            asked.keys().cloned().collect()
+            let due = asked.iter().filter(|(_, asked)| all || !asked.is_answered);
+            due.map(|(resource, _)| resource.clone()).collect()
         };
         if asked.is_empty() {
-            return false;
+            return;
         }
-        let served = discover(&self.client, &asked).await;
-        for resource in &asked {
-            let refused = match &served {
-                Ok(served) => resource.refusal(served.get(resource.api_version())),
-                Err(error) => Some(error.to_string()),
-            };
-            self.found(resource, refused);
+        let groups = match answered("/apis", self.client.list_api_groups()).await {
+            Ok(list) => list.groups,
+            Err(unknown) => return self.take(&asked, Err(unknown)),
+        };
+        let versions = groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
+        let versions: HashSet<_> = versions.chain([CORE]).collect();
+        let (there, not_there): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|resource| versions.contains(resource.api_version()));
+        self.take(&not_there, Ok(Served::new()));
+        let mut of_version: HashMap<String, Vec<TargetResource>> = HashMap::new();
+        for resource in there {
+            of_version.entry(resource.api_version().to_owned()).or_default().push(resource);
         }
-        !self.asked.lock().is_empty()
+        let questions = stream::iter(of_version).for_each_concurrent(AT_ONCE, |(version, resources)| {
+            let shared = self.clone();
+            async move {
+                sleep(BETWEEN).await;
+                shared.take(&resources, served_by(&shared.client, &version).await);
+            }
+        });
+        questions.await;
+    }
+
+    /// Takes in what the version of these resources serves.
+    fn take(self: &Arc<Self>, resources: &[TargetResource], served: Result<Served, Unknown>) {
+        for resource in resources {
+            match &served {
+                Ok(served) => self.found(resource, resource.refusal(served)),
+                Err(Unknown::Forbidden) => self.found(resource, None), // Its watch will tell.
+                Err(Unknown::Unanswered) => {
+                    if let Some(known) = self.asked.lock().get_mut(resource) {
+                        known.is_answered = false;
+                    }
+                }
+            }
+        }
     }
 
     /// Takes in why a resource cannot be scaled; none: it can.
@@ -242,7 +307,7 @@ impl Shared {
             let begin = || Watched { store: self.watch(resource), used: Instant::now() };
             watched.entry(resource.clone()).or_insert_with(begin);
         } else if let Some(known) = asked.get_mut(resource) {
-            known.refused = refused;
+            (known.refused, known.is_answered) = (refused, true);
         }
     }
 
@@ -312,23 +377,32 @@ impl Shared {
     }
 }
 
-/// What the versions of these resources serve, of those that there are.
-async fn discover(client: &Client, asked: &[TargetResource]) -> Result<HashMap<String, Served>, kube::Error> {
-    let named: HashSet<_> = asked.iter().map(TargetResource::api_version).collect();
-    let groups = client.list_api_groups().await?.groups;
-    let versions = groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
-    let versions: Vec<_> = versions.chain([CORE]).filter(|version| named.contains(version)).collect();
-    let mut served = HashMap::new();
-    for version in versions {
-        sleep(BETWEEN).await;
-        let list = match version {
-            CORE => client.list_core_api_resources(version).await,
-            _ => client.list_api_group_resources(version).await,
-        };
-        let names = list.map(|list| list.resources.into_iter().map(|resource| resource.name).collect());
-        served.insert(version.to_owned(), names.map_err(|error| error.to_string()));
+/// What a version serves.
+async fn served_by(client: &Client, version: &str) -> Result<Served, Unknown> {
+    let list = match version {
+        CORE => answered(version, client.list_core_api_resources(version)).await,
+        _ => answered(version, client.list_api_group_resources(version)).await,
+    };
+    Ok(list?.resources.into_iter().map(|resource| resource.name).collect())
+}
+
+/// The answer to a question what there is, if it comes in time.
+async fn answered<T>(what: &str, question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Unknown> {
+    match timeout(ANSWERED_WITHIN, question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+            tracing::debug!(what, "discovery is forbidden");
+            Err(Unknown::Forbidden)
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(what, %error, "discovery failed");
+            Err(Unknown::Unanswered)
+        }
+        Err(_) => {
+            tracing::debug!(what, "discovery was not answered in time");
+            Err(Unknown::Unanswered)
+        }
     }
-    Ok(served)
 }
 
 /// Whether the API server will not serve this resource to us, however often it is asked.

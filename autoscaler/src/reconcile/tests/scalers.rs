@@ -797,6 +797,22 @@ async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
     }
 }
 
+/// Goal: what the definition refuses by now, and was stored before, keeps nobody from waking: a fallback's port.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(asleep(json!({"wake": {"fallback": {"service": "sorry", "port": 70_000}}})));
+    f.put_service(adopted_with(&[("web", 80)], "40"));
+    f.put_target(0);
+    let (_, why, said) = ready(&settled(&mut f).await);
+    assert_ne!(why, "Invalid", "{said}");
+    f.decides(Some(1), -1);
+    let patched = expect(&format!("PATCH {SCALE}"))
+        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
+    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
+}
+
 /// Goal: an edit that names a port which the Service does not have leaves the version before in force, also where the
 /// Service has lost a port of that one.
 #[tokio::test(start_paused = true)]

@@ -180,7 +180,8 @@ impl Publisher {
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
-            answers: self.cluster.answers(served).map(|resolved| self.cluster.texts.bounded(key, resolved)),
+            answers: (self.cluster.answers(served))
+                .map(|resolved| self.cluster.texts.bounded(key, &served.spec.wake, resolved)),
             unreachable: self.unreachable(key, served).as_deref(),
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),

@@ -89,8 +89,9 @@ spec:
   AnswersResolved says why.
 - A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
   `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
-  replaces the page goes. A text that is missing or too large is the condition AnswersResolved; all texts of one object, those
-  that stand in it included, are 128 KiB at most, those of all in a namespace 1 MiB, which the first by name have.
+  replaces the page goes. A text that is missing or too large is the condition AnswersResolved. What stands in the
+  object itself is always sent. With it all texts of one object are 128 KiB at most, those of all in a namespace 1 MiB:
+  texts from ConfigMaps that do not fit are left out, of a namespace all those of an object, by the objects' names.
 - Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `placeholder`, `static`). They and those of fallbacks
   count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest

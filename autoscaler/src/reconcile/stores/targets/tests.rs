@@ -24,7 +24,18 @@ struct Server {
     unscalable: Arc<Mutex<HashSet<&'static str>>>,
     /// Resources that can be listed and not watched.
     unwatchable: Arc<Mutex<HashSet<&'static str>>>,
+    /// What asking what there is leads to instead, by path: this refusal, or [`SILENCE`].
+    troubles: Arc<Mutex<HashMap<&'static str, u16>>>,
 }
+
+/// No answer at all.
+const SILENCE: u16 = 0;
+/// What groups there are.
+const GROUPS: &str = "/apis";
+/// What a version serves.
+const APPS: &str = "/apis/apps/v1";
+/// Another version, which tells only of trouble.
+const OTHER: &str = "/apis/other.example.com/v1";
 
 /// A watch that is open.
 struct Open(Arc<AtomicUsize>);
@@ -45,7 +56,14 @@ impl Server {
         let path = request.uri().path().to_owned();
         let resource = path.rsplit('/').next().unwrap_or_default();
         let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let body = if let Some(found) = self.discovered(&path) {
+        let trouble = self.troubles.lock().get(path.as_str()).copied();
+        let body = if let Some(code) = trouble {
+            self.looks.lock().push((Instant::now(), path));
+            if code == SILENCE {
+                std::future::pending::<()>().await;
+            }
+            refusal(code)
+        } else if let Some(found) = self.discovered(&path) {
             self.looks.lock().push((Instant::now(), path));
             (200, found)
         } else if !self.exist.lock().contains(resource) {
@@ -68,10 +86,11 @@ impl Server {
 
     fn discovered(&self, path: &str) -> Option<Value> {
         match path {
-            "/apis" => Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [
+            GROUPS => Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [
                 {"name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}]},
+                {"name": "other.example.com", "versions": [{"groupVersion": "other.example.com/v1", "version": "v1"}]},
             ]})),
-            "/apis/apps/v1" => {
+            APPS => {
                 let (exist, unscalable) = (self.exist.lock(), self.unscalable.lock());
                 let scales = exist.difference(&unscalable).map(|name| format!("{name}/scale"));
                 let names = exist.iter().map(|name| (*name).to_owned()).chain(scales);
@@ -84,6 +103,10 @@ impl Server {
 
     fn exists(&self, resource: &'static str) {
         self.exist.lock().insert(resource);
+    }
+
+    fn looks(&self, path: &str) -> Vec<Instant> {
+        self.looks.lock().iter().filter(|(_, of)| of == path).map(|(at, _)| *at).collect()
     }
 
     fn lists(&self) -> Vec<String> {
@@ -184,10 +207,7 @@ async fn what_does_not_exist_is_looked_for_ever_more_seldom() {
     sleep(Duration::from_secs(3600)).await;
     let error = targets.get(&key("Widget")).expect_err("not there");
     assert!(matches!(&error, TargetError::Unwatchable { .. }), "{error}");
-    let times = || {
-        let looks = server.looks.lock();
-        looks.iter().filter(|(_, path)| path == "/apis").map(|(at, _)| *at).collect::<Vec<_>>()
-    };
+    let times = || server.looks(GROUPS);
     let pauses: Vec<_> = times().windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
     assert_eq!(pauses[..7], [1, 2, 4, 8, 16, 32, 60], "{pauses:?}");
     assert!(pauses.len() < 70, "{} in an hour", pauses.len());
@@ -231,6 +251,66 @@ async fn only_what_can_be_scaled_is_listed() {
     assert_eq!(server.lists(), [""; 0]);
     let looks = server.looks.lock().len();
     assert!((2..=6).contains(&looks), "{looks}");
+}
+
+/// Goal: a version that nobody answers for holds up no other, and only itself is asked about more often than what is
+/// known.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_answered_holds_up_nothing_else() {
+    let server = Server::default();
+    server.exists("widgets");
+    server.troubles.lock().insert(OTHER, SILENCE);
+    let (targets, users) = targets(&server);
+    let silent =
+        TargetKey { resource: TargetResource::of("other.example.com/v1", "Thing"), object: Key::new("ns", "a") };
+    for target in [&silent, &key("Widget"), &key("Gadget")] {
+        users.named.lock().insert(target.resource.clone());
+        assert!(matches!(targets.get(target), Err(TargetError::NotListed(_))));
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(*users.listed.lock(), ["widgets.apps"]);
+    assert!(matches!(targets.get(&key("Gadget")), Err(TargetError::Unwatchable { .. })));
+    sleep(Duration::from_secs(3600)).await;
+    assert!(matches!(targets.get(&silent), Err(TargetError::NotListed(_))), "nobody has said that it is not there");
+    let (known, unknown) = (server.looks(APPS).len(), server.looks(OTHER).len());
+    assert!((50..75).contains(&known), "{known} in an hour");
+    assert!((300..600).contains(&unknown), "{unknown} in an hour");
+}
+
+/// Goal: where discovery is forbidden, targets are watched all the same.
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_asked_about_is_watched() {
+    for path in [GROUPS, APPS] {
+        let server = Server::default();
+        server.exists("widgets");
+        server.troubles.lock().insert(path, 403);
+        let (targets, users) = targets(&server);
+        assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))));
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((server.lists().len(), server.open()), (1, 1), "{path}");
+        assert_eq!(*users.listed.lock(), ["widgets.apps"], "{path}");
+    }
+}
+
+/// Goal: a failure to find out is no refusal, and however long it lasts, what is there is found soon after it.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_asked_about_is_found_soon_after() {
+    for (path, code) in [(GROUPS, 500), (APPS, 500), (APPS, SILENCE)] {
+        for outage in [Duration::from_millis(500), Duration::from_secs(3600)] {
+            let server = Server::default();
+            server.exists("widgets");
+            server.troubles.lock().insert(path, code);
+            let (targets, users) = targets(&server);
+            users.named.lock().insert(key("Widget").resource);
+            let _ = targets.get(&key("Widget"));
+            sleep(outage).await;
+            assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))), "{path} {code}");
+            assert!(!server.looks(path).is_empty(), "{path} {code}");
+            server.troubles.lock().clear();
+            sleep(PAUSE_UNANSWERED + Duration::from_secs(1)).await;
+            assert_eq!(*users.listed.lock(), ["widgets.apps"], "{path} {code} after {outage:?}");
+        }
+    }
 }
 
 /// Goal: what can be listed and not watched is not listed again and again.
