@@ -406,3 +406,18 @@ async fn a_status_gives_nobody_anothers_number() {
     assert_eq!(former.header("x-zeroscale-reason"), "not-served", "of one that was deleted");
     plane.stop().await;
 }
+
+/// Goal: an activator that waits for its configuration, since the API server answers nobody, ends when it is told to.
+#[tokio::test]
+async fn who_waits_for_its_configuration_ends_when_told() {
+    let api = Pod::start(|_| async { denied(StatusCode::SERVICE_UNAVAILABLE) }).await;
+    let uri = format!("http://{}", api.address).parse().expect("a URI");
+    let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
+    let options = Options::new("activator-0", [127, 0, 0, 1].into(), Mode::Standalone);
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(activator::run(options, client, Arc::new(Dns), shutdown.clone()));
+    rig::until(|| api.requests() > 0).await;
+    assert!(!running.is_finished());
+    shutdown.cancel();
+    patient(running).await.expect("no panic").expect("a clean end");
+}
