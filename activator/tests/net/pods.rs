@@ -60,7 +60,9 @@ async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
         for (method, expected) in [("GET", StatusCode::OK), ("POST", StatusCode::BAD_GATEWAY)] {
             let rig = Rig::start().await;
             rig.revision(|backend| backend.protocol = protocol).await;
-            let silent = Pod::start(|_| std::future::pending()).await;
+            // Its port is nobody's once it is killed, though others take ports meanwhile.
+            let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("nobody else's");
+            let silent = Pod::on(listener, |_| std::future::pending());
             rig.pods(&[silent.address]).await;
             let request = Request::builder().method(method).uri("/").header("host", "app.ns");
             let (answer, _next) = tokio::join!(rig.send(request), async {
