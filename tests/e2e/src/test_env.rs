@@ -8,12 +8,13 @@ use anyhow::Context;
 use common_api::ZeroScaler;
 use faults::stalls::Stalls;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use local::up::system::NAMESPACE;
 use local::up::{Cluster, PlaneId, UpOptions};
+use serde_json::json;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -133,7 +134,8 @@ impl TestEnv {
         self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
     }
 
-    /// What autoscalers have decided on the test's workloads, and why, each in a table.
+    /// What autoscalers have decided on the test's workloads, and why, each in a table; how pods are, and what there was to
+    /// warn of.
     async fn why(&self) -> String {
         let scalers = self.api::<ZeroScaler>().list(&ListParams::default()).await;
         let mut tables = String::new();
@@ -144,6 +146,21 @@ impl TestEnv {
                 let table = autoscaler::explain::why(admin, None, &revision).await;
                 tables.push_str(&table.unwrap_or_else(|error| format!("{error:#}\n")));
             }
+        }
+        for pod in self.api::<Pod>().list(&ListParams::default()).await.iter().flatten() {
+            let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            let states: Vec<_> = containers
+                .map(|c| {
+                    let (is, was) = (json!(c.state), json!(c.last_state));
+                    format!("ready {}, {} restarts, {is}, before {was}", c.ready, c.restart_count)
+                })
+                .collect();
+            tables.push_str(&format!("pod {}: {}\n", pod.name_any(), states.join("; ")));
+        }
+        let warnings = ListParams::default().fields("type=Warning");
+        for event in self.api::<Event>().list(&warnings).await.iter().flatten() {
+            let (of, reason) = (&event.involved_object.name, &event.reason);
+            tables.push_str(&format!("{of:?} {reason:?} {:?}: {:?}\n", event.count, event.message));
         }
         tables
     }
