@@ -109,8 +109,9 @@ impl Answers {
     }
 
     /// The same, with what was found of the former ones.
-    pub(crate) fn following(mut self, former: &Self) -> Self {
-        if let (Some(own), Some(former)) = (self.fallback.as_mut().and_then(Arc::get_mut), &former.fallback) {
+    pub(crate) fn following(mut self, former: Option<&Self>) -> Self {
+        let former = former.and_then(|former| former.fallback.as_deref());
+        if let Some((own, former)) = self.fallback.as_mut().and_then(Arc::get_mut).zip(former) {
             own.follow(former);
         }
         self

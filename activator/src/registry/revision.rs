@@ -149,12 +149,8 @@ impl Revision {
         self.live.store(Arc::new(Live::of(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
-            let new = spec.answers.as_deref().map(Answers::new);
-            let new = match &former {
-                Some(former) => new.map(|answers| answers.following(former)),
-                None => new,
-            };
-            self.answers.store(new.map(Arc::new));
+            let following = |said| Arc::new(Answers::new(said).following(former.as_deref()));
+            self.answers.store(spec.answers.as_deref().map(following));
         }
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);

@@ -5,8 +5,8 @@
 //! addresses as the private Service, which selects the workload's pods; [`WAIT_MAX`] at most, since they may never come:
 //! none are made in a namespace that ends, and the selector may be that of other pods.
 //!
-//! Who keeps a connection to an activator follows no slice. Activators end such connections while the ZeroScaler is
-//! being deleted: each with its next answer, or when nothing is asked for on it. Whoever asks on one after the end of the
+//! Who keeps a connection to an activator follows no slice. While the ZeroScaler is being deleted activators end
+//! such connections once no slice leads to them: each with its next answer, or when nothing is asked for on it. Whoever asks on one after the end of the
 //! ZeroScaler is refused, so that one stays for [`COME_ANEW`] once Kubernetes' own slices are there.
 
 use super::serverless::adopt::{needs_adoption, unfit};

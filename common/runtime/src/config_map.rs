@@ -201,17 +201,13 @@ impl ConfigMaps {
     ) -> bool {
         let mut first = self.spawn(client, namespace, shutdown.clone());
         let outcome = async {
-            loop {
-                // The sender lives until `shutdown`.
-                let heard = first.wait_for(|first| *first != First::Unknown).await.map(|first| *first);
-                match heard {
-                    Ok(First::Denied) => {}
-                    Ok(First::Listed | First::Unknown) | Err(_) => return true,
-                }
+            // The sender lives until `shutdown`.
+            while let Ok(First::Denied) = first.wait_for(|first| *first != First::Unknown).await.map(|first| *first) {
                 if timeout(patience, first.wait_for(|first| *first != First::Denied)).await.is_err() {
                     return false;
                 }
             }
+            true
         };
         tokio::select! {
             is_read = outcome => is_read,

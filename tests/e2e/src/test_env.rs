@@ -147,6 +147,11 @@ impl TestEnv {
                 tables.push_str(&table.unwrap_or_else(|error| format!("{error:#}\n")));
             }
         }
+        tables + &self.pods_and_warnings().await
+    }
+
+    async fn pods_and_warnings(&self) -> String {
+        let mut lines = String::new();
         for pod in self.api::<Pod>().list(&ListParams::default()).await.iter().flatten() {
             let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             let states: Vec<_> = containers
@@ -155,14 +160,14 @@ impl TestEnv {
                     format!("ready {}, {} restarts, {is}, before {was}", c.ready, c.restart_count)
                 })
                 .collect();
-            tables.push_str(&format!("pod {}: {}\n", pod.name_any(), states.join("; ")));
+            lines.push_str(&format!("pod {}: {}\n", pod.name_any(), states.join("; ")));
         }
         let warnings = ListParams::default().fields("type=Warning");
         for event in self.api::<Event>().list(&warnings).await.iter().flatten() {
             let (of, reason) = (&event.involved_object.name, &event.reason);
-            tables.push_str(&format!("{of:?} {reason:?} {:?}: {:?}\n", event.count, event.message));
+            lines.push_str(&format!("{of:?} {reason:?} {:?}: {:?}\n", event.count, event.message));
         }
-        tables
+        lines
     }
 
     /// Ends the cluster in order. What a test has written on an API server that stays is gone when this returns.

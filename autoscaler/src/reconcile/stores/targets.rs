@@ -1,7 +1,7 @@
 //! Scale targets of any kind: one watch for each resource, shared by all PodAutoscalers that name it.
 //!
-//! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of which a few facts
-//! are read.
+//! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of
+//! which a few facts are read.
 //!
 //! # What is watched
 //!

@@ -1,6 +1,6 @@
 //! ZeroScalers: what they write, and that they write nothing else.
 
-use super::fixture::{Fixture, ago, condition, expect};
+use super::fixture::{Exchange, Fixture, ago, condition, expect};
 use crate::scale::CollectionHealth;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -14,6 +14,17 @@ const MAPS: &str = "POST /api/v1/namespaces/system/configmaps";
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+
+/// The patch of the target's replicas, which is newer than what tests have put by then.
+fn patched() -> Exchange {
+    expect(&format!("PATCH {SCALE}")).answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}))
+}
+
+/// Somebody waits, and so many pods are decided: the target is woken.
+async fn woken(f: &mut Fixture, pods: i32) {
+    f.decides(Some(pods), -1);
+    f.play(vec![patched()], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+}
 
 fn scaler(spec: Value) -> Value {
     let mut value = json!({
@@ -335,10 +346,7 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "Invalid"));
     assert!(message.contains("spec.scale.min") && message.contains('7'), "{message}");
     assert_eq!(status["status"]["observedGeneration"], 2);
-    f.decides(Some(9), -1);
-    let patched = expect(&format!("PATCH {SCALE}"))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
 }
 
@@ -368,9 +376,7 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
         assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
         f.decides(Some(9), -1);
-        let patched = expect(&format!("PATCH {SCALE}"))
-            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-        let script = if expected.is_some() { vec![patched] } else { vec![] };
+        let script = if expected.is_some() { vec![patched()] } else { vec![] };
         f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
         let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
         assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
@@ -391,10 +397,7 @@ async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
     f.put_target(0);
     let asked = settled(&mut f).await;
     assert_eq!(ready(&asked).0, "False");
-    f.decides(Some(9), -1);
-    let patched = expect(&format!("PATCH {SCALE}"))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)]);
 }
 
@@ -412,9 +415,7 @@ async fn a_pause_holds_beside_an_error() {
         f.put_target(0);
         settled(&mut f).await;
         f.decides(Some(9), -1);
-        let patched = expect(&format!("PATCH {SCALE}"))
-            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-        let script = if newest { vec![] } else { vec![patched] };
+        let script = if newest { vec![] } else { vec![patched()] };
         f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
         assert_eq!(f.fakes.scaled.lock().len(), usize::from(!newest), "paused: {newest}, before: {former}");
     }
@@ -747,10 +748,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
         touched.dedup(); // The answer to the first is no newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
-        f.decides(Some(1), -1);
-        let patched = expect(&format!("PATCH {SCALE}"))
-            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-        f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+        woken(&mut f, 1).await;
         f.put_target_at(0, 401);
         let mut leaving = wrong;
         leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
@@ -787,10 +785,7 @@ async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
         let (is, why, said) = ready(&asked);
         assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{has_seen}: {said}");
         assert!(said.starts_with("spec.ports[1].name: \"metrics\""), "{has_seen}: {said}");
-        f.decides(Some(1), -1);
-        let patched = expect(&format!("PATCH {SCALE}"))
-            .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-        f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+        woken(&mut f, 1).await;
         assert_eq!(*f.fakes.scaled.lock(), [(0, 1)], "{has_seen}");
         f.put_service(adopted_with(&[web, metrics], "401"));
         assert_ne!(ready(&settled(&mut f).await).1, "Invalid", "{has_seen}");
@@ -806,10 +801,7 @@ async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
     f.put_target(0);
     let (_, why, said) = ready(&settled(&mut f).await);
     assert_ne!(why, "Invalid", "{said}");
-    f.decides(Some(1), -1);
-    let patched = expect(&format!("PATCH {SCALE}"))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    woken(&mut f, 1).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
 }
 
@@ -829,10 +821,7 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
     let (is, why, said) = ready(&settled(&mut f).await);
     assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{said}");
     assert!(said.starts_with("spec.ports[0].name: \"db\""), "{said}");
-    f.decides(Some(9), -1);
-    let patched = expect(&format!("PATCH {SCALE}"))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the limit of the version before");
 }
 

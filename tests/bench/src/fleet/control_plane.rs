@@ -8,7 +8,7 @@
 //! Autoscalers get the settings that are deployed, as far as they matter here.
 
 use super::objects::{self, NAMESPACE, Rules, State};
-use super::{Autoscaler, CREATING, Launch, name};
+use super::{Autoscaler, CREATING, Launch, NUMBERS, name};
 use crate::process::Process;
 use crate::settings::Settings;
 use anyhow::Context;
@@ -92,7 +92,7 @@ impl ControlPlane {
             timeout(SERVED_WITHIN, served).await.with_context(|| name.clone())??;
         }
         let elections = json!({"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "3s", "buckets": "4"});
-        let ports = if workloads > NUMBERED { json!({"range": "10000-64999"}) } else { json!({}) };
+        let ports = if workloads > NUMBERED { json!({"range": NUMBERS}) } else { json!({}) };
         for (name, data) in [("config-leader-election", elections), ("config-ports", ports)] {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
             e2e::bare::create(&client, Some(e2e::bare::SYSTEM), map).await?;

@@ -34,6 +34,9 @@ pub(crate) use objects::{NAMESPACE, Rules, State};
 /// Objects created at once.
 const CREATING: usize = 48;
 
+/// Port numbers for more workloads of one namespace than the default range has: it gets no more than nine in ten.
+const NUMBERS: &str = "10000-64999";
+
 /// Of autoscalers, by default.
 const DASHBOARD_PORT: u16 = 8090;
 
@@ -88,9 +91,8 @@ impl Fleet {
         e2e::bare::define_resources(&client).await?;
         e2e::bare::define_shared_resources(&client).await?;
         if rules == Rules::Standalone {
-            // One namespace gets no more than nine in ten.
             let ports = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-ports"},
-                               "data": {"range": "10000-64999"}});
+                               "data": {"range": NUMBERS}});
             e2e::bare::create(&client, Some(e2e::bare::SYSTEM), ports).await?;
         }
         let [low, high, ..] = std::process::id().to_le_bytes();
