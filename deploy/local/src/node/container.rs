@@ -13,12 +13,13 @@
 //! `ContainerCreating`, and how it ended stands in its last state.
 
 use super::backoff::Restarts;
+use super::child::Exit;
 use super::environment::DownwardFields;
 use super::listeners::{self, Occupant};
 use super::logs::{PodLogs, tail_bytes};
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
-use super::process::{self, Exit, Process};
+use super::process::{self, Process};
 use super::state::Node;
 use super::status::{Ended, Phase, View};
 use jiff::Timestamp;

@@ -4,10 +4,10 @@
 //! asks between `fork` and `execve`, and then looks whether its parent still lives: had it died before, no signal would
 //! come. The standard library does the rest: default signals, process group, descriptors 0 to 2, working directory.
 
+use super::child::Child;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -24,19 +24,11 @@ pub(crate) struct Launch {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// A child that runs its program.
-#[derive(Debug)]
-pub(super) struct Started {
-    pub(super) pid: Pid,
-    /// Its pidfd.
-    pub(super) fd: OwnedFd,
-}
-
 /// Starts `launch` on the calling thread, whose end is the child's end. Without `output` it writes to nowhere.
 ///
 /// # Errors
 /// A NUL in a text, or what the system says; then no process is left.
-pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Started> {
+pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Child> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.args).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
     if let Some(dir) = &launch.dir {
@@ -59,7 +51,7 @@ pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Started
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     // Nobody else takes its status, so the id is its own even if it has ended.
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(fd) => Ok(Started { pid, fd }),
+        Ok(fd) => Ok(Child::new(pid, fd)),
         Err(error) => {
             // Out of descriptors: a process that cannot be waited for may not stay.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);

@@ -156,6 +156,12 @@ pub(crate) fn survey(groups: &[i32]) -> Vec<Listener> {
         .collect()
 }
 
+/// Whether anybody on this machine listens on such an IPv4 address; no where the kernel does not say.
+pub(crate) fn anybody_at(is_meant: impl Fn(Ipv4Addr) -> bool) -> bool {
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+    listening(&table).iter().any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if is_meant(ip)))
+}
+
 /// The listening sockets of a kernel table, with their inodes.
 fn listening(table: &str) -> Vec<(SocketAddr, u64)> {
     table

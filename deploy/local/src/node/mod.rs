@@ -24,6 +24,7 @@
 
 mod addresses;
 mod backoff;
+mod child;
 mod cli;
 mod container;
 mod environment;
@@ -46,10 +47,11 @@ mod unsupported;
 mod usage;
 
 pub use backoff::Backoff;
+pub(crate) use child::kill_all;
 pub use cli::NodeArgs;
+pub(crate) use listeners::anybody_at;
 pub use options::NodeOptions;
 pub use probe::PERIOD_ANNOTATION;
-pub(crate) use process::kill_all;
 pub use state::SCHEDULER_NAME;
 
 use addresses::Pool;

@@ -6,21 +6,20 @@
 //!   the *thread* that started the child, so all are started on one thread that lives as long as the process. How,
 //!   tells [`exec`].
 //! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
-//! - Dropping a [`Process`] kills it. Where nothing is dropped, at an exit that waits for nobody, [`kill_all`] does.
+//! - Dropping a [`Process`] kills it ([`Child`]). Where nothing is dropped, at an exit that waits for nobody,
+//!   [`super::kill_all`] does.
 //!
 //! # Not here
 //!
 //! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'`
 //! may leave `b` behind. Write `exec b`.
 
-use super::exec::{self, Launch, Started};
+use super::child::{Child, Exit};
+use super::exec::{self, Launch};
 use common_runtime::descriptor::registered;
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -32,32 +31,11 @@ use tokio::sync::oneshot;
 /// thousands of pods started at once, and those come back with an error and are tried again.
 const STARTS_MAX: usize = 4096;
 
-/// Groups of all processes that are not reaped yet, whose ids therefore are nobody else's.
-static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// By itself, with that status.
-    Code(i32),
-    /// By that signal.
-    Signal(i32),
-}
-
-impl Exit {
-    /// As a shell and Kubernetes say it: 128 + signal.
-    pub(crate) fn code(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Process {
-    pid: Pid,
-    fd: AsyncFd<OwnedFd>,
-    exit: Option<Exit>,
+    child: Child,
+    /// Readable once it has ended.
+    end: AsyncFd<OwnedFd>,
 }
 
 /// Starts `launch` with its output going to `output` (nowhere if absent).
@@ -79,16 +57,14 @@ pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<
 }
 
 impl Process {
-    fn adopt(started: Started) -> io::Result<Self> {
-        let fd = registered(started.fd, Interest::READABLE)?;
-        let process = Self { pid: started.pid, fd, exit: None };
-        GROUPS.lock().insert(process.pid());
-        Ok(process)
+    fn adopt(child: Child) -> io::Result<Self> {
+        let end = registered(child.fd().try_clone()?, Interest::READABLE)?;
+        Ok(Self { child, end })
     }
 
     /// Its process id, which is also its group's.
     pub(crate) fn pid(&self) -> i32 {
-        self.pid.as_raw_nonzero().get()
+        self.child.pid()
     }
 
     /// Waits for its end. Cancel safe.
@@ -97,11 +73,11 @@ impl Process {
     /// The system refuses to say; this does not happen for a child of ours.
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
         loop {
-            if let Some(exit) = self.exit {
+            if let Some(exit) = self.child.exit() {
                 return Ok(exit);
             }
-            self.fd.readable().await?.retain_ready();
-            if self.reap()?.is_none() {
+            self.end.readable().await?.retain_ready();
+            if self.child.reap()?.is_none() {
                 // Readable, and yet not ended: not seen on Linux. A short sleep instead of a spin.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -123,65 +99,19 @@ impl Process {
 
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
-        if self.exit.is_none() {
-            let _ = pidfd_send_signal(self.fd.get_ref(), Signal::TERM); // It may have just ended.
-        }
+        self.child.terminate();
     }
 
     /// Kills its group at once.
     pub(crate) fn kill(&self) {
-        if self.exit.is_none() {
-            let _ = kill_process_group(self.pid, Signal::KILL); // It may have just ended.
-        }
-    }
-
-    /// Takes the exit status if it has ended. While it is a zombie its group id is not given to anybody else, so what
-    /// is left of the group is killed before.
-    fn reap(&mut self) -> io::Result<Option<Exit>> {
-        let id = || WaitId::PidFd(self.fd.get_ref().as_fd());
-        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if waitid(id(), peek)?.is_none() {
-            return Ok(None);
-        }
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        GROUPS.lock().remove(&self.pid());
-        let status = waitid(id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
-        let exit = status.map(|status| match status.terminating_signal() {
-            Some(signal) => Exit::Signal(signal),
-            None => Exit::Code(status.exit_status().unwrap_or(0)),
-        });
-        self.exit = exit;
-        Ok(exit)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if self.exit.is_none() {
-            self.kill();
-            GROUPS.lock().remove(&self.pid());
-            if let Ok(None) = self.reap() {
-                // The kernel is still taking it down. Whoever reaps needs a moment, which a drop may not take.
-                let pid = self.pid;
-                let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || {
-                    let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
-                });
-            }
-        }
-    }
-}
-
-/// Kills the groups of all processes, as this one is about to exit.
-pub(crate) fn kill_all() {
-    for group in GROUPS.lock().iter().filter_map(|group| Pid::from_raw(*group)) {
-        let _ = kill_process_group(group, Signal::KILL); // It may have just ended.
+        self.child.kill();
     }
 }
 
 struct Start {
     launch: Launch,
     output: Option<File>,
-    reply: oneshot::Sender<io::Result<Started>>,
+    reply: oneshot::Sender<io::Result<Child>>,
 }
 
 /// The way to the thread that starts processes; it is never closed, so the thread never ends.
@@ -191,10 +121,7 @@ fn starter() -> io::Result<&'static SyncSender<Start>> {
         let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
             for Start { launch, output, reply } in receiver {
-                if let Err(Ok(nobody_waits)) = reply.send(exec::start(&launch, output)) {
-                    let _ = pidfd_send_signal(&nobody_waits.fd, Signal::KILL);
-                    let _ = waitid(WaitId::PidFd(nobody_waits.fd.as_fd()), WaitIdOptions::EXITED);
-                }
+                drop(reply.send(exec::start(&launch, output))); // What nobody takes any more is dropped, and killed.
             }
         })?;
         Ok(sender)
@@ -268,6 +195,23 @@ mod tests {
             }
             until(|| !is_alive(child)).await;
         }
+    }
+
+    /// Goal: a process is killed whose start was asked for by somebody who then went away, also when the answer was there.
+    /// Method: starts are answered one after another, so the first has its answer when the second has.
+    #[tokio::test]
+    async fn a_process_that_nobody_waits_for_is_killed() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let output = file.reopen().expect("open");
+        let launch = shell("echo $$; exec sleep 100");
+        let mut start = Box::pin(spawn(&launch, Some(&output)));
+        assert!(futures::poll!(&mut start).is_pending());
+        spawn(&shell("exit 0"), None).await.expect("started");
+        until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await;
+        let child: i32 = std::fs::read_to_string(file.path()).expect("read").trim().parse().expect("a pid");
+        assert!(is_alive(child));
+        drop(start);
+        until(|| !is_alive(child)).await;
     }
 
     /// Whether that process exists and is no zombie.

@@ -4,7 +4,7 @@
 //! (its startup probe, if any, has succeeded) and its readiness probe, if any, says so. Conditions of other writers are
 //! kept, and a condition's transition time changes with its status alone.
 
-use super::process::Exit;
+use super::child::Exit;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,

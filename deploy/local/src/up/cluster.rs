@@ -310,7 +310,8 @@ impl Cluster {
         let _ = tokio::time::timeout(DRAIN + self.shared.linger, draining.join_all()).await;
         self.shutdown.cancel();
         let tasks = std::mem::take(&mut self.tasks);
-        let _ = tokio::time::timeout(DRAIN, tasks.join_all()).await;
+        // A second beyond what pods are given to end: who is killed then is gone before its address is another's.
+        let _ = tokio::time::timeout(DRAIN + Duration::from_secs(1), tasks.join_all()).await;
         match self.server.take() {
             Some(server) => server.shutdown().await,
             None => {

@@ -6,7 +6,7 @@
 //! all users' of the machine: whoever comes first makes their folder as open as the temporary one, and who comes later
 //! needs only the right to read a file to lock it.
 
-use crate::Range;
+use crate::{Range, node};
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, Permissions};
@@ -42,10 +42,12 @@ impl Ranges {
     /// # Errors
     /// All are taken, or their lock files cannot be opened.
     pub fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
-        Self::take_in(&std::env::temp_dir().join("zeroscale-ranges"), seed, pods, services)
+        let free = Self::take_in(&std::env::temp_dir().join("zeroscale-ranges"), seed, anybody_listens)?;
+        Ok(Self { pods, services, ..free })
     }
 
-    fn take_in(folder: &Path, seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
+    /// The first octet that is neither locked in `folder` nor in use.
+    fn take_in(folder: &Path, seed: u32, is_used: impl Fn(u8) -> bool) -> anyhow::Result<Self> {
         make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut unopened = None;
         let count = u32::from(OCTETS.end() - OCTETS.start()) + 1;
@@ -54,8 +56,8 @@ impl Ranges {
             let octet = OCTETS.start() + offset;
             let path = folder.join(octet.to_string());
             match open(&path).with_context(|| format!("cannot open {}", path.display())) {
-                Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() => {
-                    return Ok(Self { octet, pods, services, _lock: lock });
+                Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && !is_used(octet) => {
+                    return Ok(Self { octet, pods: None, services: None, _lock: lock });
                 }
                 Ok(_) => {}
                 Err(error) => unopened = Some(error),
@@ -110,6 +112,12 @@ impl Ranges {
     }
 }
 
+/// Whether anybody listens in that range: a program that a killed cluster has left, or a cluster whose lock files lie
+/// elsewhere. What it answers would be taken for the new cluster's.
+fn anybody_listens(octet: u8) -> bool {
+    node::anybody_at(|ip| ip.octets()[..2] == [127, octet])
+}
+
 /// Makes the folder of lock files, for all users, whatever the umask. One that is there is left as it is.
 fn make_folder(folder: &Path) -> io::Result<()> {
     match std::fs::create_dir(folder) {
@@ -136,6 +144,7 @@ fn open(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
     use rustix::fs::{OFlags, fcntl_getfl};
+    use std::net::TcpListener;
 
     /// Goal: another user of the machine can take a range, too. Method: modes, since tests may run as root, which every
     /// file is open to.
@@ -144,11 +153,11 @@ mod tests {
         let base = tempfile::tempdir().expect("a folder");
         let folder = base.path().join("ranges");
         let mode = |path: &Path| path.metadata().expect("made").permissions().mode() & 0o7777;
-        let first = Ranges::take_in(&folder, 7, None, None).expect("free");
+        let first = Ranges::take_in(&folder, 7, |_| false).expect("free");
         let file = folder.join(first.octet.to_string());
         assert_eq!((mode(&folder), mode(&file)), (0o1777, 0o644));
         drop(first);
-        let again = Ranges::take_in(&folder, 7, None, None).expect("free");
+        let again = Ranges::take_in(&folder, 7, |_| false).expect("free");
         let flags = fcntl_getfl(&again._lock).expect("open");
         assert_eq!(flags & OFlags::RWMODE, OFlags::RDONLY);
     }
@@ -162,11 +171,21 @@ mod tests {
         for path in octets.clone().skip(1) {
             std::os::unix::fs::symlink("/nonexistent/x", path).expect("a link");
         }
-        let taken = Ranges::take_in(folder.path(), 1, None, None).expect("one is free");
+        let taken = Ranges::take_in(folder.path(), 1, |_| false).expect("one is free");
         assert_eq!(taken.octet, *OCTETS.start());
-        let error = format!("{:#}", Ranges::take_in(folder.path(), 1, None, None).expect_err("none is left"));
+        let error = format!("{:#}", Ranges::take_in(folder.path(), 1, |_| false).expect_err("none is left"));
         let last = octets.next_back().expect("many");
         assert!(error.contains(&format!("cannot open {}", last.display())), "{error}");
+    }
+
+    /// Goal: what a killed cluster has left running answers for no other.
+    #[test]
+    fn a_range_where_somebody_listens_is_passed_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = Ranges::take_in(folder.path(), 60, anybody_listens).expect("one is free").octet;
+        let _stray = TcpListener::bind((Ipv4Addr::new(127, first, 0, 9), 0)).expect("a free port");
+        let next = Ranges::take_in(folder.path(), 60, anybody_listens).expect("one is free").octet;
+        assert_ne!(next, first);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use local::Range;
 use local::api::{ApiOptions, ApiServer};
 use local::node::proxy::ServiceTable;
 use local::node::{Backoff, NodeOptions};
+use local::up::ranges::Ranges;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -33,15 +33,7 @@ pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) pods: Range,
     pub(crate) services_range: Range,
-}
-
-/// Half of 127.N.0.0/16 for pods, half for Services; N is this test's alone among tests of this process, and far from
-/// what clusters of other processes begin with.
-fn ranges() -> (Range, Range) {
-    static NEXT: AtomicU8 = AtomicU8::new(0);
-    let n = 130 + (std::process::id() % 4) as u8 * 30 + NEXT.fetch_add(1, Ordering::Relaxed);
-    let range = |third: u8| format!("127.{n}.{third}.0/17").parse().expect("a range");
-    (range(0), range(128))
+    _ranges: Ranges,
 }
 
 impl Cluster {
@@ -49,7 +41,8 @@ impl Cluster {
         // What the cluster logs is shown with a test that fails; RUST_LOG says how much.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        let (pods, services) = ranges();
+        let ranges = Ranges::take(std::process::id(), None, None).expect("a range");
+        let (pods, services) = (ranges.pods().expect("a range"), ranges.services().expect("a range"));
         let server = ApiServer::start(ApiOptions::new(services)).await.expect("a server");
         let mut config = Config::new(server.url().parse().expect("a URL"));
         config.auth_info.token = Some(server.token().to_owned().into());
@@ -76,6 +69,7 @@ impl Cluster {
             server,
             pods,
             services_range: services,
+            _ranges: ranges,
         }
     }
 

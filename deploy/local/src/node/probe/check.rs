@@ -7,8 +7,9 @@
 //!
 //! `httpGet` over HTTPS: refused when the pod starts, with a clear error.
 
+use crate::node::child::Exit;
 use crate::node::exec::Launch;
-use crate::node::process::{self, Exit};
+use crate::node::process;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
