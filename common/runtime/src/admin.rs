@@ -62,7 +62,7 @@ impl Admin {
     /// # Errors
     /// `listen` cannot be bound.
     pub async fn serve(self, listen: SocketAddr, shutdown: CancellationToken) -> std::io::Result<SocketAddr> {
-        let listener = TcpListener::bind(listen).await.map_err(|e| {
+        let listener = crate::listen::listen(listen).map_err(|e| {
             std::io::Error::new(
                 e.kind(),
                 format!("admin port {listen} cannot be bound: {e}; choose another or free it"),

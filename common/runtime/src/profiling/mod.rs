@@ -45,7 +45,7 @@ pub async fn serve(
     config: watch::Receiver<Arc<ObservabilityConfig>>,
     shutdown: CancellationToken,
 ) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
+    let listener = crate::listen::listen(listen).map_err(|error| {
         let rule = "PROFILING_PORT names another";
         std::io::Error::new(error.kind(), format!("profiling port {listen} cannot be bound: {error}; {rule}"))
     })?;
