@@ -156,7 +156,7 @@ impl PortConnector {
     ) -> Result<(TcpEnd, Occupied), Refusal> {
         let (mut admitted, cold) = admit(&revision).await?;
         let active = Active::new(revision.clone());
-        let mut attempts = 1;
+        let mut failed = 0;
         loop {
             // Who holds the connection notices its client's going.
             let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
@@ -188,10 +188,11 @@ impl PortConnector {
             }
             let cause = format!("connect: {error}");
             take_out(&revision, &pool, &permit, &cause, evidence);
-            if attempts == ATTEMPTS_MAX {
+            // What had no room for this connect had it wait for a while: the time bounds how often.
+            failed += usize::from(evidence != Evidence::None);
+            if failed == ATTEMPTS_MAX {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());
             }
-            attempts += 1;
             if evidence == Evidence::Ours {
                 sleep(PAUSE.1).await;
             }

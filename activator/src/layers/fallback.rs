@@ -2,7 +2,8 @@
 //!
 //! Only what was held goes there: nothing of it has been sent to a pod, and its body lies unread where its client has put
 //! it. So it is sent whole, and once. A fallback that cannot be reached is tried at each of its addresses, and one that
-//! closed a kept connection once more; then the request is refused, and says which Service was to blame.
+//! closed a kept connection once more; then the request is refused, and says which Service was to blame. One that has no
+//! room for a connect, but takes others meanwhile, is tried again within the workload's timeout, which bounds all of this.
 //!
 //! # What it counts as
 //!
@@ -20,12 +21,12 @@
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
 use crate::layers::charge;
-use crate::layers::hold::{Occupied, head_too_much};
+use crate::layers::hold::{Leaving, Occupied, head_too_much};
 use crate::metrics::Answered;
 use crate::refusal::Refusal;
 use activator_core::accounting::InFlight;
 use activator_core::contract::Contract;
-use activator_net::{Failure, Guarded, HeadCharge, PodBody, Pools, Prepared, ProxyError};
+use activator_net::{Evidence, Failure, Guarded, HeadCharge, PodBody, Pools, Prepared, ProxyError};
 use common_runtime::resolve::Resolve;
 use http::{HeaderValue, Response};
 use parking_lot::Mutex;
@@ -39,7 +40,7 @@ use tokio::time::{Instant, timeout};
 const FOUND_WITHIN: Duration = Duration::from_secs(5);
 /// The same where one is.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
-/// Attempts for one request: at several addresses, or twice at one.
+/// Attempts for one request that may fail: at several addresses, or twice at one.
 const ATTEMPTS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// What a request may fall back on, and its part in the load until it does.
@@ -94,11 +95,12 @@ impl Fallbacks {
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
         request.headers_mut().insert(MARK, workload);
         let addresses = self.addresses(fallback, revision.key.namespace()).await?;
-        let mut prepared = Prepared::new(request, Contract::Plain, fallback.protocol, peer, None)?;
+        let mut prepared = Prepared::new(request, Contract::Plain, fallback.protocol, peer.clone(), None)?;
         let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
         let mut cause = "it has no address".to_owned();
-        let attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
-        for address in addresses.iter().cycle().take(attempts) {
+        let mut attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
+        let mut leaving = Leaving::default();
+        for address in addresses.iter().cycle() {
             let pool = self.pools.get(*address, revision.key.namespace());
             if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
                 trace.sending(at_pod, prepared.head_mut());
@@ -116,11 +118,19 @@ impl Fallbacks {
                     self.answered.count("fallback");
                     return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(at_pod))));
                 }
-                Err(Failure::Elsewhere { request, cause: why, .. }) => {
+                Err(Failure::Elsewhere { request, cause: why, evidence }) => {
                     if let Some(at_pod) = &mut at_pod {
                         at_pod.failed(&why);
                     }
                     (prepared, cause) = (request, why);
+                    attempts -= usize::from(evidence != Evidence::None);
+                    if attempts == 0 {
+                        break;
+                    }
+                    let watch = || peer.disconnect(client, prepared.body());
+                    if evidence == Evidence::None && leaving.has_gone(watch) {
+                        return Err(Refusal::ClientGone);
+                    }
                 }
                 Err(Failure::Final { error: ProxyError::Pod { cause, .. }, .. }) => {
                     if let Some(at_pod) = &mut at_pod {

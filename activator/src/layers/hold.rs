@@ -24,7 +24,8 @@
 //! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
 //!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused.
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
-//! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever.
+//! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever. One
+//!   that had no room for a connect is not counted: that connect waited for a while, and the time alone bounds how often.
 //!
 //! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
@@ -50,6 +51,7 @@ use activator_net::{
     Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
     is_over,
 };
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Response, Version};
 use std::future::{Future, poll_fn};
@@ -74,7 +76,7 @@ pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Durati
 /// How long a request waits for somebody to listen there, with a pod that takes others meanwhile.
 pub(super) const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Pods that one request is tried on.
+/// Pods that one request is tried on and that fail it.
 pub(super) const ATTEMPTS_MAX: usize = 64;
 
 /// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every
@@ -341,7 +343,7 @@ async fn send(
         let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
-    let (mut attempts, begun) = (1, Instant::now());
+    let (mut failed, begun, mut leaving) = (0, Instant::now(), Leaving::default());
     let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?;
     loop {
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
@@ -412,11 +414,15 @@ async fn send(
                 if !is_beside {
                     seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
                 }
-                if is_beside || attempts == ATTEMPTS_MAX {
+                failed += usize::from(evidence != Evidence::None);
+                if is_beside || failed == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
-                attempts += 1;
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
+                let watch = || peer.disconnect(client.version, prepared.body());
+                if evidence == Evidence::None && leaving.has_gone(watch) {
+                    return Err(Refusal::ClientGone);
+                }
                 if evidence == Evidence::Ours {
                     tokio::time::sleep(PAUSE.1).await;
                 }
@@ -426,6 +432,18 @@ async fn send(
                 };
             }
         }
+    }
+}
+
+/// The client of a request that goes from one connect to the next, where nobody else notices its going.
+#[derive(Default)]
+pub(super) struct Leaving(Option<Option<Disconnect>>);
+
+impl Leaving {
+    /// Whether it has gone. It is looked after from the first call on.
+    pub(super) fn has_gone(&mut self, disconnect: impl FnOnce() -> Option<Disconnect>) -> bool {
+        let disconnect = self.0.get_or_insert_with(disconnect);
+        disconnect.as_ref().is_some_and(|disconnect| disconnect.gone().now_or_never().is_some())
     }
 }
 

@@ -1,12 +1,24 @@
 //! Pods whose program accepts no connection for a while: their kernel's queue is full, and it says nothing to a
 //! connect.
 
-use crate::rig::{self, Rig, free, patient};
+use crate::ports::{FIRST, ledger};
+use crate::rig::{self, Rig, backend, free, own_address, patient};
+use activator::discovery::{Event, Port, Spec};
+use activator::{Options, WorkerRuntimes};
+use common::backend::Protocol;
+use common::ports::{PortId, State};
+use common_api::zeroscaler::{Answers, FallbackStatus, PortProtocol};
+use common_runtime::resolve::{Dns, Resolve};
+use futures::future::BoxFuture;
 use http::StatusCode;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
 /// A listener whose queue has room for one.
 fn listen_narrow() -> TcpListener {
@@ -27,7 +39,7 @@ async fn read_request(stream: &mut TcpStream) {
 async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
     let listener = listen_narrow();
     let address = listener.local_addr().expect("bound");
-    let rig = std::sync::Arc::new(Rig::start().await);
+    let rig = Arc::new(Rig::start().await);
     rig.revision(|_| {}).await;
     rig.pods(&[address]).await;
     let mut client = rig.raw().await;
@@ -59,4 +71,126 @@ async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
         }
     });
     assert_eq!(patient(second).await.expect("no panic").status, StatusCode::OK);
+}
+
+/// A pod with a narrow queue that serves one connection after the other, 40 ms each. Returns its address.
+fn busy() -> SocketAddr {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+    let listener = listen_narrow();
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            let reading = async {
+                while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|n| n > 0) {}
+            };
+            // A probe's connection may bring nothing.
+            let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
+            if head.ends_with(b"\r\n\r\n") {
+                tokio::time::sleep(Duration::from_millis(40)).await;
+                let _ = stream.write_all(ANSWER).await; // Whoever asked may have gone.
+            }
+        }
+    });
+    address
+}
+
+/// With two workers, two connects may meet at a queue with room for one; the kernel answers both, and forgets one.
+fn one_worker(options: &mut Options) {
+    options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread"));
+}
+
+/// Sends so many requests at once, all of which are answered.
+async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
+    let mut sent = JoinSet::new();
+    for _ in 0..requests {
+        let rig = rig.clone();
+        sent.spawn(async move { rig.get("app.ns", "/").await });
+    }
+    while let Some(answer) = patient(sent.join_next()).await {
+        let answer = answer.expect("no panic");
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    }
+}
+
+/// Goal: a request that finds a busy pod's queue full time and again has as long as its workload's timeout says.
+/// Method: more requests at once than the pod serves in 64 waits of 50 ms, after which one was given up.
+#[tokio::test]
+async fn requests_wait_for_room_in_a_busy_pods_queue() {
+    let rig = Arc::new(Rig::start_with(one_worker).await);
+    rig.revision(|_| {}).await;
+    rig.pods(&[busy()]).await;
+    rig.until_open().await;
+    all_are_answered(&rig, 150).await;
+    // The timeout ends it, too.
+    rig.revision(|backend| backend.timeout_ms = 500).await;
+    let mut sent = JoinSet::new();
+    for _ in 0..50 {
+        let rig = rig.clone();
+        sent.spawn(async move { rig.get("app.ns", "/").await.status });
+    }
+    let statuses = patient(sent.join_all()).await;
+    let timed_out = statuses.iter().filter(|status| **status == StatusCode::GATEWAY_TIMEOUT).count();
+    let served = statuses.iter().filter(|status| **status == StatusCode::OK).count();
+    assert_eq!(timed_out + served, 50, "{statuses:?}");
+    assert!(timed_out > 0, "{statuses:?}");
+}
+
+/// Goal: the same of connections that are passed on as bytes.
+#[tokio::test]
+async fn connections_wait_for_room_in_a_busy_pods_queue() {
+    let ip = own_address().ip();
+    let rig = Rig::start_with(|options| {
+        options.http1 = SocketAddr::new(ip, 0);
+        one_worker(options);
+    })
+    .await;
+    let id = PortId { name: "tcp".to_owned(), port: 5432 };
+    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None };
+    let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
+    rig.tell(Event::Revision(Arc::new(spec))).await;
+    ledger(&rig, &[(FIRST, "app", id, State::Held)]).await;
+    rig.pods(&[busy()]).await;
+    rig.until_open().await;
+    let mut sent = JoinSet::new();
+    for _ in 0..150 {
+        sent.spawn(async move {
+            let mut client = patient(TcpStream::connect((ip, FIRST))).await.expect("bound");
+            rig::write(&mut client, "hello\r\n\r\n").await;
+            rig::read_to_end(&mut client).await
+        });
+    }
+    while let Some(answer) = patient(sent.join_next()).await {
+        let answer = answer.expect("no panic");
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
+    }
+}
+
+/// Every Service is at this address.
+struct All(SocketAddr);
+
+impl Resolve for All {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        match host.parse::<IpAddr>() {
+            Ok(_) => Dns.resolve(host, port), // The autoscaler's.
+            Err(_) => Box::pin(std::future::ready(Ok(vec![self.0]))),
+        }
+    }
+}
+
+/// Goal: the same of a fallback, which was given up after two such waits.
+#[tokio::test]
+async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
+    let all = Arc::new(All(busy()));
+    let rig = Arc::new(Rig::start_knowing_nothing(one_worker, activator::Configs::default(), all).await);
+    rig.tell(Event::Synced).await;
+    let (matching, protocol) = (Default::default(), Protocol::Http1);
+    let fallback = FallbackStatus { matching, service: "sorry".into(), port: 80, protocol, after_ms: 0 };
+    let answers = Some(Arc::new(Answers { fallback: Some(fallback), ..Answers::default() }));
+    let spec = Spec { answers, ..Spec::standalone("ns", "app", backend("app")) };
+    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.settled().await;
+    // Until one connect was answered, others are given longer.
+    all_are_answered(&rig, 1).await;
+    all_are_answered(&rig, 40).await;
 }
