@@ -48,10 +48,10 @@ impl Siblings for Link {
 
     /// Later, on a task: it takes locks of its own.
     fn cut(&self, pod: &Destination) {
-        let (pools, address, namespace) =
-            (self.shared.parts.pools.clone(), pod.address(), self.key.namespace().to_owned());
+        // A slot is one of the pod, whichever of its ports the request is at.
+        let (pools, address) = (self.shared.parts.pools.clone(), pod.address().ip());
         tracing::warn!(revision = %self.key, pod = %pod, "cut: this activator has left and lost touch with who takes over");
-        self.shared.parts.runtime.spawn(async move { pools.get(address, &namespace).cut() });
+        self.shared.parts.runtime.spawn(async move { pools.cut(address) });
     }
 
     fn due(&self, at: Instant) {

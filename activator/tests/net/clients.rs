@@ -4,16 +4,22 @@ use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use tokio::io::AsyncWriteExt;
 
 /// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0, with one
-/// that nobody asked for yet.
-const REQUESTS: [&str; 5] = [
+/// that nobody asked for yet, with another request behind it, with a line end too many.
+const REQUESTS: [&str; 7] = [
     "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
     "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody",
     "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 400000\r\n\r\nbody",
     "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n",
     "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\nbody",
+    "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\nGET /2 HTTP/1.1\r\nhost: app.ns\r\n\r\n",
+    "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n\r\n",
 ];
 
-/// Goal: a held request whose client has gone gives its place back, also if a body of it lies unread.
+/// Those that reach a pod before more of them has come.
+const WHOLE: [&str; 5] = [REQUESTS[0], REQUESTS[1], REQUESTS[3], REQUESTS[5], REQUESTS[6]];
+
+/// Goal: a held request whose client has gone gives its place back, also if a body of it lies unread, or more has come
+/// behind it. Clients that stay are answered, also where one has sent two requests at once.
 #[tokio::test]
 async fn a_client_that_goes_away_gives_its_place_back() {
     let rig = Rig::start().await;
@@ -28,17 +34,36 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     }
     let all = u32::try_from(clients.len()).expect("a few");
     rig.until(|load| load.queued == all).await;
-    // Only one remains: it was there all the time, and is answered.
-    let mut staying = rig.raw().await;
+    // Only these remain: they were there all the time, and are answered.
+    let (mut staying, mut with_two) = (rig.raw().await, rig.raw().await);
     write(&mut staying, REQUESTS[1]).await;
-    rig.until(|load| load.queued == all + 1).await;
+    write(&mut with_two, REQUESTS[5]).await;
+    rig.until(|load| load.queued == all + 2).await;
     drop(clients);
-    rig.until(|load| load.queued == 1).await;
-    let pod = Pod::saying("hello").await;
+    rig.until(|load| load.queued == 2).await;
+    let pod = Pod::echoing().await;
     rig.pods(&[pod.address]).await;
-    read_until(&mut staying, "hello").await;
-    assert_eq!(pod.requests(), 1, "nobody else was sent there");
+    read_until(&mut staying, "POST /").await;
+    read_until(&mut with_two, "GET /2").await;
+    assert_eq!(pod.requests(), 3, "nobody else was sent there");
     assert_eq!(rig.activator.held(), (0, 0));
+}
+
+/// Goal: so does one whose client said more while it was held.
+#[tokio::test]
+async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    for more in ["\r\n", "GET /2 HTTP/1.1\r\nhost: app.ns\r\n\r\n"] {
+        for request in [REQUESTS[0], REQUESTS[1], REQUESTS[3]] {
+            let mut client = rig.raw().await;
+            write(&mut client, request).await;
+            rig.until(|load| load.queued == 1).await;
+            write(&mut client, more).await;
+            drop(client);
+            rig.until(|load| load.queued == 0).await;
+        }
+    }
 }
 
 /// Goal: a client that shuts its sending side in mid-request is taken for one that has gone, held and while its pod
@@ -58,7 +83,7 @@ async fn a_client_that_ends_its_side_has_gone() {
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
-    for (sent, request) in [REQUESTS[0], REQUESTS[1], REQUESTS[3]].into_iter().enumerate() {
+    for (sent, request) in WHOLE.into_iter().enumerate() {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
         rig::until(|| pod.requests() == sent + 1).await;
@@ -76,7 +101,7 @@ async fn a_client_that_goes_away_ends_its_exchange() {
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
-    for (sent, request) in [REQUESTS[0], REQUESTS[1], REQUESTS[3]].into_iter().enumerate() {
+    for (sent, request) in WHOLE.into_iter().enumerate() {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
         rig::until(|| pod.requests() == sent + 1).await;

@@ -62,6 +62,8 @@ async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
             rig.revision(|backend| backend.protocol = protocol).await;
             // Its port is nobody's once it is killed, though others take ports meanwhile.
             let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("nobody else's");
+            // As a process that another test starts has it, until it is another program.
+            let _inherited = socket2::SockRef::from(&listener).try_clone().expect("a descriptor");
             let silent = Pod::on(listener, |_| std::future::pending());
             rig.pods(&[silent.address]).await;
             let request = Request::builder().method(method).uri("/").header("host", "app.ns");

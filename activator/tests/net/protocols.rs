@@ -7,11 +7,12 @@ use futures::StreamExt;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use std::time::Duration;
+use tokio::sync::{Barrier, Notify, mpsc};
 
 /// What a client sends.
 pub(crate) type Upload = UnsyncBoxBody<Bytes, Infallible>;
@@ -378,6 +379,53 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
     assert!((3..=6).contains(&dialled), "{dialled} connections for five requests");
     release.notify_waiters();
     while let Some(status) = patient(waiters.join_next()).await {
+        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    }
+}
+
+/// Goal: a burst before the first connection to a pod waits until the pod has said how many streams it permits there, and
+/// none of it is refused. Method: one stream, which the pod says a moment after the connection stands, and bodies that are
+/// too large to be kept and sent again.
+#[tokio::test]
+async fn a_burst_keeps_to_what_a_new_pod_permits() {
+    const BURST: usize = 8;
+    let listener = rig::listen().await;
+    let address = listener.local_addr().expect("bound");
+    let inside = Arc::new(Barrier::new(BURST));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let inside = inside.clone();
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                    let inside = inside.clone();
+                    async move {
+                        let body = request.into_body().collect().await.expect("whole").to_bytes();
+                        inside.wait().await;
+                        Ok::<_, Infallible>(Response::new(rig::full(body)))
+                    }
+                });
+                tokio::time::sleep(Duration::from_millis(20)).await; // A slow pod.
+                let executor = hyper_util::rt::TokioExecutor::new();
+                let _ = hyper::server::conn::http2::Builder::new(executor)
+                    .max_concurrent_streams(1)
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+    rig.pods(&[address]).await;
+    rig.until_open().await;
+    // One client, so that one worker has all of it.
+    let client = rig::http2_client(rig.address).await;
+    let mut sent = tokio::task::JoinSet::new();
+    for _ in 0..BURST {
+        let (mut client, body) = (client.clone(), Full::new(Bytes::from_static(&[b'x'; 20_000])));
+        let request = Request::post("http://app.ns/").body(body).expect("a request");
+        sent.spawn(async move { client.send_request(request).await.expect("an answer").status() });
+    }
+    while let Some(status) = patient(sent.join_next()).await {
         assert_eq!(status.expect("no panic"), StatusCode::OK);
     }
 }

@@ -258,6 +258,17 @@ pub(crate) struct Pod {
     accepting: tokio::task::JoinHandle<()>,
 }
 
+/// Takes no more connections once it is dropped, although a process that another test has just started may hold it as
+/// well, until it is another program.
+struct Listening(TcpListener);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // An error says that it listens no more.
+        let _ = socket2::SockRef::from(&self.0).shutdown(std::net::Shutdown::Both);
+    }
+}
+
 impl Pod {
     /// Serves HTTP/1.1 and h2c with `handler`.
     pub(crate) async fn start<F, R>(handler: F) -> Self
@@ -287,9 +298,9 @@ impl Pod {
         let (accepted, received) = (connections.clone(), requests.clone());
         let accepting = tokio::spawn(async move {
             let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
-            let listener = listener; // Dropped before them: what was lost meets no port that still takes connections.
+            let listener = Listening(listener); // Dropped before them: what was lost meets no port that takes connections.
             loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
+                let Ok((stream, _)) = listener.0.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.set_nodelay(true); // Fails if it has been closed already.
                 watch(&stream);

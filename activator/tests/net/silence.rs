@@ -10,14 +10,16 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use socket2::{SockFilter, SockRef, Socket};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the six that the
+/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the seven that the
 /// kernel's own keep-alive would take: that is not what is tested.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -231,8 +233,8 @@ async fn a_slow_program_is_left_alone() {
     drop(patient(pod).await.expect("one connection, two requests"));
 }
 
-/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left (where the kernel's own bound is
-/// lifted), ends them soon, and with them a body that waits for its next part.
+/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left, ends them soon, and with them a body
+/// that waits for its next part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     const UPLOAD: usize = 64 * 1024 * 1024;
@@ -287,6 +289,93 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
 }
 
+/// Goal: a tunnel ends soon whose pod vanished before its client ended its side: nothing else is unacknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
+    let listener = listen().await;
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let sockets = Arc::new(Mutex::new(Vec::<Socket>::new()));
+    let accepted = sockets.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let socket = SockRef::from(&stream).try_clone().expect("a descriptor");
+            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+            tokio::spawn(async move {
+                if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
+                    let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
+                    stream.write_all(switch).await.expect("open");
+                    let _ = stream.read(&mut [0; 1024]).await;
+                }
+            });
+        }
+    });
+    let mut client = rig.raw().await;
+    rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+    rig::read_until(&mut client, "hello").await;
+
+    sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(silence);
+    let ended = Instant::now();
+    client.shutdown().await.expect("open");
+    assert_eq!(rig::read_to_end(&mut client).await, "");
+    assert!(ended.elapsed() < SOON, "{:?}", ended.elapsed());
+}
+
+/// Goal: one question of keep-alive that is lost ends no exchange. Method: while an answer is awaited the kernel asks
+/// once a second; its packets are dropped for so long that one of them may be lost, and not a second one. Where threads
+/// stood still, so that two may be, it is done again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_is_lost_ends_no_exchange() {
+    for _ in 0..10 {
+        if let Some(status) = answered_after_a_lost_question().await {
+            assert_eq!(status, StatusCode::OK);
+            return;
+        }
+    }
+    panic!("threads stand still each time");
+}
+
+/// How a POST was answered; none: more than one question may have been lost.
+async fn answered_after_a_lost_question() -> Option<StatusCode> {
+    let (sockets, over) = (Arc::new(Mutex::new(Vec::<Socket>::new())), Arc::new(Notify::new()));
+    let (accepted, awaited) = (sockets.clone(), over.clone());
+    let pod = Pod::watched(
+        listen().await,
+        move |stream| {
+            let socket = SockRef::from(stream).try_clone().expect("a descriptor");
+            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+        },
+        move |_: Request<Incoming>| {
+            let awaited = awaited.clone();
+            async move {
+                awaited.notified().await;
+                Response::new(rig::full("late"))
+            }
+        },
+    );
+    let each = |act: fn(&Socket)| sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(act);
+    let rig = Arc::new(Rig::start().await);
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod.address]).await;
+    rig.until_open().await;
+    // The kernel asks a second after the request was acknowledged, and another second later.
+    let begun = Instant::now();
+    let asking = rig.clone();
+    let answer = tokio::spawn(async move { asking.send(rig::post("/")).await });
+    rig::until(|| pod.requests() == 1).await;
+    sleep_until(begun + Duration::from_millis(300)).await;
+    each(silence);
+    sleep_until(begun + Duration::from_millis(1500)).await;
+    each(|socket| socket.detach_filter().expect("attached"));
+    if begun.elapsed() > Duration::from_millis(1900) {
+        return None;
+    }
+    sleep_until(begun + Duration::from_secs(3)).await;
+    over.notify_one();
+    Some(patient(answer).await.expect("no panic").status)
+}
+
 /// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told and its end
 /// comes.
 #[tokio::test]
@@ -307,6 +396,29 @@ async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
             let broken = breaks_off(version_2, Protocol::H2c, &head.concat(), end).await;
             assert!(broken, "HTTP/2 to HTTP/2: {version_2}, {end:?}: ended cleanly");
         }
+    }
+}
+
+/// Goal: a response that breaks off is a reset also to a client of HTTP/1.0, to which the end of the connection would
+/// be that of the response; a whole one ends in order.
+#[tokio::test]
+async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
+    for (rest, expected) in [("", Err(ErrorKind::ConnectionReset)), ("0\r\n\r\n", Ok(0))] {
+        // Without workers, so that the request comes over the probe's connection: the pod accepts one.
+        let rig = Rig::start_with(|options| options.workers = None).await;
+        rig.revision(|_| {}).await;
+        let listener = listen().await;
+        rig.pods(&[listener.local_addr().expect("bound")]).await;
+        let mut client = rig.raw().await;
+        rig::write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
+        let (mut pod, _) = patient(listener.accept()).await.expect("dialled");
+        rig::read_until(&mut pod, "\r\n\r\n").await;
+        rig::write(&mut pod, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n").await;
+        rig::read_until(&mut client, "parts").await;
+        rig::write(&mut pod, rest).await;
+        drop(pod);
+        let end = patient(client.read(&mut [0; 16])).await.map_err(|error| error.kind());
+        assert_eq!(end, expected, "after {rest:?}");
     }
 }
 

@@ -206,7 +206,16 @@ async fn a_pod_that_does_not_answer_is_told_of_once() {
 
 const END: u8 = 5;
 
-/// What an HTTP/2 program does with every request but the first one of a connection, which it answers if it is told to.
+/// What an HTTP/2 program does with the first request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum First {
+    Answered,
+    /// The client gives up on it.
+    Unanswered,
+    AsOthers,
+}
+
+/// What it does with every other.
 #[derive(Clone, Copy, Debug)]
 enum Http2Way {
     Finish,
@@ -217,10 +226,10 @@ enum Http2Way {
     GoAway,
 }
 
-async fn http2(mut stream: TcpStream, way: Http2Way, answers: bool, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
+async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
     stream.read_exact(&mut [0; PREFACE.len()]).await?;
     stream.write_all(&frame(4, 0, 0, &[])).await?;
-    let mut answers = answers;
+    let mut first = first;
     loop {
         let mut head = [0; 9];
         stream.read_exact(&mut head).await?;
@@ -230,11 +239,15 @@ async fn http2(mut stream: TcpStream, way: Http2Way, answers: bool, runs: Arc<At
             continue;
         }
         let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        if std::mem::take(&mut answers) {
-            stream.write_all(&frame(HEADERS, END, id, &block(&[(b":status", b"204")]))).await?;
-            continue;
-        }
         runs.fetch_add(1, Ordering::SeqCst);
+        match std::mem::replace(&mut first, First::AsOthers) {
+            First::Answered => {
+                stream.write_all(&frame(HEADERS, END, id, &block(&[(b":status", b"204")]))).await?;
+                continue;
+            }
+            First::Unanswered => continue,
+            First::AsOthers => {}
+        }
         match way {
             Http2Way::Finish => return Ok(()),
             Http2Way::Reset => {
@@ -251,7 +264,8 @@ async fn http2(mut stream: TcpStream, way: Http2Way, answers: bool, runs: Arc<At
 }
 
 /// Goal: the same over HTTP/2, where a stream's reset says that it ran, unless it says REFUSED_STREAM (which
-/// `terminating_pods` and `hostile_pods` have); and so does a GOAWAY that names it.
+/// `terminating_pods` and `hostile_pods` have); and so does a GOAWAY that names it. A connection that stood idle is as one
+/// that has answered.
 #[tokio::test]
 async fn a_stream_that_was_taken_runs_twice_at_most() {
     let rows = [
@@ -262,7 +276,12 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
         (Http2Way::ResetStream(8), 1, 1),
     ];
     for (way, over_used, over_new) in rows {
-        for (method, used, expected) in [("GET", true, over_used), ("GET", false, over_new), ("POST", true, 1)] {
+        for (method, first, expected) in [
+            ("GET", First::Answered, over_used),
+            ("GET", First::Unanswered, over_used),
+            ("GET", First::AsOthers, over_new),
+            ("POST", First::Answered, 1),
+        ] {
             let rig = Rig::start().await;
             rig.revision(|backend| {
                 (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes);
@@ -273,28 +292,38 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             let ready = [listener.local_addr().expect("bound").into()].into();
             let counted = runs.clone();
             tokio::spawn(async move {
-                // Only the first connection has an answer: what comes over another would be one more.
-                let mut answers = used;
+                // On any other connection nothing comes first: it would be one more that has run.
+                let mut first = first;
                 while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(http2(stream, way, std::mem::take(&mut answers), counted.clone()));
+                    let first = std::mem::replace(&mut first, First::AsOthers);
+                    tokio::spawn(http2(stream, way, first, counted.clone()));
                 }
             });
             rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
             // One client, so that one worker has all of it.
-            let mut client = rig.client().await;
-            let mut send = async |method: &str| {
-                let request = Request::builder().method(method).uri("/").header("host", "app.ns");
-                rig::patient(client.ready()).await.expect("kept alive");
-                let answer = client.send_request(request.body(Empty::<Bytes>::new()).expect("a request"));
-                rig::Answer::read(rig::patient(answer).await.expect("an answer")).await
+            let mut client = rig::http2_client(rig.address).await;
+            let mut send = |method: &str| {
+                let request = Request::builder().method(method).uri("http://app.ns/");
+                client.send_request(request.body(Empty::<Bytes>::new()).expect("a request"))
             };
-            if used {
-                assert_eq!(send("GET").await.status, StatusCode::NO_CONTENT);
+            let name = format!("{way:?} {method}, first: {first:?}");
+            match first {
+                First::Answered => {
+                    let answer = rig::patient(send("GET")).await.expect("an answer");
+                    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+                }
+                First::Unanswered => {
+                    let waiting = tokio::spawn(send("GET"));
+                    rig::until(|| runs.load(Ordering::SeqCst) == 1).await;
+                    waiting.abort();
+                    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+                }
+                First::AsOthers => {}
             }
-            let answer = send(method).await;
-            let name = format!("{way:?} {method}, used: {used}");
+            let before = runs.load(Ordering::SeqCst);
+            let answer = rig::Answer::read(rig::patient(send(method)).await.expect("an answer")).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}: {}", answer.body);
-            assert_eq!(runs.load(Ordering::SeqCst), expected, "{name}");
+            assert_eq!(runs.load(Ordering::SeqCst) - before, expected, "{name}");
             let load = rig.activator.load(&rig::key("app")).expect("known");
             assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;

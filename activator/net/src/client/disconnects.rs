@@ -5,8 +5,9 @@
 //! it something, and nothing is sent that HTTP does not ask for.
 //!
 //! While nothing of the request is left to be read, the connection reads on and meets that end. While a body lies
-//! unread nobody reads the socket. So one task looks every 100 ms at the connections whose requests are held with an
-//! unread body: a reset or an end, as the kernel knows it, ends the request.
+//! unread, or something waits that was read behind the request, nobody reads the socket. So one task looks every 100 ms
+//! at the connections whose requests are held with an unread body, and at those where something waits behind a request:
+//! a reset or an end, as the kernel knows it, ends the request.
 
 use crate::tcp::state::SharedSocket;
 use parking_lot::Mutex;
@@ -99,7 +100,7 @@ impl Disconnects {
 
 impl Disconnect {
     /// Ready when the client has gone.
-    fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
         let mut waiting = self.all.waiting.lock();
         match waiting.get_mut(self.place) {
             Some(entry) if !entry.gone => {

@@ -29,7 +29,7 @@ pub struct Peer {
     pub timers: SpareTimers,
     /// Which of its headers are believed.
     pub trust: Trust,
-    /// Its socket, once a request over HTTP/1 had a body.
+    /// Its socket, once a request over HTTP/1 had a body, or something came behind one.
     socket: OnceLock<Arc<SharedSocket>>,
     /// Whoever notices that it goes away.
     disconnects: Option<Arc<Disconnects>>,
@@ -171,6 +171,13 @@ impl Peer {
     pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
         let unread = version < Version::HTTP_2 && !body.is_empty();
         let disconnects = self.disconnects.as_ref().filter(|_| unread)?;
+        Some(disconnects.watch(self.socket.get()?))
+    }
+
+    /// Has it looked after while its connection, with this socket, reads nothing. None without a descriptor to spare.
+    pub(crate) fn watch(&self, socket: &TcpStream) -> Option<Disconnect> {
+        let disconnects = self.disconnects.as_ref()?;
+        self.share_socket(socket);
         Some(disconnects.watch(self.socket.get()?))
     }
 

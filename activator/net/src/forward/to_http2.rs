@@ -30,7 +30,7 @@ impl Prepared {
                 Ok(stream) => stream,
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
-            let worked = stream.has_answered();
+            let (worked, was_idle) = (stream.has_answered(), stream.was_idle());
             let repeatable = self.is_repeatable();
             let Self { head, body, delivery, .. } = *self;
             let (copy, upload) = (HeadCopy::of(&head), body.upload());
@@ -69,7 +69,7 @@ impl Prepared {
                     Some(head) if repeatable && is_stale(&error) => {
                         self = delivery.of(head.into_parts(), RequestBody::Empty);
                         let evidence = evidence_of(&error, worked);
-                        if worked || self.delivery.may_have_run || evidence != Evidence::None {
+                        if worked || was_idle || self.delivery.may_have_run || evidence != Evidence::None {
                             return Err(self.repeated(pool, cause_of(&error), evidence));
                         }
                         self.delivery.may_have_run = true;

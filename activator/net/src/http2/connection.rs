@@ -2,8 +2,10 @@
 //!
 //! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
 //! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait
-//! behind the limit while another connection could carry it. Until the pod's settings have come, the limit is taken to
-//! be [`STREAMS_ASSUMED`]; a stream that is refused meanwhile is sent again ([`super`]).
+//! behind the limit while another connection could carry it. Until the pod's settings have come, which takes a round
+//! trip, the connection takes one request: of a burst before them a pod with a lower limit would refuse the rest, and
+//! bodies of which much has gone could not be sent again. Who comes meanwhile waits ([`Http2::settled`]). A pod that
+//! says nothing for a while is taken to permit [`STREAMS_ASSUMED`].
 //!
 //! A task drives the connection: it reads, writes, and wakes whoever an answer is for. Everything else is done by the
 //! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver
@@ -37,6 +39,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 /// What we can receive on all streams of a connection before it is passed on.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
@@ -47,6 +52,13 @@ const HEADER_LIST_MAX: u32 = limits::HEAD_MAX;
 
 /// Streams that a pod surely takes at once: the least that RFC 9113 (6.5.2) recommends.
 const STREAMS_ASSUMED: usize = 100;
+
+/// Streams before the pod has said how many it takes.
+const STREAMS_AT_FIRST: usize = 1;
+
+/// `h2`'s limit until then: none that a pod could say, so that it shows when the pod's has come. (A pod that sets no
+/// limit has `usize::MAX`.)
+const UNSAID: usize = usize::MAX - 1;
 
 /// Bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
@@ -73,11 +85,6 @@ impl Windows {
     const fn of_a_stream(self) -> u32 {
         CONNECTION_WINDOW / self.streams()
     }
-
-    /// Most streams at once, of which the pod has a say.
-    fn limit(self, sender: &SendRequest<Bytes>) -> usize {
-        sender.current_max_send_streams().min(self.streams() as usize)
-    }
 }
 
 /// A handle on the connection. When there is none left, and no place on it, the connection is closed.
@@ -86,6 +93,8 @@ pub(crate) struct Http2 {
     shared: Arc<Shared>,
     /// Where it is driven. Here, so that other workers, in passing, do not touch what changes with each request.
     worker: Option<usize>,
+    /// How many connections its pool had before it; the pool numbers them.
+    pub(crate) number: usize,
 }
 
 struct Shared {
@@ -97,6 +106,11 @@ struct Shared {
     /// Most streams at once: that the pod takes, and that have room.
     limit: AtomicUsize,
     windows: Windows,
+    made: Instant,
+    /// Nobody waits for what the pod permits: it has said so, or said nothing for long, or the connection has ended.
+    settled: AtomicBool,
+    /// Wakes whoever waits for that.
+    news: Notify,
 }
 
 /// Whether a connection is there yet, without keeping it.
@@ -120,6 +134,7 @@ impl Alive {
 /// A request's place on a connection, given back on drop.
 pub(crate) struct Stream {
     shared: Arc<Shared>,
+    was_idle: bool,
 }
 
 impl Drop for Stream {
@@ -135,7 +150,7 @@ impl Http2 {
             .initial_window_size(windows.of_a_stream())
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
-            .initial_max_send_streams(STREAMS_ASSUMED)
+            .initial_max_send_streams(UNSAID)
             .max_send_buffer_size(SEND_BUFFER_MAX)
             .enable_push(false)
             .handshake(Paced::new(stream.into()))
@@ -144,12 +159,15 @@ impl Http2 {
             answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
-            limit: AtomicUsize::new(windows.limit(&sender)),
+            limit: AtomicUsize::new(STREAMS_AT_FIRST),
             windows,
+            made: Instant::now(),
+            settled: AtomicBool::new(false),
+            news: Notify::new(),
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
-        Ok(Self { shared, worker: worker::current() })
+        Ok(Self { shared, worker: worker::current(), number: 0 })
     }
 
     /// Whether it is driven where the caller runs.
@@ -177,6 +195,20 @@ impl Http2 {
         self.shared.closed.load(Ordering::Acquire)
     }
 
+    /// Whether it is known how many streams the pod takes, as far as it will be.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.shared.settled.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is: until the pod's settings have come or the connection has ended, at most for `within` from when
+    /// it was connected.
+    pub(crate) async fn settled(&self, within: Duration) {
+        let news = self.shared.news.notified();
+        if !self.is_settled() && timeout_at(self.shared.made + within, news).await.is_err() {
+            self.shared.assume_limit();
+        }
+    }
+
     /// Whether nothing is under way on it.
     pub(crate) fn is_idle(&self) -> bool {
         self.shared.in_flight.load(Ordering::Acquire) == 0
@@ -189,17 +221,22 @@ impl Http2 {
             .in_flight
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1))
             .ok()
-            .map(|_| Stream { shared: self.shared.clone() })
+            .map(|before| Stream { shared: self.shared.clone(), was_idle: before == 0 })
     }
 
-    /// A place, whatever the pod permits: the request then waits for one of the others to end.
+    /// A place, whatever the pod permits: on a new connection, or where the request waits for one of the others to end.
     pub(crate) fn reserve(&self) -> Stream {
         self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
-        Stream { shared: self.shared.clone() }
+        Stream { shared: self.shared.clone(), was_idle: false }
     }
 }
 
 impl Stream {
+    /// Whether its connection stood idle before.
+    pub(crate) fn was_idle(&self) -> bool {
+        self.was_idle
+    }
+
     /// Whether an answer came over its connection before.
     pub(crate) fn has_answered(&self) -> bool {
         self.shared.answered.load(Ordering::Relaxed)
@@ -257,7 +294,35 @@ impl Shared {
         if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
             self.closed.store(true, Ordering::Release);
         }
-        self.limit.store(self.windows.limit(&sender), Ordering::Release);
+        self.note_limit(&sender);
+    }
+
+    /// Notes how many streams the pod takes, as far as it has said so.
+    fn note_limit(&self, sender: &SendRequest<Bytes>) {
+        let said = sender.current_max_send_streams();
+        let taken = match said {
+            UNSAID if self.settled.load(Ordering::Relaxed) => STREAMS_ASSUMED,
+            UNSAID => STREAMS_AT_FIRST,
+            said => said,
+        };
+        self.limit.store(taken.min(self.windows.streams() as usize), Ordering::Release);
+        if said != UNSAID {
+            self.settle();
+        }
+    }
+
+    /// The pod's settings are not waited for any longer.
+    fn assume_limit(&self) {
+        let sender = self.sender.lock();
+        self.settle();
+        self.note_limit(&sender);
+    }
+
+    fn settle(&self) {
+        if !self.settled.load(Ordering::Relaxed) {
+            self.settled.store(true, Ordering::Release);
+            self.news.notify_waiters();
+        }
     }
 }
 
@@ -274,6 +339,7 @@ async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Shar
     let ended = ended.await;
     if let Some(shared) = shared.upgrade() {
         shared.closed.store(true, Ordering::Release);
+        shared.settle();
     }
     if let Err(error) = ended {
         tracing::debug!(%error, "HTTP/2 connection to a pod ended");

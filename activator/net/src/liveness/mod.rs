@@ -16,10 +16,12 @@
 //! # When nothing is unacknowledged
 //!
 //! All that was sent may have been acknowledged just before the pod went, and every new request need a new connection.
-//! Nothing is written to find out: only the kernel asks. It is told to ask whether the pod is there (keep-alive) after 1 s on connections whose last bytes were ours,
-//! once those are acknowledged: an answer is waited for. An unanswered question ends the connection a second later, or
-//! at once if a connect stays unanswered too. Others (idle ones, a body or a tunnel between two parts) are asked after
-//! 5 s ([`crate::pod::stream`]). So a pod that goes in such a moment is found gone within 1.5 s or so.
+//! Nothing is written to find out: only the kernel asks. It is told to ask whether the pod is there (keep-alive) after
+//! 1 s on connections whose last bytes were ours, once those are acknowledged: an answer is waited for. A question that
+//! stays unanswered is enough if a connect stays unanswered too. Alone it says nothing, since a packet may be lost: a
+//! second later it is asked again, and another second later the connection ends. Others (idle ones, a body or a tunnel
+//! between two parts) are asked after 5 s ([`crate::pod::stream`]). So a pod that goes in such a moment is found gone
+//! within 1.5 s or so where requests need connections to it, and within 3 s where they do not.
 //!
 //! The task sleeps while no connection is open and no pod is in doubt.
 
@@ -103,7 +105,7 @@ impl Liveness {
         self.news.notify_one();
     }
 
-    /// Every connection to this address ends, whatever the pod may say.
+    /// Every connection to the pod at this address ends, whichever of its ports it goes to and whatever the pod may say.
     pub(crate) fn cut(&self, link: &Arc<Link>) {
         self.inbox.lock().to_cut.push(link.clone());
         self.news.notify_one();

@@ -21,6 +21,8 @@
 //!   pod that vanishes then is noticed when two such questions have stayed unanswered. One may: Linux answers at most
 //!   every 500 ms (`tcp_invalid_ratelimit`).
 //! - What was dropped for want of room is sent again in the same rhythm, and heard about each time.
+//! - The end of our direction (FIN) is sent and acknowledged as bytes are, but the kernel does not say when. Its
+//!   silence begins with the first look at it. Where bytes before it may have been sent again by then, only they count.
 
 use crate::tcp::state::TcpState;
 use std::time::Duration;
@@ -70,6 +72,8 @@ pub(crate) struct SilenceDetector {
     reads: u32,
     /// Since when nothing has been heard of what was sent.
     unheard_since: Option<Instant>,
+    /// Our direction was ended, and the last write is its end.
+    ended: bool,
 }
 
 impl SilenceDetector {
@@ -91,15 +95,16 @@ impl SilenceDetector {
         if !state.unacknowledged && !state.unsent {
             self.settled = writes;
         }
+        let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
+        let (heard, unheard) = (ago(state.heard_ago), is_unheard(&state));
         let keepalive = closely && state.questions > 0 && !state.unsent;
-        if !keepalive && !is_unheard(&state) {
+        if !keepalive && !unheard && !self.is_end_unheard(writes, heard, &state) {
             self.unheard_since = None;
             return Judgement::Fine;
         }
-        let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
         let since = match self.unheard_since {
-            Some(since) if since >= ago(state.heard_ago) => since,
-            _ if state.questions > 0 || state.stuck => now, // Since when is not known.
+            Some(since) if since >= heard => since,
+            _ if state.questions > 0 || state.stuck || !unheard => now, // Since when is not known.
             _ => ago(state.sent_ago),
         };
         self.unheard_since = Some(since);
@@ -117,6 +122,23 @@ impl SilenceDetector {
     /// Whether all of so many writes are known to be acknowledged.
     pub(crate) fn is_settled(&self, writes: u32) -> bool {
         writes == self.settled
+    }
+
+    /// Whether our direction was ended, which is the last of its writes then.
+    pub(crate) fn set_ended(&mut self, ended: bool) {
+        self.ended = ended;
+    }
+
+    /// Whether the end of our direction is unacknowledged, and nothing has been heard since that was seen. `heard` is
+    /// when anything was, last.
+    fn is_end_unheard(&self, writes: u32, heard: Instant, state: &TcpState) -> bool {
+        if !self.ended || !state.unacknowledged || state.unsent {
+            return false;
+        }
+        match self.unheard_since {
+            Some(since) => since >= heard,
+            None => !state.repeated || self.is_settled(writes.wrapping_sub(1)),
+        }
     }
 }
 
@@ -201,6 +223,43 @@ mod tests {
             (5000, (9, 0), full, Fine),
             (5100, (9, 0), no_way, Fine), // It has room, and nothing leaves.
             (5300, (9, 0), no_way, Doubtful),
+        ]);
+    }
+
+    /// Goal: an end that is not acknowledged is a silence, although the last bytes were acknowledged long ago. Bytes
+    /// before it that are dropped for want of room, and heard about each time, are none.
+    #[test]
+    fn an_end_of_which_nothing_is_heard_is_a_silence() {
+        let end = TcpState { unacknowledged: true, sent_ago: ms(5_010), heard_ago: ms(5_000), ..TcpState::default() };
+        let again = TcpState { repeated: true, ..end };
+        let dropped = |ago| TcpState { sent_ago: ms(ago), heard_ago: ms(ago), ..again };
+        let looks = |rows: &[(u64, u32, TcpState, Judgement)]| {
+            let (start, mut detector) = (Instant::now(), SilenceDetector::default());
+            detector.set_ended(true);
+            for (at, writes, state, expected) in rows {
+                let judgement = detector.look(start + ms(*at), (*writes, 0), false, || Some(*state));
+                assert_eq!(judgement, *expected, "at {at} ms");
+            }
+        };
+        looks(&[
+            (1000, 1, end, Fine),
+            (1100, 1, end, Fine),
+            (1200, 1, again, Doubtful),
+            (1500, 1, again, Silent),
+            (1600, 1, TcpState::default(), Fine),
+            (1700, 1, end, Fine), // All is known to be acknowledged: nobody asks.
+            (1900, 1, end, Fine),
+        ]);
+        looks(&[
+            (1000, 1, again, Fine), // Seen late: the end is all that there is.
+            (1500, 1, again, Silent),
+        ]);
+        looks(&[
+            (1000, 2, TcpState { repeated: false, heard_ago: ms(45), ..dropped(50) }, Fine),
+            (1100, 2, TcpState { repeated: false, heard_ago: ms(145), ..dropped(150) }, Fine),
+            (1300, 2, dropped(90), Fine), // Sent again, and heard about.
+            (1700, 2, dropped(490), Fine),
+            (2400, 2, dropped(1190), Fine),
         ]);
     }
 

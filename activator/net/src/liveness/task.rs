@@ -48,6 +48,7 @@ impl Entry {
     /// `closely`: a connect to its pod has just stayed unanswered.
     fn look(&mut self, now: Instant, closely: bool) -> Judgement {
         let counts = self.tracked.counts();
+        self.detector.set_ended(self.tracked.has_ended());
         let judgement = self.detector.look(now, counts, closely, || self.tracked.socket.state());
         let waits = self.tracked.waiting.load(Ordering::Relaxed) && self.detector.is_settled(counts.0);
         if self.asks_early != waits {
@@ -103,7 +104,9 @@ impl Task {
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
-        to_cut.into_iter().for_each(|link| self.cut(&link));
+        for link in to_cut {
+            self.cut(&link, |other| other.address.ip() == link.address.ip());
+        }
         self.entries.is_empty() && self.unproven.is_empty()
     }
 
@@ -195,15 +198,16 @@ impl Task {
         let cause = "it answers neither bytes nor a connect";
         tracing::warn!(pod = %link.address, cause, "pod gone");
         self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, cause));
-        self.cut(link);
+        self.cut(link, |other| other.address == link.address);
     }
 
-    /// All connections to it end.
-    fn cut(&mut self, link: &Arc<Link>) {
+    /// All connections end whose link is one of those. A pod that is cut loses them at all its ports, each of which has a
+    /// link of its own; where pods have the address of their node, all pods there do.
+    fn cut(&mut self, link: &Link, is_of_it: impl Fn(&Link) -> bool) {
         link.lose();
         // Also those of a moment ago, and those of a pool that was there before this one.
         self.take_opened();
-        for entry in self.entries.iter().filter(|entry| entry.tracked.link.address == link.address) {
+        for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
             entry.tracked.cut(Broken::Lost);
         }
     }

@@ -16,6 +16,8 @@ pub(crate) struct Tracked {
     reads: AtomicU32,
     /// The last bytes were ours.
     pub(super) waiting: AtomicBool,
+    /// Our direction was ended: the last of the writes is its end.
+    ended: AtomicBool,
     broken: AtomicU8,
 }
 
@@ -41,6 +43,7 @@ impl Tracked {
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             waiting: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             broken: AtomicU8::new(0),
         })
     }
@@ -49,6 +52,19 @@ impl Tracked {
     pub(crate) fn wrote(&self) {
         self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(true, Ordering::Relaxed);
+    }
+
+    /// The direction towards the pod was ended, by the owner, who writes nothing more. Its end counts as a write: it is
+    /// sent, and acknowledged, as bytes are.
+    pub(crate) fn ended(&self) {
+        if !self.ended.swap(true, Ordering::Relaxed) {
+            self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Something was read, by the owner.

@@ -3,21 +3,24 @@
 //! # The rule
 //!
 //! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program
-//! behind it is. One that does not for [`silence_max`] is taken for gone: the kernel breaks the connection off
-//! (`ETIMEDOUT`), and requests go elsewhere or fail at once. Nothing here measures how long an answer takes. Before
-//! that, [`crate::liveness`] looks at what is unacknowledged.
-//!
-//! # The window
-//!
-//! TCP's user timeout counts also the time in which the peer acknowledges but has no room, and a program may well pause
-//! reading an upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written
-//! than that without the peer having taken it, the bound is lifted, until it has.
+//! behind it is. One that does not for [`silence_max`] is taken for gone: the connection is broken off, and requests go
+//! elsewhere or fail at once. Nothing here measures how long an answer takes. It is [`crate::liveness`] that looks at
+//! what is unacknowledged.
 //!
 //! # Connections without traffic
 //!
 //! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s
-//! of that, and a second later the connection is over if it got no answer: the user timeout has passed by then. Where
-//! that was lifted, it takes three questions.
+//! of that, and again a second later; after another second without an answer the connection is over. Bytes that are
+//! lost on the way are sent again, a question is not: one that stays unanswered says nothing.
+//!
+//! # TCP's user timeout
+//!
+//! It is set only where [`crate::liveness`] does not look: the process had no descriptor to spare, or the connection is
+//! a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered.
+//!
+//! It counts also the time in which the peer acknowledges but has no room, and a program may well pause reading an
+//! upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written than that
+//! without the peer having taken it, it is lifted, until it has.
 
 use crate::liveness::silence::silence_max;
 use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
@@ -35,9 +38,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Time until a keep-alive probe must be answered, and how many are sent.
+/// Time until a keep-alive probe must be answered, and how many are sent: more than one, since a packet may be lost.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-const KEEPALIVE_RETRIES: u32 = 3;
+const KEEPALIVE_RETRIES: u32 = 2;
 
 /// A connection to a pod.
 #[derive(Debug)]
@@ -51,7 +54,9 @@ pub(crate) struct PodStream {
     told_taken: bool,
     /// Bytes written that the peer may not have taken.
     pending: usize,
+    /// The user timeout is set.
     bounded: bool,
+    /// Whoever looks after it, in place of the user timeout.
     tracked: Option<Arc<Tracked>>,
 }
 
@@ -83,6 +88,10 @@ impl PodStream {
     pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
         // Without a descriptor for it, only the kernel's own bounds hold.
         self.tracked = self.stream.get().and_then(|stream| liveness.open(stream, link)).ok();
+        if self.tracked.is_some() {
+            // An error says that it is not connected any more, which is told by whoever reads or writes next.
+            let _ = self.set_bounded(false);
+        }
     }
 
     /// The same as nothing but bytes, of which none has been sent yet.
@@ -91,7 +100,8 @@ impl PodStream {
     /// It is connected no longer.
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
         let stream = self.stream.take()?;
-        Ok(TcpEnd::new(stream, UserTimeout::new(Some(silence_max(self.round_trip))), self.tracked.take()))
+        let bound = self.tracked.is_none().then(|| silence_max(self.round_trip));
+        Ok(TcpEnd::new(stream, UserTimeout::new(bound), self.tracked.take()))
     }
 
     /// The pod's end.
@@ -126,7 +136,7 @@ impl PodStream {
 
     fn all_taken(&mut self) -> io::Result<()> {
         self.pending = 0;
-        if self.bounded { Ok(()) } else { self.set_bounded(true) }
+        if self.bounded || self.tracked.is_some() { Ok(()) } else { self.set_bounded(true) }
     }
 
     fn before_write(&mut self) -> io::Result<()> {
@@ -206,6 +216,10 @@ impl AsyncWrite for PodStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.stream.get_mut()?).poll_shutdown(cx)
+        let ended = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_shutdown(cx));
+        if let (Ok(()), Some(tracked)) = (&ended, &self.tracked) {
+            tracked.ended();
+        }
+        Poll::Ready(ended)
     }
 }

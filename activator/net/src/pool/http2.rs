@@ -4,6 +4,9 @@
 //! another is dialled. There are at most [`HTTP2_MAX`]: beyond that, requests wait for a stream. Those that stand idle
 //! beside another are closed by the sweep.
 //!
+//! A new connection takes one request at once; others wait, before they dial, for the pod to say how many it permits
+//! there ([`crate::http2::connection`]).
+//!
 //! The first of each worker has few streams with large windows, and is preferred as long as it has room; the others have
 //! many with small ones ([`Windows`]). So what lies here of answers that nobody reads is 4 MiB for each worker and pod,
 //! and 20 KiB for each stream beyond those.
@@ -35,8 +38,8 @@ impl Http2Pool {
         if wide.iter().any(Alive::is_here) { Windows::Narrow } else { Windows::Wide }
     }
 
-    pub(super) fn put(&self, connection: Http2) {
-        self.made.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn put(&self, mut connection: Http2) {
+        connection.number = self.made.fetch_add(1, Ordering::Relaxed);
         if connection.windows() == Windows::Wide {
             self.wide.lock().push(connection.alive());
         }
@@ -47,14 +50,15 @@ impl Http2Pool {
     }
 
     /// A place on the first connection of the caller's worker that has room. On the last of any worker whether or not,
-    /// where there may be no more.
+    /// where there may be no more: of those whose limit is known, so that what is beyond it waits.
     pub(super) fn open(&self) -> Option<Stream> {
         let mut connections = self.connections.lock();
         let mut here = connections.iter().filter(|connection| connection.is_here() && !connection.is_closed());
         let with_room = here.find_map(Http2::try_reserve);
         with_room.or_else(|| {
             connections.retain(|connection| !connection.is_closed());
-            let last = connections.last().filter(|_| connections.len() >= HTTP2_MAX)?;
+            let is_full = connections.len() >= HTTP2_MAX;
+            let last = connections.iter().rfind(|connection| connection.is_settled()).filter(|_| is_full)?;
             Some(last.reserve())
         })
     }
@@ -64,11 +68,19 @@ impl Http2Pool {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// A place on the newest connection of the caller's worker, if it has room.
-    pub(super) fn open_newest(&self) -> Option<Stream> {
+    /// A place on the newest connection of the caller's worker, if it was made after so many, and has room.
+    pub(super) fn open_since(&self, made: usize) -> Option<Stream> {
         let connections = self.connections.lock();
-        let newest = connections.iter().rfind(|connection| connection.is_here())?;
+        let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
         (!newest.is_closed()).then(|| newest.try_reserve()).flatten()
+    }
+
+    /// The newest connection of the caller's worker, if it was made after so many, and the pod has not said yet how many
+    /// streams it takes there.
+    pub(super) fn unsettled_since(&self, made: usize) -> Option<Http2> {
+        let connections = self.connections.lock();
+        let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
+        (!newest.is_closed() && !newest.is_settled()).then(|| newest.clone())
     }
 
     /// New requests take another connection than that of `left`, on which others may still run.

@@ -21,7 +21,7 @@ mod tests;
 
 use crate::http1::connection::{Http1, ReturnIdle};
 use crate::http2::connection::{Http2, Stream};
-use crate::liveness::{self, Liveness, Lost, PodObserver};
+use crate::liveness::{self, Link, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
 use crate::pod::tls::{PodIo, PodTls};
 use crate::relay::end::TcpEnd;
@@ -36,7 +36,7 @@ use http2::Http2Pool;
 use parking_lot::Mutex;
 use probe_connect::ProbeConnects;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -61,6 +61,10 @@ pub struct Pool {
 
 /// A pod's failures are told of no more often.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// How long a pod nearby may take to say how many streams it permits on a new HTTP/2 connection. Until then it has one
+/// request there, which no pod answers before it has said that.
+const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 
 impl Pool {
     fn new(address: SocketAddr, tls: Option<PodTls>, idle_max: usize, liveness: Arc<Liveness>) -> Self {
@@ -97,7 +101,7 @@ impl Pool {
         stream.map_err(|_| Outcome::Unanswered)
     }
 
-    /// How long a probe's answer may take that is given `timeout` from a pod nearby: some round trips in any case.
+    /// How long an answer may take that is given `timeout` from a pod nearby: some round trips in any case.
     pub(crate) fn answer_timeout(&self, timeout: Duration) -> Duration {
         timeout.max(self.dialler.round_trip().map_or(timeout, answer_min))
     }
@@ -113,8 +117,8 @@ impl Pool {
         self.dialler.doubt();
     }
 
-    /// Ends every connection to the pod at once, and what runs on it.
-    pub fn cut(&self) {
+    /// Closes what is idle, and has every connection to the pod end.
+    fn cut(&self) {
         self.close();
         self.dialler.cut();
     }
@@ -209,11 +213,15 @@ impl Pool {
         if let Some(found) = self.open_http2() {
             return Ok(found);
         }
-        self.dial_http2().await
+        self.until_settled(0).await;
+        match self.open_http2() {
+            Some(found) => Ok(found),
+            None => self.dial_http2().await,
+        }
     }
 
-    /// A place on an HTTP/2 connection that was made after this was asked for, by whomever: that the pod accepts one
-    /// tells that it is there.
+    /// A place on an HTTP/2 connection that was made after this was asked for, for whichever of the worker's requests:
+    /// that the pod accepts one tells that it is there.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -221,12 +229,22 @@ impl Pool {
         let (start, made) = (Instant::now(), self.http2.made());
         let _dialling = self.http2.dialling.lock().await;
         self.dialler.answers_since(start)?;
-        if self.http2.made() != made
-            && let Some(found) = self.http2.open_newest()
-        {
+        if let Some(found) = self.http2.open_since(made) {
             return Ok(found);
         }
-        self.dial_http2().await
+        self.until_settled(made).await;
+        match self.http2.open_since(made) {
+            Some(found) => Ok(found),
+            None => self.dial_http2().await,
+        }
+    }
+
+    /// Waits until it is known how many streams the pod takes on the newest connection of the caller's worker, if that
+    /// was made after so many. It may have room for whoever was about to dial.
+    async fn until_settled(&self, made: usize) {
+        if let Some(connection) = self.http2.unsettled_since(made) {
+            connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
+        }
     }
 
     async fn dial_http2(&self) -> io::Result<Stream> {
@@ -343,6 +361,16 @@ impl Pools {
         if let Some((_, pool)) = self.by_address.remove(&address) {
             pool.close();
         }
+    }
+
+    /// Ends every connection to the pod at this address at once, whichever of its ports they go to, and what runs on
+    /// them. Where pods have the address of their node, those to all pods there end.
+    pub fn cut(&self, pod: IpAddr) {
+        let of_pod = self.by_address.iter().filter(|entry| entry.key().ip() == pod);
+        let of_pod: Vec<Arc<Pool>> = of_pod.map(|entry| entry.value().clone()).collect();
+        of_pod.iter().for_each(|pool| pool.cut()); // Under none of the table's locks.
+        // Some may be of no pool any more: the sweep forgets one whose last connection is a tunnel.
+        self.liveness.cut(&Link::new(SocketAddr::new(pod, 0)));
     }
 
     /// Has `observer` told what connections to an address say of the pod there.

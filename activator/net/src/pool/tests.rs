@@ -167,6 +167,29 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
     assert_eq!(accepted.read(&mut [0]).await.expect("closed, not reset"), 0);
 }
 
+/// Goal: a pod that is cut loses what runs at each of its ports, also where the port's pool is forgotten, as that of a tunnel
+/// is.
+#[tokio::test]
+async fn a_pod_is_cut_at_all_its_ports() {
+    let pools = Pools::start((2, 10), None, CancellationToken::new());
+    let mut running = Vec::new();
+    for is_forgotten in [false, false, true] {
+        let listener = listen().await;
+        let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+        let connection = pool.http1().await.expect("accepted");
+        let (accepted, _) = listener.accept().await.expect("dialled");
+        if is_forgotten {
+            pools.remove(pool.address);
+        }
+        running.push((connection, accepted));
+    }
+    pools.cut(Ipv4Addr::LOCALHOST.into());
+    for (_, accepted) in &mut running {
+        let end = tokio::time::timeout(Duration::from_secs(60), accepted.read(&mut [0])).await.expect("it ends");
+        assert_eq!(end.expect("closed, not reset"), 0);
+    }
+}
+
 /// Goal: a pod's failure is worth a line of the log once a minute, whatever other pods do.
 #[tokio::test]
 async fn a_pods_failures_are_told_of_once_a_minute() {
@@ -197,4 +220,64 @@ async fn one_http2_connection_of_a_worker_has_large_windows() {
     assert_eq!(pool.http2.next_windows(), Windows::Narrow, "its streams run on");
     streams.clear();
     assert_eq!(pool.http2.next_windows(), Windows::Wide);
+}
+
+/// Goal: a new HTTP/2 connection has one request at once, and further ones up to what its pod permits, once that is known.
+/// One that breaks off before it is known holds up nobody.
+#[tokio::test]
+async fn a_new_http2_connection_is_shared_once_its_pod_has_said_how_far() {
+    let listener = listen().await;
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let first = pool.http2().await.expect("accepted");
+    let mut second = Box::pin(pool.http2());
+    assert!(futures::poll!(&mut second).is_pending());
+    let (accepted, _) = listener.accept().await.expect("dialled");
+    let serving = tokio::spawn(async move {
+        let mut pod = h2::server::Builder::new();
+        let pod = pod.max_concurrent_streams(2).handshake::<_, bytes::Bytes>(accepted).await;
+        pod.expect("a preface").accept().await.is_none()
+    });
+    let second = second.await.expect("accepted");
+    let third = pool.http2().await.expect("accepted");
+    let on = |stream: &Stream| pool.http2.connections.lock().iter().position(|connection| connection.is_of(stream));
+    assert_eq!([&first, &second, &third].map(on), [Some(0), Some(0), Some(1)]);
+    let newest = pool.http2.connections.lock()[1].clone();
+    drop(listener.accept().await.expect("dialled"));
+    let settled = newest.settled(Duration::from_secs(3600));
+    tokio::time::timeout(Duration::from_secs(60), settled).await.expect("its end is told");
+    assert!(newest.is_closed());
+    serving.abort();
+}
+
+/// Goal: a connection that is asked for anew is new, also where another worker has made one meanwhile: the caller's own may
+/// be older than the question.
+#[tokio::test]
+async fn a_new_http2_connection_is_new_for_its_worker() {
+    let listener = listen().await;
+    let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread");
+    let old = pool.http2().await.expect("accepted");
+    let is_old = |stream: &Stream| {
+        pool.http2.connections.lock().iter().any(|connection| connection.is_of(&old) && connection.is_of(stream))
+    };
+    let dialling = pool.http2.dialling.lock().await;
+    let mut asked = Box::pin(pool.new_http2());
+    assert!(futures::poll!(&mut asked).is_pending());
+    let elsewhere = pool.clone();
+    let dialled = workers.next().spawn(async move { elsewhere.dial_http2().await });
+    let elsewhere = dialled.await.expect("no panic").expect("accepted");
+    drop(dialling);
+    let new = asked.await.expect("accepted");
+    assert!(!is_old(&new), "its own, which is older");
+    // What was made since then for the same worker will do.
+    let dialling = pool.http2.dialling.lock().await;
+    let mut asked = Box::pin(pool.new_http2());
+    assert!(futures::poll!(&mut asked).is_pending());
+    let newest = pool.dial_http2().await.expect("accepted");
+    drop(dialling);
+    let found = asked.await.expect("accepted");
+    assert!(
+        pool.http2.connections.lock().iter().any(|connection| connection.is_of(&newest) && connection.is_of(&found))
+    );
+    drop((old, elsewhere));
 }

@@ -82,7 +82,11 @@ impl TcpEnd {
     /// # Errors
     /// It is connected no longer.
     pub(crate) fn finish(&self) -> io::Result<()> {
-        SockRef::from(&self.stream).shutdown(Shutdown::Write)
+        SockRef::from(&self.stream).shutdown(Shutdown::Write)?;
+        if let Some(tracked) = &self.tracked {
+            tracked.ended();
+        }
+        Ok(())
     }
 
     /// Breaks it off: the peer sees a reset, not an end. Also what waits to be sent is lost.

@@ -5,16 +5,30 @@
 //! twice what was read at once.
 //!
 //! What hyper writes goes through as it is. Between its writes go interim responses ([`crate::client::interim`]).
+//!
+//! # The end
+//!
+//! hyper shuts the connection down once all of an answer is written, and drops it where that broke off, its time is
+//! over, or the connection is cut. A client of HTTP/1.0 that was told no length takes the end of the connection for
+//! that of its answer, so that it gets a reset in those cases.
+//!
+//! # Clients that go away
+//!
+//! While a request is under way hyper reads on, and so meets the end of a client that has gone, unless it has read
+//! something behind the request: the next one, or a line end too many. Then the kernel is asked
+//! ([`crate::client::disconnects`]).
 
 use super::framing::Framing;
 use super::kept::Kept;
 use super::linger::Linger;
 use super::progress::Progress;
+use crate::client::disconnects::Disconnect;
 use crate::client::peer::Peer;
+use crate::relay::end::reset;
 use crate::tcp::coalesced_write;
 use bytes::Bytes;
 use common_runtime::tls::server::TlsStream;
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -44,15 +58,19 @@ impl ClientStream for TlsStream<TcpStream> {
 }
 
 /// A client's connection whose framing is followed.
-pub(super) struct ClientIo<S> {
+pub(super) struct ClientIo<S: ClientStream> {
     stream: S,
     framing: Framing,
     /// What the last read had no room for.
     left: Bytes,
     progress: Arc<Progress>,
     client: Arc<Peer>,
+    /// Tells that the client has gone, while hyper has read something behind the request that is under way.
+    disconnect: Option<Disconnect>,
     linger: Linger,
     kept: Kept,
+    /// hyper has written all that it had to, and shut it down.
+    is_shut_down: bool,
 }
 
 impl<S: ClientStream> ClientIo<S> {
@@ -60,7 +78,8 @@ impl<S: ClientStream> ClientIo<S> {
     pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let kept = Kept::new(client.input());
         let (framing, linger) = (Framing::default(), Linger::default());
-        Self { stream, framing, left: Bytes::new(), progress, client, linger, kept }
+        let (left, disconnect, is_shut_down) = (Bytes::new(), None, false);
+        Self { stream, framing, left, progress, client, disconnect, linger, kept, is_shut_down }
     }
 
     /// What takes the place of these bytes, if anything does.
@@ -68,12 +87,23 @@ impl<S: ClientStream> ClientIo<S> {
         if self.progress.is_tunnel() {
             return None;
         }
+        let is_whole = self.framing.heads() > 0 && self.framing.is_between();
+        let under_way = is_whole && self.progress.idle_since().is_none();
         let replaced = self.framing.follow(bytes);
         self.progress.set_heads(self.framing.heads());
         if self.framing.had_body() {
             self.client.share_socket(self.stream.socket());
         }
+        if self.framing.is_ahead() || under_way && !bytes.is_empty() {
+            self.disconnect = self.client.watch(self.stream.socket());
+        }
         replaced
+    }
+
+    /// Whether the client has gone while hyper does not read. A tunnel is another's to look after.
+    fn has_gone(&self, cx: &Context<'_>) -> bool {
+        let is_watched = self.disconnect.as_ref().filter(|_| !self.progress.is_tunnel());
+        is_watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
     /// Writes interim responses: what has begun of one, and where it `may_begin` the next.
@@ -91,9 +121,12 @@ impl<S: ClientStream> ClientIo<S> {
     }
 }
 
-/// A socket that is closed is nobody's to look at.
-impl<S> Drop for ClientIo<S> {
+/// A socket that is closed is nobody's to look at. What breaks off must not look whole.
+impl<S: ClientStream> Drop for ClientIo<S> {
     fn drop(&mut self) {
+        if self.progress.closes_answer() && !self.is_shut_down {
+            reset(self.stream.socket());
+        }
         self.client.close_socket();
     }
 }
@@ -101,6 +134,7 @@ impl<S> Drop for ClientIo<S> {
 impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.left.is_empty() {
+            self.disconnect = None; // hyper reads.
             let before = buffer.filled().len();
             let is_http = !self.progress.is_tunnel();
             if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
@@ -133,12 +167,17 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes in each of its turns, also while it does not read.
+        if self.has_gone(cx) {
+            return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionAborted, "the client has gone")));
+        }
         // hyper has written all that it has.
         ready!(self.poll_interims(cx, true))?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.is_shut_down = true; // hyper has flushed before.
         let Self { stream, framing, progress, linger, .. } = &mut *self;
         // A tunnel only ends one of its directions.
         let may_send = !framing.is_between() && !progress.is_tunnel();

@@ -16,6 +16,8 @@ pub(super) struct Progress {
     heads: AtomicU64,
     /// It is HTTP no longer.
     tunnel: AtomicBool,
+    /// Nothing but the end of the connection tells the client where its last answer ends.
+    closes_answer: AtomicBool,
     /// Exchanges that have begun and not ended.
     running: AtomicU32,
     /// The most of them at once.
@@ -83,6 +85,16 @@ impl Progress {
     /// Whether it is HTTP no longer.
     pub(super) fn is_tunnel(&self) -> bool {
         self.tunnel.load(Ordering::Relaxed)
+    }
+
+    /// An answer has begun that ends where the connection does.
+    pub(super) fn will_close_answer(&self) {
+        self.closes_answer.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one has. It is the last of its connection.
+    pub(super) fn closes_answer(&self) -> bool {
+        self.closes_answer.load(Ordering::Relaxed)
     }
 
     /// An exchange begins.

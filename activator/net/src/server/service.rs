@@ -190,6 +190,9 @@ where
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        if *this.version == Version::HTTP_10 && has_no_length(&answer) {
+            progress.will_close_answer();
+        }
         let answer = if *this.head_only { without_body(answer) } else { answer };
         Poll::Ready(Ok(answer.map(|body| Metered::new(Guarded::new(body, running), progress))))
     }
@@ -245,6 +248,15 @@ where
         head.headers.entry(CONTENT_LENGTH).or_insert(length.into());
     }
     Response::from_parts(head, nothing())
+}
+
+/// Whether an answer to a client that knows no chunks ends where its connection does.
+fn has_no_length<B>(response: &Response<Reply<B>>) -> bool
+where
+    B: Body<Data = Bytes, Error: Into<BodyError>>,
+{
+    let body = response.body();
+    !body.is_end_stream() && body.size_hint().exact().is_none() && !response.headers().contains_key(CONTENT_LENGTH)
 }
 
 fn nothing<B>() -> Reply<B> {

@@ -41,6 +41,8 @@ pub(super) struct Framing {
     heads: u64,
     /// One of them had a body.
     had_body: bool,
+    /// Of the bytes that came last, some stand behind the end of a request.
+    is_ahead: bool,
     /// Bytes of the one that has not ended.
     unfinished: usize,
     /// One of them asks for an upgrade.
@@ -67,7 +69,9 @@ impl Framing {
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped = Escaped::of(bytes);
         let mut at = 0;
+        self.is_ahead = false;
         while let rest @ [first, ..] = &bytes[at..] {
+            let (was_in_head, heads) = (self.is_in_head(), self.heads);
             let (state, taken) = match self.state {
                 State::Head => self.head(rest, |byte| escaped.replace(at + byte)),
                 State::Body(left) => skip(left, rest, State::Body, State::Head),
@@ -85,6 +89,8 @@ impl Framing {
             };
             self.state = state;
             at += taken;
+            let has_ended = self.is_in_head() && (!was_in_head || self.heads > heads);
+            self.is_ahead |= has_ended && at < bytes.len();
         }
         escaped.end()
     }
@@ -97,6 +103,11 @@ impl Framing {
     /// Whether a request with a body has come.
     pub(super) fn had_body(&self) -> bool {
         self.had_body
+    }
+
+    /// Whether something came with the end of a request and stands behind it.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.is_ahead
     }
 
     /// Whether nothing but whole requests has come.
@@ -235,6 +246,27 @@ mod tests {
             let mut framing = Framing::default();
             framing.follow(bytes);
             assert_eq!(framing.is_between(), expected, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn what_comes_behind_the_end_of_a_request_is_told() {
+        let rows: [(&[u8], bool); 8] = [
+            (b"GET / HTTP/1.1\r\n\r\n", false),
+            (b"\r\nGET / HTTP/1.1\r\n\r\n", false),
+            (b"GET / HTTP/1.1\r\n\r\n\r\n", true),
+            (b"GET / HTTP/1.1\r\n\r\nG", true),
+            (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab", false),
+            (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nabG", true),
+            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", false),
+            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nG", true),
+        ];
+        for (bytes, expected) in rows {
+            let mut framing = Framing::default();
+            framing.follow(bytes);
+            assert_eq!(framing.is_ahead(), expected, "{}", String::from_utf8_lossy(bytes));
+            framing.follow(b"\r\nG");
+            assert!(!framing.is_ahead(), "no end came with them");
         }
     }
 
