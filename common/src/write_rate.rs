@@ -4,6 +4,7 @@
 //! each write. Upstream serves it in order of arrival, so a request that is held for a sleeping service waits behind
 //! statuses. Here writes have [classes](WriteClass): a higher one goes first, and a lower one leaves some tokens to the
 //! higher ones, so that a flood of statuses never delays a wake-up, and fifty wake-ups at once do not delay each other.
+//! How long a write stays in a low class is the business of whoever waits for its token.
 
 use std::time::{Duration, Instant};
 

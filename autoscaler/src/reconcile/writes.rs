@@ -75,7 +75,26 @@ impl Writes {
     }
 }
 
-/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone.
+/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone, and a ServerlessService says
+/// whether requests pass through activators.
 fn class_of<K: Kind>() -> WriteClass {
-    if K::kind(&()) == "EndpointSlice" { WriteClass::Scale } else { WriteClass::Object }
+    match &*K::kind(&()) {
+        "EndpointSlice" | "ServerlessService" => WriteClass::Scale,
+        _ => WriteClass::Object,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::{Metric, ServerlessService};
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+    /// Goal: what changes where the traffic goes does not wait behind statuses.
+    #[test]
+    fn where_the_traffic_goes_is_as_urgent_as_replicas() {
+        assert_eq!(class_of::<EndpointSlice>(), WriteClass::Scale);
+        assert_eq!(class_of::<ServerlessService>(), WriteClass::Scale);
+        assert_eq!(class_of::<Metric>(), WriteClass::Object);
+    }
 }

@@ -3,7 +3,8 @@
 //! required fields.
 //!
 //! Their schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
-//! alone. Where no webhook runs nothing else would refuse a wrong one, and typed clients could not even list it.
+//! alone. Where no webhook runs nothing else would refuse a wrong one, and a wrong one of the first two typed clients
+//! could not even list.
 //!
 //! `cargo run -p common-api --example crds` writes our own to `deploy/kubernetes/crds`, and the manual's page of our
 //! own; a test fails while those files are stale.

@@ -77,14 +77,15 @@ pub struct PodAutoscalerStatus {
 /// Whether any route leads to a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reachability {
-    /// Not known; treated as reachable.
-    #[default]
-    #[serde(rename = "")]
-    Unknown,
     /// Some route can send traffic here.
     Reachable,
     /// None can.
     Unreachable,
+    /// Not known; treated as reachable. Any other word is read as this one: Knative's definition admits all, and one
+    /// object must never keep a list from being read.
+    #[default]
+    #[serde(rename = "", other)]
+    Unknown,
 }
 
 impl Reachability {
@@ -95,4 +96,26 @@ impl Reachability {
 
 fn is_zero(n: &i64) -> bool {
     *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: a word that Knative's definition lets pass keeps no list from being read, and says nothing.
+    #[test]
+    fn every_reachability_can_be_read() {
+        let rows = [
+            ("", Reachability::Unknown),
+            ("Reachable", Reachability::Reachable),
+            ("Unreachable", Reachability::Unreachable),
+            ("Sometimes", Reachability::Unknown),
+        ];
+        for (word, expected) in rows {
+            let spec = json!({"scaleTargetRef": {}, "protocolType": "http1", "reachability": word});
+            let read: PodAutoscalerSpec = serde_json::from_value(spec).expect("read");
+            assert_eq!(read.reachability, expected, "{word:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Whoever waits stands in one ordered set, by class and arrival. Only its first looks at the tokens; the others sleep
 //! until they are first. Who gives up waiting leaves the set and takes no token. A write that a decision has to wait
-//! for moves up ([`Pacing`]).
+//! for moves up, and so does one that has waited for long ([`Pacing`]).
 
 use crate::ObjectKey;
 use crate::queue::WorkQueue;
@@ -11,8 +11,13 @@ use common::write_rate::{Rate, TokenBucket, WriteClass};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long a write waits in its own class. After that it is as urgent as a change of replicas: what comes from above
+/// without end keeps nobody waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Limits all writers of a process together. Clones share the bucket.
 #[derive(Clone, Debug)]
@@ -103,15 +108,22 @@ pub struct Pacing<'a> {
 
 impl Pacing<'_> {
     /// Waits until a write for `object` may be sent. Once a decision about the object waits for the pass to end, its
-    /// write has the decision's class: no request is held for the sake of a status.
+    /// write has the decision's class: no request is held for the sake of a status. After five seconds any write has at
+    /// least the class of a change of replicas.
     pub async fn ready(self, object: &ObjectKey) {
         let Self { limiter, class, decisions } = self;
         if class == WriteClass::Wake {
             return limiter.acquire(class).await;
         }
+        let patient = async {
+            if class > WriteClass::Scale && timeout(PATIENCE, limiter.acquire(class)).await.is_ok() {
+                return;
+            }
+            limiter.acquire(WriteClass::Scale).await;
+        };
         tokio::select! {
             biased;
-            () = limiter.acquire(class) => {}
+            () = patient => {}
             () = decisions.hurried(object) => limiter.acquire(WriteClass::Wake).await,
         }
     }
@@ -134,7 +146,6 @@ impl Drop for Ticket<'_> {
 mod tests {
     use super::*;
     use crate::queue::Priority;
-    use std::time::Duration;
     use tokio::sync::mpsc;
 
     /// Goal: whoever came last in the highest class goes first, the rate is kept, and who gave up costs nothing.
@@ -198,6 +209,30 @@ mod tests {
         let took = start.elapsed();
         assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2200), "{took:?}");
         flood.into_iter().for_each(|status| status.abort());
+    }
+
+    /// Goal: changes of replicas without end keep no status waiting for ever.
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_replicas_without_end_keep_no_status_out() {
+        let (limiter, decisions) = (WriteLimiter::new(Rate { qps: 10.0, burst: 4 }), WorkQueue::default());
+        let endless: Vec<_> = (0..16)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    loop {
+                        limiter.acquire(WriteClass::Scale).await;
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let mine = ObjectKey::new("ns", "mine");
+        for class in [WriteClass::Object, WriteClass::Event] {
+            let pacing = Pacing { limiter: &limiter, class, decisions: &decisions };
+            let ready = timeout(Duration::from_secs(30), pacing.ready(&mine)).await;
+            assert!(ready.is_ok(), "{class:?}");
+        }
+        endless.into_iter().for_each(|writer| writer.abort());
     }
 
     /// Goal: in a flood of statuses a wake-up is sent at once.

@@ -56,7 +56,7 @@ const PAUSE_UNANSWERED: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_millis(100);
 /// How many of them are under way at once.
 const AT_ONCE: usize = 8;
-/// How long an answer is waited for: the client itself would ask a server that is down for a minute.
+/// How long an answer is waited for: the client itself would wait for a minute.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// The version of the core group, which is in no list of groups.
 const CORE: &str = "v1";

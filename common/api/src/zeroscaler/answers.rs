@@ -49,9 +49,10 @@ pub struct Page {
     /// Which of the browsers' requests; those of programs and of scripts in a page are held in any case.
     #[serde(default, rename = "match", skip_serializing_if = "super::is_default")]
     pub matching: RequestMatch,
-    /// HTML of your own. Of it `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}` and `{{retry}}` are replaced, and
-    /// `{{script}}` by what replaces the page when the workload is ready, which stands at the end if it is not named.
-    /// Default: a page that says all that.
+    /// HTML of your own. Of it `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}` and `{{state}}`
+    /// (waking, or paused; HTML without it is not shown of a paused workload) are replaced, and `{{script}}` by what
+    /// replaces the page when the workload is ready, which stands at the end if it is not named. Default: a page that
+    /// says all that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<TextSource>,
 }

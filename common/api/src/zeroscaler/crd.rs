@@ -45,9 +45,15 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
     let (format, most) = match schema.format.as_deref() {
         Some("uint16") => ("int32", Some(f64::from(u16::MAX))),
-        Some("uint32" | "uint64") => ("int64", None),
+        Some("uint32") => ("int64", Some(f64::from(u32::MAX))),
+        Some("uint64") => ("int64", None),
         _ => (schema.format.as_deref().unwrap_or_default(), schema.maximum),
     };
+    // Not every API server heeds the format, and one number that is too large would keep the whole list from being read.
+    let is_narrow = format == "int32";
+    let bound = |number: i32| is_narrow.then(|| f64::from(number));
+    schema.minimum = schema.minimum.or(bound(i32::MIN));
+    let most = most.or(bound(i32::MAX));
     (schema.format, schema.maximum) = (Some(format.to_owned()).filter(|format| !format.is_empty()), most);
     for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
         tidy(property);
@@ -111,10 +117,7 @@ fn hold(field: &mut JSONSchemaProps, check: Check) {
         Check::Text(pattern) => field.max_length = Some(pattern.length_max),
         Check::Host => field.max_length = Some(super::checks::HOST_LENGTH_MAX),
         Check::Span(span) => field.max_length = Some(span.pattern.length_max),
-        Check::Within(least, most) => {
-            field.minimum = Some(least);
-            field.maximum = Some(most).filter(|most| *most < f64::from(i32::MAX));
-        }
+        Check::Within(least, most) => (field.minimum, field.maximum) = (Some(least), Some(most)),
         Check::OneOf(allowed) => field.enum_ = Some(allowed.iter().map(|value| JSON(json!(value))).collect()),
         Check::Length(most) => field.max_length = Some(most),
         Check::Port => {
@@ -188,6 +191,29 @@ mod tests {
             let field = find(&mut root, path).expect(path);
             assert!(bounded || field.max_length.is_some(), "{path}");
         }
+    }
+
+    /// Goal: no number that the definition lets pass is too large for the field that it is read into: one would keep the
+    /// whole list from being read.
+    #[test]
+    fn every_number_fits_where_it_is_read() {
+        let mut root = root();
+        let schema = serde_json::to_value(&root).expect("serializable");
+        let (mut open, mut found) = (vec![&schema], 0);
+        while let Some(node) = open.pop() {
+            if node["format"] == "int32" {
+                let range = f64::from(i32::MIN)..=f64::from(i32::MAX);
+                let is_bound = |name: &str| node[name].as_f64().is_some_and(|bound| range.contains(&bound));
+                assert!(is_bound("minimum") && is_bound("maximum"), "{node}");
+                found += 1;
+            }
+            open.extend(node["properties"].as_object().into_iter().flat_map(|fields| fields.values()));
+            open.extend(node.get("items").into_iter().chain(node.get("additionalProperties")));
+        }
+        assert!(found > 20, "{found}");
+        let mut most = |path: &str| find(&mut root, path).expect(path).maximum;
+        assert_eq!(most("spec.scale.max"), Some(f64::from(i32::MAX)));
+        assert_eq!(most("status.backend.maxHeld"), Some(f64::from(u32::MAX)));
     }
 
     #[test]

@@ -92,8 +92,8 @@ spec:
   replaces the page goes. A text that is missing or too large is the condition AnswersResolved. What stands in the
   object itself is always sent. With it all texts of one object are 128 KiB at most, those of all in a namespace 1 MiB:
   texts from ConfigMaps that do not fit are left out, of a namespace all those of an object, by the objects' names.
-- Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `placeholder`, `static`). They and those of fallbacks
-  count in `zeroscale_answered_total`.
+- Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `page-events-full`, `placeholder`,
+  `static`). They and those of fallbacks count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest
   `min` counts.
 ";
@@ -214,7 +214,7 @@ fn rule(path: &str) -> Option<String> {
     match check {
         // The description says what they are.
         Check::OneOf(_) => None,
-        check => Some(check.rule().replace(" is expected", "")),
+        check => Some(check.rule().replace(" is expected", "").replace(" are expected", "")),
     }
 }
 

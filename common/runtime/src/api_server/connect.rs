@@ -2,9 +2,9 @@
 //!
 //! kube's own client keeps every connection that a burst of requests has opened for as long as the server lets it, and
 //! each keeps a buffer of the size that the longest answer has filled: up to 400 KiB after a list. So a process that
-//! has read and written its objects at the start would hold some MiB of buffers that it never needs again. Everything
-//! else is as there, but for spans of single requests and the date to which a kubeconfig's command vouches for its
-//! certificate, which nobody reads.
+//! has read and written its objects at the start would hold some MiB of buffers that it never needs again. Requests are
+//! repeated as [`Retries`] says. Everything else is as there, but for spans of single requests and the date to which a
+//! kubeconfig's command vouches for its certificate, which nobody reads.
 //!
 //! A watch only reads, and does not notice a server that is gone without a word: the kernel asks after it ([`ASKED_AFTER`]).
 //!
@@ -12,6 +12,7 @@
 //!
 //! Proxies on the way to the API server: kube is built without them, and says so.
 
+use super::retries::Retries;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper_timeout::TimeoutConnector;
@@ -19,7 +20,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
-use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
 use std::time::Duration;
 use tower::retry::RetryLayer;
@@ -64,7 +64,7 @@ pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.default_retry.then(|| RetryLayer::new(Retries::default())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
@@ -94,6 +94,7 @@ mod tests {
     use kube::Client;
     use std::convert::Infallible;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use tokio::net::TcpListener;
     use tokio::sync::{Barrier, watch};
     use tokio::time::timeout;
@@ -110,6 +111,36 @@ mod tests {
         let times = is(socket.tcp_keepalive_time()) + is(socket.tcp_keepalive_interval()) * ASKED;
         assert!(times <= Duration::from_secs(30), "{times:?}");
         assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), ASKED);
+    }
+
+    /// Goal: that the API server is unavailable is known to whoever asked after a few tries, and not minutes later.
+    #[tokio::test]
+    async fn a_server_that_is_unavailable_is_soon_told_of() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
+        let asked = Arc::<AtomicU32>::default();
+        let counted = asked.clone();
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let counted = counted.clone();
+                let service = service_fn(move |_: Request<hyper::body::Incoming>| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    let answer = Response::builder().status(503).body(Full::<bytes::Bytes>::from("{}"));
+                    async move { answer }
+                });
+                tokio::spawn(async move {
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        let client: Client = carrier(Config::new(uri)).expect("usable").build();
+        let request = Request::get("/").body(Vec::new()).expect("a request");
+        let answer = timeout(Duration::from_secs(10), client.request_text(request)).await;
+        answer.expect("soon").expect_err("503");
+        assert_eq!(asked.load(Ordering::Relaxed), 5);
+        server.abort();
     }
 
     /// Goal: requests of a burst have a connection each, of which few are there afterwards, and these are used again.

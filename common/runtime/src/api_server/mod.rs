@@ -24,6 +24,7 @@ mod connect;
 mod remedy;
 mod report;
 mod request_info;
+mod retries;
 
 use anyhow::Context;
 use kube::Config;

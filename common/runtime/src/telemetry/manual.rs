@@ -11,9 +11,10 @@ const HEAD: &str = "<!-- Generated: cargo run -p common-runtime --example metric
 # Metrics
 
 Each process shows its metrics at `/metrics` on port 9090, as OpenMetrics or in Prometheus's own format, whichever
-`Accept` prefers, and sends them over OTLP where `config-observability` says so. This page lists all of them. A series' attributes are its labels there, with `_` for each
-dot. A family without any series is not shown: those of revisions begin with a revision's first request or pod and end with
-it.
+`Accept` prefers, and sends them over OTLP where `config-observability` says so. This page lists all of them. A series'
+attributes are its labels there, with `_` for each dot. A family without any series is not shown. At an activator a
+workload's series begin with its first request or pod; they end when the workload is deleted, or has had neither for
+five minutes. At an autoscaler they are there while it decides about the workload.
 
 `error_type` is there in standalone, where an exchange failed: a reason of `zeroscale_refused_total` where the activator
 answered itself, `connection` where a pod could not be reached or broke off, else the status. An exchange without an answer

@@ -61,11 +61,22 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut failures = FailureLog::of(format!("the watch of {}", kind(&api)));
-    watch_of(api, config.page_size(PAGE))
-        .backoff(Pace(DefaultBackoff::default()))
+    // kube tells of each list before it asks for it, and any event makes the next pause a short one: those of a list that
+    // fails every time would not grow. So the beginning is told with what comes of the list first.
+    let mut is_begun = false;
+    let told = watch_of(api, config.page_size(PAGE)).flat_map(move |result| {
+        let events = match result {
+            Ok(watcher::Event::Init) => {
+                is_begun = true;
+                [None, None]
+            }
+            Ok(event) if std::mem::take(&mut is_begun) => [Some(Ok(watcher::Event::Init)), Some(Ok(event))],
+            result => [None, Some(result)],
+        };
+        stream::iter(events.into_iter().flatten())
+    });
+    told.backoff(Pace(DefaultBackoff::default()))
         .inspect(move |result| match result {
-            // `Init` only says that a list will be asked for.
-            Ok(watcher::Event::Init) => {}
             Ok(_) => failures.recovered(),
             Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed; will be tried again"),
             Err(error) => failures.failed(error),
@@ -122,4 +133,49 @@ pub(crate) fn is_denied(error: &watcher::Error) -> bool {
 /// Plural of the kind, which ends the path of the watch.
 fn kind<K: Resource>(api: &Api<K>) -> &str {
     api.resource_url().rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use kube::{Client, ResourceExt};
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::Instant;
+
+    /// Goal: a list that is refused is asked for ever more seldom, and yet soon after the right to it has come. Its
+    /// reader is told of its beginning, its objects and its end.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_asked_for_ever_more_seldom() {
+        const DENIED: Duration = Duration::from_secs(120);
+        let (start, asked) = (Instant::now(), Arc::<AtomicUsize>::default());
+        let counted = asked.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (code, body) = if start.elapsed() < DENIED {
+                counted.fetch_add(1, Ordering::Relaxed);
+                (403, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "message": "no"}))
+            } else {
+                let (metadata, map) = (json!({"resourceVersion": "1"}), json!({"metadata": {"name": "a"}}));
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [map]}))
+            };
+            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(answer.expect("a response")) }
+        });
+        let api: Api<ConfigMap> = Api::all(Client::new(service, "default"));
+        let mut events = watch(api, watcher::Config::default());
+        let first = events.next().await.expect("it does not end");
+        let (took, asked) = (start.elapsed(), asked.load(Ordering::Relaxed));
+        assert!(matches!(first, watcher::Event::Init), "{first:?}");
+        assert!((DENIED..DENIED + PAUSE_MAX + Duration::from_secs(1)).contains(&took), "{took:?}");
+        assert!((10..=30).contains(&asked), "{asked}");
+        let second = events.next().await.expect("it does not end");
+        assert!(matches!(&second, watcher::Event::InitApply(map) if map.name_any() == "a"), "{second:?}");
+        let third = events.next().await.expect("it does not end");
+        assert!(matches!(third, watcher::Event::InitDone), "{third:?}");
+    }
 }
