@@ -43,8 +43,9 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
     /// Whether an activator that has never attested may be upstream's, whose silence means no load.
     fn has_upstream_activators(&self) -> bool;
 
-    /// Whether an edited scale-down delay takes effect on a revision that lives.
-    fn delay_is_live(&self) -> bool;
+    /// Whether our own rules hold where they differ from upstream's: an edited scale-down delay takes effect on a revision
+    /// that lives, and requests in flight ask for a pod where the load is requests a second.
+    fn has_own_rules(&self) -> bool;
 
     /// Whether workloads have port numbers of their own, within the range of `config-ports`.
     fn numbers_ports(&self) -> bool {

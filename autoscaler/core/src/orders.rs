@@ -12,7 +12,7 @@
 //!
 //! | asked for | now | then |
 //! |---|---|---|
-//! | either | older than [`AGE_MAX`] | over: [`Kept::Expired`]; it was meant for another day |
+//! | either | older than [`AGE_MAX`] when it is first seen | over: [`Kept::Expired`]; it was meant for another day |
 //! | either | paused | over: [`Kept::Paused`] |
 //! | awake | no pods, or the last ones are leaving | [`Step::Wake`] |
 //! | awake | pods are there, or are on their way | over: done |
@@ -25,7 +25,8 @@
 //!
 //! Falling asleep leaves out two times of the ordinary way ([`crate::scale_to_zero`]): the stable window, whose past load is
 //! forgotten, and the retention of the last pod. The proof that activators are in the path is never left out. A request that
-//! comes meanwhile is load like any other, and the sleep is over.
+//! comes meanwhile is load like any other, and the sleep is over. A workload that waits for its first ready pod, and nobody
+//! with it, falls asleep like one that is awake.
 
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub enum Wanted {
 pub struct Input {
     /// What is asked for.
     pub wanted: Wanted,
-    /// How long ago; zero if that is still to come.
+    /// How long ago; zero if that is still to come, or if it is being carried out already.
     pub age: Duration,
     /// Whether the workload is paused.
     pub paused: bool,
@@ -64,7 +65,7 @@ pub struct Input {
     pub load: Option<i32>,
     /// The same, metrics included.
     pub desired: Option<i32>,
-    /// Whether anybody was served within the panic window; none: unknown.
+    /// Whether anybody is held or served, or was within the last seconds; none: unknown.
     pub serving: Option<bool>,
 }
 
@@ -130,7 +131,7 @@ impl Kept {
             Self::Paused => "the workload is paused: spec.paused".to_owned(),
             Self::Min(1) => "1 pod has to stay: scale.min, a schedule, or config-autoscaler".to_owned(),
             Self::Min(pods) => format!("{pods} pods have to stay: scale.min, a schedule, or config-autoscaler"),
-            Self::Serving => "requests are being served, or were within the panic window".to_owned(),
+            Self::Serving => "requests are held or served, or were within the last seconds".to_owned(),
             Self::Metrics(pods) => format!("metrics, or behavior, ask for {pods} pods"),
         }
     }
@@ -161,7 +162,10 @@ pub fn applied(input: ToZero, step: Step, activation: i32) -> ToZero {
     match step {
         Step::Wake => ToZero { desired: Some(input.desired.unwrap_or(0).max(activation).max(1)), ..input },
         Step::Sleep { .. } => {
-            ToZero { desired: Some(0), stable_window: Duration::ZERO, pod_retention: Duration::ZERO, ..input }
+            // What is activating is not given up on: it is inactive from now on.
+            let active = if input.active.is_activating() { Active::False(Duration::ZERO) } else { input.active };
+            let (stable_window, pod_retention) = (Duration::ZERO, Duration::ZERO);
+            ToZero { desired: Some(0), active, stable_window, pod_retention, ..input }
         }
         Step::Wait | Step::Over(_) => input,
     }
@@ -217,6 +221,16 @@ mod tests {
                 Step::Sleep { forget: false },
             ),
             ("serving", sleep(Some(1), Some(true)), Step::Over(Err(Kept::Serving))),
+            (
+                "waking for somebody",
+                Input { active: Active::Unknown(NEW), ..sleep(Some(1), Some(true)) },
+                Step::Over(Err(Kept::Serving)),
+            ),
+            (
+                "waking for nobody",
+                Input { active: Active::Unknown(NEW), ..sleep(Some(0), Some(false)) },
+                Step::Sleep { forget: false },
+            ),
             ("nobody knows", sleep(Some(1), None), Step::Wait),
             ("not decided yet", sleep(None, Some(false)), Step::Wait),
             ("no pods", Input { replicas: 0, ..sleep(None, None) }, Step::Over(Ok(()))),
@@ -271,6 +285,9 @@ mod tests {
         assert_eq!(to(rest(1, AWAKE, Some(0)), Step::Wait, 0).0, Some(1), "the window");
         assert_eq!(to(rest(2, AWAKE, Some(2)), sleep, 0), (Some(0), None, ProbeNeed::None), "inactive first");
         assert_eq!(to(rest(2, ASLEEP, Some(0)), sleep, 0), (Some(0), None, ProbeNeed::Ask), "then the proof");
+        for waking in [Active::Unknown(NEW), Active::Absent] {
+            assert_eq!(to(rest(1, waking, Some(0)), sleep, 0), (Some(0), None, ProbeNeed::Ask), "no pod was ready");
+        }
         let proven = ToZero { probe: ProbeResult::InPath, ..rest(2, ASLEEP, Some(0)) };
         assert_eq!(to(proven, sleep, 0), (Some(0), Some(0), ProbeNeed::None), "then none, and no retention");
         assert_eq!(to(proven, Step::Wait, 0).1, None, "which holds otherwise");

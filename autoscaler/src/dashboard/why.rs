@@ -3,6 +3,7 @@
 //! The sentence begins with what is: `2 pods`, `asleep`, `waking`. Then comes the cause that had the last word: what
 //! somebody has to mend first, then whatever bounds, metrics and the way to zero made of the load, then the load itself.
 
+use crate::scale::multiscaler::LOAD_MIN;
 use autoscaler_core::history::{Cause, Obstacle, Outcome};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{DeciderSpec, ScalingMetric};
@@ -109,6 +110,7 @@ fn load(facts: &Facts<'_>) -> Option<String> {
     let what = match spec.metric {
         ScalingMetric::Concurrency if number(load) == "1" => "request in flight",
         ScalingMetric::Concurrency => "requests in flight",
+        ScalingMetric::Rps if load > 0.0 && load <= LOAD_MIN => "requests a second, while some are in flight,",
         ScalingMetric::Rps => "requests a second",
     };
     let mut text = if facts.is_panicking { "a burst, ".to_owned() } else { String::new() };
@@ -239,6 +241,10 @@ mod tests {
             (
                 Facts { spec: Some(&rps), load: Some([0.25, 0.0]), ..awake.clone() },
                 "2 pods: 0.2 requests a second at 10 a pod (70 %), window 60 s",
+            ),
+            (
+                Facts { spec: Some(&rps), load: Some([LOAD_MIN, 0.0]), desired: Some(1), ..awake.clone() },
+                "1 pod: 0 requests a second, while some are in flight, at 10 a pod (70 %), window 60 s",
             ),
             (
                 Facts { is_panicking: true, ..awake.clone() },

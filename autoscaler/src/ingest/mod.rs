@@ -22,6 +22,9 @@
 //!   silence.
 //! - Where tokens are demanded, what an activator sends under another pod's name than its own is dropped and counted.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
+//! - A stat of a revision that is ours and not measured yet, as after a change of leader, is dropped and counted, and has
+//!   the revision reconciled before those that nobody calls for ([`Multiscaler::unknown`]). What is held is told again
+//!   with the next second's stat, which counts.
 
 pub mod admission;
 pub mod asking;
@@ -170,7 +173,10 @@ impl Here {
                 self.counters.recorded();
                 self.multiscaler.stat_recorded(key, stat.average_concurrent_requests, trace);
             }
-            Recorded::Unknown => self.counters.dropped(Dropped::UnknownRevision, 1),
+            Recorded::Unknown => {
+                self.counters.dropped(Dropped::UnknownRevision, 1);
+                self.multiscaler.unknown(key);
+            }
             Recorded::Refused(refused) => {
                 tracing::debug!(%key, pod = %stat.pod_name, %refused, "stat refused");
                 self.counters.dropped(refused.into(), 1);

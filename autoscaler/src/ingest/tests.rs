@@ -317,6 +317,25 @@ async fn hostile_stats_are_counted_by_reason() {
     assert_eq!(first.here.counters.totals().0, recorded + 1);
 }
 
+/// Goal: a stat of a revision that this process owns and has not taken up yet, as after a change of leader, has it looked
+/// at at once. One of a name that nobody has asks for nothing, however many there are.
+#[tokio::test]
+async fn a_stat_of_what_is_not_taken_up_yet_asks_for_it() {
+    let (first, _second) = pair().await;
+    (0..2).for_each(|bucket| first.believe(bucket, Some(&first)));
+    let key = RevisionKey::new("default", FIRST);
+    first.here.collector.remove(&key);
+    first.here.multiscaler.remove(&key);
+    while first.requests.try_next().is_some() {}
+    let asked = || first.requests.try_next().map(|item| item.key().clone());
+    first.receive(&[message(FIRST)]);
+    assert_eq!(asked(), None, "which there are is not known yet");
+    first.here.multiscaler.recognise(Arc::new(|key: &RevisionKey| key.name() == FIRST));
+    first.receive(&[message(FIRST), message("nobody-has-this-name")]);
+    assert_eq!((asked(), asked()), (Some(key), None));
+    assert_eq!(first.dropped(Dropped::UnknownRevision), 3, "the next one counts");
+}
+
 /// Goal: an attestation reaches the owner of every bucket, by the pod's name and by the address it came from.
 #[tokio::test]
 async fn an_attestation_reaches_every_owner() {

@@ -66,8 +66,8 @@ impl Decisions for Knative {
         true
     }
 
-    /// Upstream fixes the delay when it makes the decider.
-    fn delay_is_live(&self) -> bool {
+    /// Upstream fixes the delay when it makes the decider, and takes the last pod from requests that outlast the window.
+    fn has_own_rules(&self) -> bool {
         false
     }
 

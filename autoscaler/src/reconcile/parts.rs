@@ -11,6 +11,7 @@ use super::wiring::Wiring;
 use super::writes::Writes;
 use crate::engine::Engine;
 use crate::scale::Ports;
+use common::RevisionKey;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common_controller::{Priority, Recorder, WriteLimiter};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ impl Parts {
         let probed = decisions.clone();
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
         let stores = Arc::new(Stores::new(client.clone(), queues, watches, shutdown.clone()));
+        let known = stores.autoscalers.clone();
+        ports.deciders.recognise(Arc::new(move |key: &RevisionKey| known.holds(key)));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
         let records = records(&stores, &writes);
         let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));

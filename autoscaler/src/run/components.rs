@@ -76,7 +76,7 @@ impl Components {
             requests: requests.clone(),
             metrics: DeciderMetrics::new(&metrics),
         };
-        let multiscaler = Arc::new(Multiscaler::new(sources, decides.delay_is_live()).traced(tracing));
+        let multiscaler = Arc::new(Multiscaler::new(sources, decides.has_own_rules()).traced(tracing));
         let here = Arc::new(Here {
             collector: collector.clone(),
             multiscaler: multiscaler.clone(),

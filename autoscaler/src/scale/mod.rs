@@ -38,6 +38,9 @@ use trace::Waking;
 /// refused or lost, and whoever adds one never waits.
 pub type Requests = WorkQueue<RevisionKey>;
 
+/// Tells whether there is a revision of a name.
+pub type Exists = Arc<dyn Fn(&RevisionKey) -> bool + Send + Sync>;
+
 /// All four ports and the queue, as the reconcilers get them. Cheap to clone.
 #[derive(Clone)]
 pub struct Ports {
@@ -55,6 +58,10 @@ pub struct Ports {
 
 /// One decision loop for each revision.
 pub trait Deciders: Send + Sync + 'static {
+    /// Told once how to find out which revisions there are: a stat of one that has no loop yet asks for a reconcile, and one
+    /// of a name that nobody has does not.
+    fn recognise(&self, _exists: Exists) {}
+
     /// Creates the loop, or hands a living one its new subject. Changes of the spec lead to an evaluation at once.
     /// `initial` matters at creation only.
     fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial);
@@ -65,7 +72,7 @@ pub trait Deciders: Send + Sync + 'static {
     /// The latest answer; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
-    /// Whether anybody was served within the panic window; none: unknown.
+    /// Whether anybody is held or served, or was within the panic window or three seconds; none: unknown.
     fn is_serving(&self, _key: &RevisionKey) -> Option<bool> {
         None
     }

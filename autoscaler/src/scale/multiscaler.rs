@@ -13,6 +13,12 @@
 //! ([`Attestations`]); otherwise what was reported is the least that the load can be, and can only raise the scale. A poke
 //! needs no witness: it is raised by a stat that shows traffic, at a scale of zero, and what it decides can only be more.
 //!
+//! # Requests in flight
+//!
+//! A rate counts a request in the second in which it comes, and a request may take longer than the window, or wait for a
+//! pod for as long. In standalone whoever is in flight asks for one pod at least, whatever the load is measured in;
+//! upstream takes the last pod from it.
+//!
 //! # Not here
 //!
 //! The rules themselves (`autoscaler_core`), and who should have a loop: a reconciler creates and removes them.
@@ -22,17 +28,18 @@ mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
 use super::trace::Waking;
-use super::{DeciderStatus, Deciders, Initial, Onlooker, Pods, Requests, Subject, Surroundings};
+use super::{DeciderStatus, Deciders, Exists, Initial, Onlooker, Pods, Requests, Subject, Surroundings};
 use crate::collect::Collector;
-use crate::ingest::attest::Attestations;
+use crate::ingest::attest::{Attestations, HEARD_WITHIN};
 use crate::pods::PodIndex;
-use autoscaler_core::decider::{Decider, Decision, Observation};
+use autoscaler_core::decider::{Decider, Decision, Load, Observation, Unknown};
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Cause as Because, Entry, History, Outcome};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
-use common::scaling::DeciderSpec;
+use common::scaling::{DeciderSpec, ScalingMetric};
+use common::time::Timestamp;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
 use common_runtime::telemetry::traces::Tracing;
@@ -44,6 +51,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+/// A load that asks for one pod, whatever the target: none is as small.
+pub(crate) const LOAD_MIN: f64 = 1e-6;
 
 /// What a multiscaler works with.
 #[derive(Clone)]
@@ -65,8 +75,9 @@ pub struct Sources {
 /// All decision loops of a process.
 pub struct Multiscaler {
     sources: Sources,
-    /// Whether an edited scale-down delay takes effect; upstream fixes it at birth.
-    live_delay: bool,
+    /// Whether an edited scale-down delay takes effect, which upstream fixes at birth, and requests in flight ask for a pod
+    /// where the load is requests a second.
+    standalone: bool,
     loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
     /// What was done about revisions that have no loop (refused ones), until their keys are forgotten.
     unlooped: DashMap<RevisionKey, History>,
@@ -77,6 +88,8 @@ pub struct Multiscaler {
     tracing: Option<Tracing>,
     /// Told of wakes.
     onlooker: OnceLock<Arc<dyn Onlooker>>,
+    /// Which revisions there are; none: that is not known yet.
+    exists: OnceLock<Exists>,
 }
 
 /// One revision's loop.
@@ -87,8 +100,10 @@ struct Loop {
     status: ScaleStatus,
     warm_in: Option<Duration>,
     unheard: bool,
-    /// Somebody asked for its sleep; all its pods end at once then.
+    /// Somebody asked for its sleep, and neither a request nor a pod has come since: the pods that it has end at once.
     sent_to_sleep: bool,
+    /// When an activator last said that it holds or carries requests.
+    served: Option<Instant>,
     history: History,
     /// How often there was something new in it.
     changes: u32,
@@ -139,11 +154,12 @@ pub struct Glance {
 }
 
 impl Multiscaler {
-    /// No loops yet. `live_delay`: whether an edited scale-down delay takes effect.
-    pub fn new(sources: Sources, live_delay: bool) -> Self {
+    /// No loops yet. `standalone`: whether our rules hold where they differ from upstream's.
+    pub fn new(sources: Sources, standalone: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
-        let (loops, unlooped, turned, onlooker) = (DashMap::new(), DashMap::new(), Notify::new(), OnceLock::new());
-        Self { sources, live_delay, loops, unlooped, wheel, turned, tracing: None, onlooker }
+        let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
+        let (onlooker, exists) = (OnceLock::new(), OnceLock::new());
+        Self { sources, standalone, loops, unlooped, wheel, turned, tracing: None, onlooker, exists }
     }
 
     /// The same, whose wakes leave spans.
@@ -210,6 +226,9 @@ impl Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let wakes = {
             let mut state = entry.lock();
+            if average_concurrency > 0.0 {
+                (state.served, state.sent_to_sleep) = (Some(Instant::now()), false);
+            }
             let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
             if wakes && let Some(metrics) = &state.metrics {
                 metrics.asked(Instant::now());
@@ -225,6 +244,14 @@ impl Multiscaler {
         };
         if wakes {
             self.evaluate(key, Cause::Poke);
+        }
+    }
+
+    /// A stat has come of a revision that is ours and not measured here, as after a change of leader: whoever is called for
+    /// is reconciled before the others. The names come over the wire, so those that nobody has are not kept.
+    pub fn unknown(&self, key: &RevisionKey) {
+        if self.exists.get().is_some_and(|exists| exists(key)) {
+            self.sources.requests.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -275,17 +302,16 @@ impl Multiscaler {
 
     fn evaluate(&self, key: &RevisionKey, cause: Cause) {
         let Some(entry) = self.get(key) else { return };
-        let Sources { collector, pods, attestations, clock, requests, .. } = &self.sources;
+        let Sources { pods, attestations, clock, requests, .. } = &self.sources;
         let now = clock.now();
         let mut guard = entry.lock();
         let state = &mut *guard;
         // Those that are about to end are no reason to keep some.
-        let are_ending = state.sent_to_sleep && state.surroundings.replicas == Some(0);
-        let ready = pods.ready(key).map(|ready| if are_ending { 0 } else { ready });
+        let ready = pods.ready(key).map(|ready| if state.sent_to_sleep { 0 } else { ready });
         let attested =
             cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let deciding = state.waking.as_ref().filter(|_| cause == Cause::Poke).map(|waking| waking.deciding());
-        let load = collector.load(key, state.subject.spec.metric, now);
+        let load = self.load(key, state.subject.spec.metric, now);
         let decision = state.decider.decide(&state.subject.spec, &Observation { now, ready, load, attested });
         if let Some(deciding) = deciding {
             deciding.decided(&decision);
@@ -324,10 +350,21 @@ impl Multiscaler {
         }
     }
 
+    /// What a revision bears. Requests in flight are at least [`LOAD_MIN`] of it in standalone, whatever it is measured in.
+    fn load(&self, key: &RevisionKey, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
+        let load = self.sources.collector.load(key, metric, now)?;
+        if metric == ScalingMetric::Concurrency || !self.standalone {
+            return Ok(load);
+        }
+        let in_flight = self.sources.collector.load(key, ScalingMetric::Concurrency, now)?;
+        let least = |rate: f64, in_flight: f64| if in_flight > 0.0 { rate.max(LOAD_MIN) } else { rate };
+        Ok(Load { stable: least(load.stable, in_flight.stable), panic: least(load.panic, in_flight.panic) })
+    }
+
     /// One that has seen nothing yet, of a revision with so many ready pods.
     fn decider(&self, spec: &DeciderSpec, ready: u32) -> Decider {
         let decider = Decider::new(spec, ready, self.sources.clock.now());
-        if self.live_delay { decider.with_live_delay() } else { decider }
+        if self.standalone { decider.with_live_delay() } else { decider }
     }
 
     fn create(&self, key: &RevisionKey, subject: Subject, initial: Initial) -> Loop {
@@ -352,6 +389,7 @@ impl Multiscaler {
             warm_in,
             unheard: false,
             sent_to_sleep: false,
+            served: None,
             surroundings,
             history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
             changes: 0,
@@ -367,6 +405,10 @@ impl Multiscaler {
 }
 
 impl Deciders for Multiscaler {
+    fn recognise(&self, exists: Exists) {
+        let _ = self.exists.set(exists);
+    }
+
     fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial) {
         if let Some(entry) = self.get(key) {
             let mut state = entry.lock();
@@ -390,9 +432,12 @@ impl Deciders for Multiscaler {
     }
 
     fn observe(&self, key: &RevisionKey, surroundings: Surroundings) {
-        if let Some(entry) = self.get(key) {
-            entry.lock().surroundings = surroundings;
+        let Some(entry) = self.get(key) else { return };
+        let mut state = entry.lock();
+        if state.surroundings.replicas == Some(0) && surroundings.replicas.is_some_and(|replicas| replicas > 0) {
+            state.sent_to_sleep = false; // It has slept; these are other pods.
         }
+        state.surroundings = surroundings;
     }
 
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus> {
@@ -404,12 +449,15 @@ impl Deciders for Multiscaler {
     }
 
     fn is_serving(&self, key: &RevisionKey) -> Option<bool> {
-        let Sources { collector, attestations, clock, .. } = &self.sources;
+        let Sources { attestations, clock, .. } = &self.sources;
         let entry = self.get(key)?;
         let state = entry.lock();
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
-        let load = collector.load(key, state.subject.spec.metric, clock.now()).ok()?;
-        (attested || load.panic > 0.0).then_some(load.panic > 0.0)
+        let load = self.load(key, state.subject.spec.metric, clock.now()).ok()?;
+        // A short panic window is empty between the beginning of a second and its first stat.
+        let heard = state.served.is_some_and(|at| at.elapsed() < HEARD_WITHIN);
+        let serving = load.panic > 0.0 || heard;
+        (attested || serving).then_some(serving)
     }
 
     fn forget_load(&self, key: &RevisionKey) {

@@ -1,7 +1,7 @@
 //! What standalone looks at before it scales: is the ZeroScaler valid, is its target there, is its Service ours?
 //!
 //! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
-//! Of an edit that breaks a rule the former version stays in force; of a ZeroScaler's also where the cluster refuses it.
+//! Of an edit that breaks a rule, or whose target or Service the cluster refuses, the former version stays in force.
 //!
 //! A Service may lose a port that the version in force names. What was taken up is then served and scaled all the same,
 //! at the ports that are there: it may be asleep, and nobody could wake it.
@@ -35,6 +35,7 @@ use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
+use common_api::zeroscaler::RequestStatus;
 use common_api::zeroscaler::request::{self, Request};
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::WorkQueue;
@@ -44,6 +45,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Decides which ZeroScalers may be acted upon.
 pub(super) struct Admission {
@@ -311,7 +313,10 @@ fn requested(request: Option<&Request>, status: &PodAutoscalerStatus, now: Times
         request::ASLEEP => Wanted::Asleep,
         _ => return None,
     };
+    // How old it is counts when it is first seen.
+    let has_begun = |told: &RequestStatus| told.at == written.at && told.state == written.state;
     let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
+    let age = if status.request.as_ref().is_some_and(has_begun) { Duration::ZERO } else { age };
     Some(Requested { wanted, written, age })
 }
 

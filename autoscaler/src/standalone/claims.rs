@@ -60,6 +60,11 @@ impl Claims {
         moves
     }
 
+    /// Whether there is a ZeroScaler of this name.
+    pub(crate) fn knows(&self, autoscaler: &Key) -> bool {
+        self.inner.read().named.contains_key(autoscaler)
+    }
+
     /// Those whose public Service has this name.
     pub(crate) fn of_service(&self, service: &Key) -> Vec<Key> {
         self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()

@@ -3,7 +3,8 @@
 //!
 //! What may move a host, and so leads to a pass: a ZeroScaler that comes, goes, or asks for others; a namespace that
 //! comes, goes, or is confined; a map that somebody has edited; another leader. Until namespaces and ledger have been
-//! listed, nothing moves.
+//! listed, nothing moves; nor does what ZeroScalers have that are not known, until the API server says that there are none
+//! ([`super::unread`]).
 //!
 //! ZeroScalers hear of what they have gained and lost: their status says what they do not have, and why.
 
@@ -145,6 +146,14 @@ impl Hosts {
         let held: Ledger = held.collect();
         let wanted = self.shared.rules(|rules| self.shared.claims.settle(&held, rules));
         Some((held, wanted))
+    }
+
+    /// ZeroScalers that have hosts and are not known, and their uids.
+    pub(super) fn missing(&self, held: &Ledger) -> BTreeMap<Key, String> {
+        let granted = held.iter().flat_map(|(namespace, grants)| {
+            grants.iter().map(move |(name, grant)| (Key::new(namespace, name), grant.uid.clone()))
+        });
+        granted.filter(|(key, _)| !self.shared.claims.knows(key)).collect()
     }
 
     /// The key of a namespace's map.

@@ -2,8 +2,11 @@
 //!
 //! One replica writes: the one that leads the ledger. A pass takes the whole of what [`super::hosts`] has settled, and
 //! writes the maps that differ; first those that lose a host to another namespace, so that no host is in two of them.
+//! The map of a namespace whose ZeroScalers may not be known stays as it is ([`super::unread`]), and nobody else gets its
+//! hosts.
 
 use super::hosts::Hosts;
+use super::unread::{AGAIN, Unread};
 use crate::reconcile::error::Error;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
@@ -18,6 +21,7 @@ use std::sync::Arc;
 pub(crate) struct Controller {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) writes: Writes,
+    pub(crate) unread: Arc<Unread>,
 }
 
 impl Controller {
@@ -29,11 +33,15 @@ impl Controller {
         if !self.writes.leadership.owns(led) {
             return Ok(());
         }
-        let Some((held, wanted)) = self.hosts.settle() else { return Ok(()) };
+        let Some((held, mut wanted)) = self.hosts.settle() else { return Ok(()) };
+        let (unread, mut outcome) = self.unread.among(&self.hosts.missing(&held)).await;
+        if !unread.is_empty() {
+            keep(&mut wanted, &held, &unread);
+            self.hosts.queue().add_after(led.clone(), AGAIN);
+        }
         for (namespace, grants) in before_others_gain(&held, &wanted) {
             self.write(led, namespace, &grants).await?;
         }
-        let mut outcome = Ok(());
         let (none, namespaces) = (Grants::new(), held.keys().chain(wanted.keys()).collect::<BTreeSet<_>>());
         for namespace in namespaces {
             outcome = outcome.and(self.write(led, namespace, wanted.get(namespace).unwrap_or(&none)).await);
@@ -65,6 +73,18 @@ impl Controller {
             }
         }
         Ok(())
+    }
+}
+
+/// In these namespaces all keep what they have and gain nothing, and nobody else gets any of it.
+fn keep(wanted: &mut Ledger, held: &Ledger, unread: &BTreeSet<String>) {
+    for (namespace, grants) in held.iter().filter(|(namespace, _)| unread.contains(*namespace)) {
+        let kept: BTreeSet<&String> = grants.values().flat_map(|grant| &grant.hosts).collect();
+        for others in wanted.values_mut() {
+            others.values_mut().for_each(|grant| grant.hosts.retain(|host| !kept.contains(host)));
+            others.retain(|_, grant| !grant.hosts.is_empty());
+        }
+        wanted.insert(namespace.clone(), grants.clone());
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) mod serverless;
 pub(crate) mod service_ports;
 pub(crate) mod settings;
 mod shown;
+pub(crate) mod unread;
 pub(crate) mod validation;
 
 pub use hpa::Hpa;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use unread::Unread;
 use validation::Validation;
 
 /// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
@@ -123,7 +125,7 @@ impl Decisions for Standalone {
         false
     }
 
-    fn delay_is_live(&self) -> bool {
+    fn has_own_rules(&self) -> bool {
         true
     }
 
@@ -173,7 +175,9 @@ impl Decisions for Standalone {
             Box::pin(async move { serverless.reconcile(&key).await })
         });
         let paths = OwnController { kind: "ServerlessService", queue: cluster.queue(), pass };
-        let ledger = Arc::new(ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() });
+        let unread = Arc::new(Unread::new(parts.writes.client.clone(), self.namespaces.clone()));
+        let (hosts, writes) = (cluster.hosts.clone(), parts.writes.clone());
+        let ledger = Arc::new(ledger::Controller { hosts, writes, unread: unread.clone() });
         let queue = cluster.hosts.queue();
         let pass: Pass = Arc::new(move |key, _| {
             let ledger = ledger.clone();
@@ -185,6 +189,7 @@ impl Decisions for Standalone {
             autoscalers: parts.stores.autoscalers.clone(),
             slices: cluster.slices.clone(),
             writes: parts.writes.clone(),
+            unread,
             config: range.clone(),
             start: rand::random(),
         });

@@ -7,7 +7,9 @@ use autoscaler_core::active::{self, ActiveCondition};
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{HOST_CONFLICT, HOST_REFUSED, Inactive, NO_PRIVATE_SERVICE_NAME};
+use common_api::podautoscaler_status::{
+    ACTIVE, HOST_CONFLICT, HOST_REFUSED, Inactive, NO_PRIVATE_SERVICE_NAME, TIMED_OUT,
+};
 use common_api::{PodAutoscalerStatus, ServerlessService};
 
 /// Condition that only informs: an annotation has no effect.
@@ -41,12 +43,13 @@ pub(super) fn read_serverless(
     }
 }
 
-/// The scales, and what follows from them.
+/// The scales, and what follows from them. `keeps_timed_out`: what was given up is said to be so until it is woken again.
 pub(super) fn tell_scale(
     status: &mut PodAutoscalerStatus,
     parameters: &Parameters,
     want: Option<i32>,
     ready: i32,
+    keeps_timed_out: bool,
     now: Timestamp,
 ) {
     status.set_scales(want, ready);
@@ -63,6 +66,7 @@ pub(super) fn tell_scale(
     match outcome.active {
         Some(ActiveCondition::Active) => status.mark_active(now),
         Some(ActiveCondition::Queued) => status.mark_activating(now),
+        Some(ActiveCondition::NoTraffic) if keeps_timed_out && has_timed_out(status) => {}
         Some(ActiveCondition::NoTraffic) => status.mark_inactive(Inactive::NoTraffic, now),
         Some(ActiveCondition::TimedOut) => status.mark_inactive(Inactive::TimedOut, now),
         None => {}
@@ -72,6 +76,11 @@ pub(super) fn tell_scale(
         Some(message) => manager.set(SETTINGS_HONORED, FALSE, "AnnotationIgnored", message),
         None => manager.clear(SETTINGS_HONORED),
     }
+}
+
+/// Whether it was given up, and has not been woken since.
+fn has_timed_out(status: &PodAutoscalerStatus) -> bool {
+    status.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == TIMED_OUT)
 }
 
 /// Notices: hosts that it does not have, and a metric that fails.

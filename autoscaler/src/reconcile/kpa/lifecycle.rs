@@ -54,7 +54,8 @@ pub(crate) trait Lifecycle: Send + Sync + 'static {
     /// The API server's.
     fn let_go<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// Whether a status tells of a patch that is refused, which Knative's does not.
+    /// Whether a status tells of a patch that is refused, and of a wake that was given up until the next one. Knative's
+    /// tells of no refusal, and of what was given up with one pass alone.
     fn tells_refusals(&self) -> bool;
 
     /// Forgets a revision that is gone, or somebody else's.

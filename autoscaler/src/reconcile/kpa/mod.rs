@@ -19,6 +19,8 @@
 //! - The mode stays as it is while a new owner does not know enough.
 //! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
 //!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
+//! - What was given up is `TimedOut` until it is woken again (standalone). Upstream says so with one pass alone, and
+//!   `NoTraffic` with the next, which follows at once.
 //! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
 //!   worker.
 //!
@@ -53,7 +55,7 @@ use children::Children;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::NO_PRIVATE_SERVICE_NAME;
+use common_api::podautoscaler_status::{Inactive, NO_PRIVATE_SERVICE_NAME};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus};
 use common_controller::{Passed, Passes, Priority, WorkQueue};
 use conflicts::Conflicts;
@@ -272,8 +274,12 @@ impl Pass<'_> {
         let serverless = controller.children.serverless(key, object, have, path, &mut self.status, now).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
         conditions::read_serverless(&mut self.status, &serverless, just_written, now);
+        if decided.sleeps && self.status.is_activating() {
+            self.status.mark_inactive(Inactive::NoTraffic, now); // It has not timed out.
+        }
         let want = self.told(workload, decided.want, counts.ready);
-        conditions::tell_scale(&mut self.status, parameters, want, counts.ready, now);
+        let keeps_timed_out = controller.lifecycle.tells_refusals();
+        conditions::tell_scale(&mut self.status, parameters, want, counts.ready, keeps_timed_out, now);
         if let Some(request) = &decided.request {
             self.status.request = Some(request.clone());
         }
@@ -296,7 +302,8 @@ impl Pass<'_> {
         let path = (Mode::Proxy, ACTIVATORS_AT_FIRST);
         controller.children.serverless(key, &object, serverless, path, &mut self.status, now).await?;
         self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
-        conditions::tell_scale(&mut self.status, &parameters, None, 0, now);
+        let keeps_timed_out = controller.lifecycle.tells_refusals();
+        conditions::tell_scale(&mut self.status, &parameters, None, 0, keeps_timed_out, now);
         controller.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }

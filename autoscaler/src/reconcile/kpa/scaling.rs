@@ -32,6 +32,8 @@ pub(super) struct Decided {
     pub(super) keeps_path: bool,
     /// What became of a request for a wake or a sleep, if there is one.
     pub(super) request: Option<RequestStatus>,
+    /// It falls asleep because somebody has asked for it.
+    pub(super) sleeps: bool,
 }
 
 /// Decides about the scale of one revision after the other, and has it patched.
@@ -176,6 +178,7 @@ impl Scaling {
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
             request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
+            sleeps: outcome.want == Some(0) && matches!(step, Some(Step::Sleep { .. })),
         })
     }
 

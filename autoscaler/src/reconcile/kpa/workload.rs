@@ -62,7 +62,7 @@ pub(crate) struct Requested {
     pub(crate) wanted: Wanted,
     /// As it is written.
     pub(crate) written: Request,
-    /// How long ago; zero if that is still to come.
+    /// How long ago; zero if that is still to come, or if it is being carried out already.
     pub(crate) age: Duration,
 }
 

@@ -114,9 +114,10 @@ impl Stores {
     /// Asks for the revision of this name to be reconciled now, because a decision, its measurement or its pods have
     /// changed.
     pub(crate) fn reconcile_now(&self, key: &Key) {
-        self.routes.queues.autoscalers.add(key.clone(), Priority::Urgent);
         self.routes.queues.metrics.add(key.clone(), Priority::Normal);
         self.routes.watches.look_at_path(key, Priority::Normal);
+        // Last: the runtime runs first whom it has woken last.
+        self.routes.queues.autoscalers.add(key.clone(), Priority::Urgent);
     }
 
     /// Asks for a look at where the traffic of a revision goes, after `delay`.

@@ -18,14 +18,15 @@ use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
 use crate::knative::watches::NoWatches;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Initial, OnScale, PodCounts, PodSet, Pods,
-    Ports, Requests, ScaleEvent, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Initial, OnScale, PodCounts, PodSet,
+    Pods, Ports, Requests, ScaleEvent, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
 use crate::standalone::ports::Numbers;
 use crate::standalone::scalers::publication::Publisher;
 use crate::standalone::scalers::{Scalers, keeper, translation};
+use crate::standalone::unread::Unread;
 use crate::standalone::validation::Validation;
 use crate::standalone::{Hpa, ledger, ports, serverless};
 use autoscaler_core::engine;
@@ -43,6 +44,7 @@ use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
 use common_controller::{Leadership, Recorder, Workers, WriteLimiter};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
+use common_runtime::namespaces::Namespaces;
 use common_runtime::resolve::Resolve;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
@@ -89,9 +91,13 @@ pub(super) struct Fakes {
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
     pub(super) serving: Mutex<Option<bool>>,
     pub(super) forgotten: Mutex<bool>,
+    pub(super) exists: Mutex<Option<Exists>>,
 }
 
 impl Deciders for Fakes {
+    fn recognise(&self, exists: Exists) {
+        *self.exists.lock() = Some(exists);
+    }
     fn ensure(&self, _: &Key, subject: Subject, initial: Initial) {
         *self.deciding.lock() = Some((subject, initial));
     }
@@ -242,26 +248,32 @@ impl Fixture {
     /// Beside ordinary Deployments. What the passes hold as values is written to the API server here, so that a script
     /// sees each change of it.
     pub(super) fn standalone() -> Self {
-        Self::standalone_with(Hpa::Engine, true)
+        Self::standalone_with(Hpa::Engine, true, Namespaces::ALL)
     }
 
     /// One that looks at no metrics.
     pub(super) fn without_metrics() -> Self {
-        Self::standalone_with(Hpa::Off, true)
+        Self::standalone_with(Hpa::Off, true, Namespaces::ALL)
     }
 
     /// One that keeps its values in memory, as the process does.
     pub(super) fn scalers() -> Self {
-        Self::standalone_with(Hpa::Engine, false)
+        Self::standalone_with(Hpa::Engine, false, Namespaces::ALL)
     }
 
-    fn standalone_with(hpa: Hpa, written: bool) -> Self {
+    /// One that looks at some namespaces only.
+    pub(super) fn within(namespaces: &[&str]) -> Self {
+        Self::standalone_with(Hpa::Engine, true, Namespaces::only(namespaces.iter().copied()))
+    }
+
+    fn standalone_with(hpa: Hpa, written: bool, namespaces: Namespaces) -> Self {
         let queues = Queues::default();
         let fakes = Arc::new(Fakes::default());
         let numbers = Numbers::new("system", queues.autoscalers.clone());
         let scalers = Scalers::new(fakes.clone(), numbers.clone());
         let (domain, autoscalers) = ("cluster.local", queues.autoscalers.clone());
-        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, numbers, scalers.clone()));
+        let cluster = Cluster::new("system", domain, autoscalers, numbers, scalers.clone());
+        let cluster = Arc::new(cluster.within(namespaces.clone()));
         let records = |stores: &Stores, writes: &Writes| match written {
             true => {
                 let records = Records::api_objects(stores, writes);
@@ -279,15 +291,17 @@ impl Fixture {
             parts.stores.autoscalers.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
+            let unread = Arc::new(Unread::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
                 numbers: cluster.numbers.clone(),
                 autoscalers: parts.stores.autoscalers.clone(),
                 slices: cluster.slices.clone(),
                 writes: parts.writes.clone(),
+                unread: unread.clone(),
                 config: watch::channel(Arc::default()).1,
                 start: 0,
             };
-            let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone() };
+            let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
             (
                 autoscalers,
                 Some(Standalone { cluster, serverless, ledger, scalers: scalers.clone(), publisher, allocator }),
@@ -468,16 +482,21 @@ impl Fixture {
     /// What is written where an API server accepts everything, until nothing is left to do about the ZeroScaler: its
     /// passes, its path, its status.
     pub(super) async fn settle(&mut self) -> Vec<Asked> {
-        self.rounds(true).await
+        self.rounds(true, None).await
     }
 
     /// The same before anybody has planned who has which number.
     pub(super) async fn settle_unplanned(&mut self) -> Vec<Asked> {
-        self.rounds(false).await
+        self.rounds(false, None).await
     }
 
-    async fn rounds(&mut self, plans: bool) -> Vec<Asked> {
-        self.beside(None, async |cx, key| {
+    /// The same as [`settle`](Self::settle), beside an API server that refuses what begins with a text.
+    pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<Asked> {
+        self.rounds(true, Some(refused)).await
+    }
+
+    async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
+        self.beside(refused, async |cx, key| {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
                 cx.serverless().reconcile(key).await.expect("a look at the path");
@@ -485,7 +504,8 @@ impl Fixture {
                     cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
                 }
             }
-            cx.publisher().reconcile(key).await.expect("a look at the status");
+            let published = cx.publisher().reconcile(key).await;
+            assert!(published.is_ok() || refused.is_some(), "a look at the status: {published:?}");
         })
         .await
     }

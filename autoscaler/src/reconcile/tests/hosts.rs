@@ -3,10 +3,13 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{PA, autoscaler, pass as kpa_pass, settled, status};
+use crate::standalone::unread::AGAIN;
 use common::RevisionKey as Key;
+use common::hosts::ledger::{self, Grants};
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/system/configmaps";
+const NAMESPACES: [&str; 3] = ["ns", "shop", "evil"];
 
 /// `NAMESPACE/NAME`, made in that year, asks for hosts; none: it is gone.
 fn ask(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
@@ -33,12 +36,34 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
 }
 
 fn fixture() -> Fixture {
-    let f = Fixture::standalone();
-    for namespace in ["ns", "shop", "evil"] {
+    listed(Fixture::standalone())
+}
+
+fn listed(f: Fixture) -> Fixture {
+    for namespace in NAMESPACES {
         f.put_namespace(namespace, None);
     }
     f.hosts_listed();
     f
+}
+
+/// A map as the watch tells of it.
+fn put_map(f: &Fixture, namespace: &str, grants: &Value) {
+    let grants: Grants = serde_json::from_value(grants.clone()).expect("grants");
+    let name = ledger::map_name(namespace);
+    let labels = json!({"zeroscale.dev/ledger": "hosts"});
+    let metadata = json!({"name": name, "namespace": "system", "resourceVersion": "71", "labels": labels});
+    let map = json!({"metadata": metadata, "data": ledger::data(&grants)});
+    let map = serde_json::from_value(map).expect("a ConfigMap");
+    f.cx.cluster().hosts.ledger.apply(&Key::new("system", name), "71", Some(map));
+}
+
+/// The ZeroScalers of `shop` that there are.
+fn shops(scalers: &[Value]) -> Exchange {
+    let items: Vec<_> = scalers.iter().map(|metadata| json!({"metadata": metadata})).collect();
+    let list =
+        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": items});
+    expect("GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers").answered(200, list)
 }
 
 /// What a map says.
@@ -117,17 +142,50 @@ async fn nothing_is_written_before_all_is_known_or_by_who_does_not_lead() {
     pass(&mut led, vec![]).await.expect("a pass");
 }
 
+/// Goal: where several namespaces are looked at, one whose rights are missing counts as listed, and empty. Its hosts stay
+/// where they are, and nobody else gets them, until the API server says that whoever has them is gone. It is asked
+/// seldom.
+#[tokio::test(start_paused = true)]
+async fn hosts_of_a_namespace_that_may_not_be_read_stay_where_they_are() {
+    let mut f = listed(Fixture::within(&NAMESPACES));
+    put_map(&f, "shop", &json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}));
+    ask(&f, "evil/old", 2020, Some("x.example.com, y.example.com"));
+    let others = json!({"old": {"uid": "evil/old#2020", "hosts": ["y.example.com"]}});
+    let made = expect(&format!("POST {MAPS}")).with({
+        let others = others.clone();
+        move |body: &Value| says(body, others.clone())
+    });
+    pass(&mut f, vec![shops(&[]).refused(403, "forbidden"), made]).await.expect("a pass");
+    put_map(&f, "evil", &others);
+    pass(&mut f, vec![]).await.expect("nobody is asked again so soon");
+    tokio::time::advance(AGAIN).await;
+    let there = shops(&[json!({"name": "web", "uid": "u"})]);
+    pass(&mut f, vec![there]).await.expect("the rights are back, and the watch has not told of it yet");
+    tokio::time::advance(AGAIN).await;
+    pass(&mut f, vec![shops(&[]).refused(500, "not now")]).await.expect_err("nobody knows");
+
+    let both = json!({"old": {"uid": "evil/old#2020", "hosts": ["x.example.com", "y.example.com"]}});
+    let delete = || expect(&format!("DELETE {MAPS}/hosts.shop"));
+    let put = expect(&format!("PUT {MAPS}/hosts.evil")).with(move |body| says(body, both.clone()));
+    let another = shops(&[json!({"name": "web", "uid": "another"})]);
+    // The watch does not tell of the end of the map here, so it is deleted again.
+    pass(&mut f, vec![another, delete(), put, delete()]).await.expect("it is gone");
+}
+
+/// Goal: who is not looked at any more has no hosts, and is not asked about.
+#[tokio::test]
+async fn a_namespace_that_is_not_looked_at_has_no_hosts() {
+    let mut f = listed(Fixture::within(&["ns", "evil"]));
+    put_map(&f, "shop", &json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}));
+    pass(&mut f, vec![expect(&format!("DELETE {MAPS}/hosts.shop"))]).await.expect("a pass");
+}
+
 #[tokio::test]
 async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
     let mut f = fixture();
     f.put_namespace("ns", Some("*.example.com, *.prod"));
     f.put_namespace("prod", None);
-    let map = json!({
-        "metadata": {"name": "hosts.shop", "namespace": "system"},
-        "data": {"hosts": json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}).to_string()},
-    });
-    let map = serde_json::from_value(map).expect("a ConfigMap");
-    f.cx.cluster().hosts.ledger.apply(&Key::new("system", "hosts.shop"), "71", Some(map));
+    put_map(&f, "shop", &json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}));
     let hosts = list("x.example.com, y.example.com, hello.prod, x.example.org");
     settled(&f, json!({"hosts": hosts}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);

@@ -16,6 +16,16 @@ fn awake(spec: Value) -> Value {
     value
 }
 
+/// One that has been waking for a second, with a pod that is not ready.
+fn waking(spec: Value) -> Value {
+    let mut value = awake(spec);
+    value["status"]["state"] = json!("Waking");
+    let active = &mut value["status"]["conditions"][0];
+    (active["status"], active["reason"]) = (json!("Unknown"), json!("Waking"));
+    active["lastTransitionTime"] = json!(ago(1));
+    value
+}
+
 fn request(state: &str, secs_ago: i64) -> Value {
     json!({"request": {"state": state, "at": ago(secs_ago)}})
 }
@@ -86,6 +96,7 @@ async fn what_is_not_carried_out_says_why() {
         (asleep(paused), 0, Some(false), "Paused"),
         (awake(least), 1, Some(false), "Min"),
         (awake(request("Asleep", 5)), 1, Some(true), "Serving"),
+        (waking(request("Asleep", 5)), 1, Some(true), "Serving"),
     ];
     for (scaler, replicas, serving, reason) in rows {
         let mut f = fixture(scaler, replicas, replicas);
@@ -114,4 +125,24 @@ async fn a_sleep_waits_for_no_window() {
     f.put_target_at(0, 101);
     f.ready(0);
     assert_eq!(status(&f.settle().await)["status"]["request"]["result"], "Done");
+}
+
+/// Goal: one without a ready pod falls asleep when that is asked for, as one that nobody calls; and a sleep that has begun
+/// is not too old, however long the way takes.
+#[tokio::test(start_paused = true)]
+async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
+    for (mut scaler, ready) in [(waking(request("Asleep", 700)), 0), (awake(request("Asleep", 700)), 1)] {
+        let at = scaler["spec"]["request"]["at"].clone();
+        scaler["status"]["request"] = json!({"state": "Asleep", "at": at, "result": "Pending"});
+        let mut f = fixture(scaler, 1, 0);
+        f.ready(ready);
+        let asked = f.settle().await;
+        let said = status(&asked);
+        assert_eq!(said["status"]["request"]["result"], "Pending", "{said}");
+        let (is, reason, _) = condition(&said, "Active");
+        assert_eq!((is.as_str(), reason.as_str()), ("False", "NoTraffic"), "{said}");
+        f.put_target_at(0, 101);
+        f.ready(0);
+        assert_eq!(status(&f.settle().await)["status"]["request"]["result"], "Done");
+    }
 }

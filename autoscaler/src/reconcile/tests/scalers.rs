@@ -255,6 +255,43 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     }
 }
 
+/// Goal: what never became ready is told so, and is not Ready, until somebody wakes it again. After a wake that went well
+/// it falls asleep as others do.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_told_until_it_is_woken_again() {
+    let told = |asked: &[super::fixture::Asked]| {
+        let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+        ["Active", "Ready"].map(|kind| {
+            let (is, why, _) = condition(&written.2, kind);
+            format!("{is} {why}")
+        })
+    };
+    let mut waking = asleep(json!({}));
+    (waking["status"]["state"], waking["status"]["desired"]) = (json!("Waking"), json!(1));
+    waking["status"]["lastWake"] = json!(ago(7200));
+    let active = &mut waking["status"]["conditions"][0];
+    (active["status"], active["reason"]) = (json!("Unknown"), json!("Waking"));
+    let mut f = Fixture::scalers();
+    f.put_scaler(waking);
+    f.put_service(adopted());
+    f.put_target(1);
+    f.ready(0);
+    f.decides(Some(0), -1);
+    assert_eq!(told(&settled(&mut f).await), ["False TimedOut", "False TimedOut"]);
+
+    f.decides(Some(1), -1);
+    f.put_target_at(1, 500);
+    f.ready(1);
+    let [active, ready] = told(&settled(&mut f).await);
+    assert_eq!((active.as_str(), ready.starts_with("False")), ("True Awake", false), "{ready}");
+    tokio::time::advance(Duration::from_secs(61)).await;
+    f.decides(Some(0), -1);
+    f.put_target_at(0, 600);
+    f.ready(0);
+    let [active, ready] = told(&settled(&mut f).await);
+    assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
+}
+
 /// Goal: who leads a workload again writes nothing of what it knew when it did before.
 #[tokio::test(start_paused = true)]
 async fn who_leads_again_has_forgotten_how_its_pods_were() {
@@ -584,6 +621,41 @@ async fn what_is_new_is_said_once_and_before_the_status() {
     for _ in 0..3 {
         assert_eq!(events(&f.settle().await), []);
     }
+}
+
+/// Goal: an event that the API server fails to write keeps no status back, which is written in the same pass. The event
+/// comes later, once.
+#[tokio::test]
+async fn an_event_that_cannot_be_written_keeps_no_status_back() {
+    let mut f = Fixture::scalers();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    let born = f.settle_refused(("POST /api/v1/namespaces/ns/events", 500, "no storage")).await;
+    let (_, line, status) = born.last().expect("a status");
+    assert_eq!(*line, format!("PUT {ZS}/status"), "{:?}", lines(&born));
+    assert_eq!(condition(status, "Adopted").0, "True", "{status}");
+    let told = events(&born);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let mut written = status.clone();
+    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    f.put_scaler(written);
+    assert_eq!(events(&f.settle().await), told, "the same again");
+    assert_eq!(events(&f.settle().await), []);
+}
+
+/// Goal: who decides can tell which ZeroScalers there are, so that stats of those that are not taken up yet ask for them,
+/// and made-up names for nothing.
+#[tokio::test]
+async fn who_decides_can_tell_which_there_are() {
+    let f = Fixture::scalers();
+    let exists = f.fakes.exists.lock().clone().expect("told");
+    assert!(!exists(&f.key));
+    f.put_scaler(scaler(json!({})));
+    assert!(exists(&f.key) && !exists(&Key::new("ns", "nobody")));
+    f.remove_scaler();
+    assert!(!exists(&f.key));
 }
 
 /// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and nothing of it or of

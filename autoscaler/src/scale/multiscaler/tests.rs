@@ -22,8 +22,13 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// One revision, collected, its pods known, no loop yet; a task turns the wheel.
+    /// One revision, collected, its pods known, no loop yet; a task turns the wheel. A second begins now.
     fn new() -> Self {
+        Self::by_rules(true)
+    }
+
+    /// The same, by our rules or upstream's.
+    fn by_rules(standalone: bool) -> Self {
         let telemetry = Metrics::default();
         let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
         let requests = Requests::new();
@@ -35,7 +40,7 @@ impl Fixture {
             requests,
             metrics: DeciderMetrics::new(&telemetry),
         };
-        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), true));
+        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), standalone));
         let (shutdown, key) = (CancellationToken::new(), RevisionKey::new("ns", "hello"));
         let how = CollectSpec {
             stable_window: Duration::from_secs(6),
@@ -74,7 +79,12 @@ impl Fixture {
 
     /// A stat of one activator, by the way it takes after it was decoded.
     fn stat(&self, concurrency: f64) {
-        let stat = Stat { average_concurrent_requests: concurrency, request_count: concurrency, ..Stat::default() };
+        self.stat_of(concurrency, concurrency);
+    }
+
+    /// The same of requests in flight and of those that have come.
+    fn stat_of(&self, concurrency: f64, count: f64) {
+        let stat = Stat { average_concurrent_requests: concurrency, request_count: count, ..Stat::default() };
         self.sources.collector.record(&self.key, &stat, self.sources.clock.now());
         self.multiscaler.stat_recorded(&self.key, concurrency, "");
     }
@@ -387,21 +397,86 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
 }
 
 /// Goal: a sleep that is asked for is one for several pods, too: neither what they were for nor that they are still there
-/// while they end asks for any again.
+/// while they end asks for any again, also before the patch that ends them was answered.
 #[tokio::test(start_paused = true)]
 async fn several_pods_are_sent_to_sleep_at_once() {
-    let fixture = Fixture::busy().await;
-    secs(3).await;
-    fixture.multiscaler.forget_load(&fixture.key);
-    let asleep = Surroundings { activators_in_path: false, replicas: Some(0) };
-    fixture.multiscaler.observe(&fixture.key, asleep);
-    for second in 0..8 {
-        assert_eq!(fixture.desired(), Some(0), "{second} s later");
-        secs(1).await;
+    for is_answered in [true, false] {
+        let fixture = Fixture::busy().await;
+        secs(3).await;
+        fixture.multiscaler.forget_load(&fixture.key);
+        if is_answered {
+            let asleep = Surroundings { activators_in_path: false, replicas: Some(0) };
+            fixture.multiscaler.observe(&fixture.key, asleep);
+        }
+        for second in 0..8 {
+            assert_eq!(fixture.desired(), Some(0), "{second} s later, answered: {is_answered}");
+            secs(1).await;
+        }
+        fixture.pods(0);
+        fixture.stat(1.0);
+        assert_eq!(fixture.desired(), Some(1), "it wakes as ever");
     }
-    fixture.pods(0);
+}
+
+/// Goal: pods count again once somebody calls, or once there are others after the sleep: they do not all go at once.
+#[tokio::test(start_paused = true)]
+async fn pods_count_again_when_a_sleep_is_over() {
+    for is_called in [true, false] {
+        let fixture = Fixture::busy().await;
+        secs(3).await;
+        fixture.multiscaler.forget_load(&fixture.key);
+        fixture.pods(5);
+        if is_called {
+            fixture.stat(1.0);
+        } else {
+            for replicas in [0, 5] {
+                let surroundings = Surroundings { activators_in_path: false, replicas: Some(replicas) };
+                fixture.multiscaler.observe(&fixture.key, surroundings);
+            }
+            secs(3).await;
+        }
+        assert_eq!(fixture.desired(), Some(2), "half of them, called: {is_called}");
+    }
+}
+
+/// Goal: where the load is requests a second, one that began long ago wakes, as long as it is held, and keeps its pod, as
+/// long as it runs. Upstream's rule knows nothing of it.
+#[tokio::test(start_paused = true)]
+async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
+    for (standalone, expected) in [(true, 1), (false, 0)] {
+        let fixture = Fixture::by_rules(standalone);
+        let mut by_rate = subject();
+        by_rate.spec.metric = ScalingMetric::Rps;
+        fixture.multiscaler.ensure(&fixture.key, by_rate, Initial::Adopted(0));
+        fixture.stat_of(1.0, 0.0);
+        assert_eq!(fixture.desired(), Some(expected), "held, standalone: {standalone}");
+        fixture.pods(1);
+        for second in 0..10 {
+            secs(1).await;
+            fixture.stat_of(1.0, 0.0);
+            assert_eq!(fixture.desired(), Some(expected), "running for {second} s, standalone: {standalone}");
+        }
+        assert_eq!(fixture.multiscaler.is_serving(&fixture.key), Some(true));
+        secs(8).await;
+        let serving = fixture.multiscaler.is_serving(&fixture.key);
+        assert_eq!((fixture.desired(), serving), (Some(0), Some(false)), "and no longer");
+    }
+}
+
+/// Goal: who was being served in the second before is so in this one, although nobody has told of it yet.
+#[tokio::test(start_paused = true)]
+async fn who_was_served_a_moment_ago_is_being_served() {
+    let fixture = Fixture::new();
+    fixture.pods(1);
+    fixture.ensure(Initial::Unknown);
+    let serving = || fixture.multiscaler.is_serving(&fixture.key);
+    assert_eq!(serving(), Some(false));
+    tokio::time::sleep(Duration::from_millis(900)).await;
     fixture.stat(1.0);
-    assert_eq!(fixture.desired(), Some(1), "it wakes as ever");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(serving(), Some(true));
+    secs(3).await;
+    assert_eq!(serving(), Some(false));
 }
 
 /// Goal: a wall clock that is set leaves nothing of what windows held, and takes no pod away before they have filled again.

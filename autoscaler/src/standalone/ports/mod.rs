@@ -16,6 +16,8 @@
 //! - A map is written under the version that the plan was made from, or created; who loses plans again.
 //! - Nothing is planned before everything has been listed: what is not known yet is not gone. A workload that the watch
 //!   knows and that nobody has said the ports of keeps what it has.
+//! - The number of a workload that is not known is on its way back only once the API server says that there is none
+//!   ([`super::unread`]).
 //! - A number is closed only after a list of slices, read from the API server now, has none with it.
 //! - What is known of activators follows the EndpointSlices of their Service, event by event, so nobody reads an answer of
 //!   one that is gone.

@@ -1,6 +1,7 @@
 //! One pass: a plan for all workloads that this process leads, and the maps that it changes.
 
 use super::super::serverless::slices::{leads_to_activators, numbers_of};
+use super::super::unread::{AGAIN, Unread};
 use super::Numbers;
 use super::state::{Given, State};
 use crate::reconcile::error::Error;
@@ -32,6 +33,7 @@ pub(crate) struct Controller {
     pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) writes: Writes,
+    pub(crate) unread: Arc<Unread>,
     pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
     /// Where this process begins to look for a free number, by chance: two processes seldom want the same map.
     pub(crate) start: u16,
@@ -44,6 +46,8 @@ struct Planned {
     read: BTreeMap<Block, Arc<ConfigMap>>,
     /// Whose the lines are that change.
     owners: HashMap<u16, Key>,
+    /// Numbers that are taken from workloads that are not known, which have these uids.
+    orphans: BTreeMap<u16, (Key, Arc<str>)>,
     /// Numbers that are closed if no slice has them, by the namespace of their slices.
     look_up: BTreeMap<String, Vec<u16>>,
     again: Option<std::time::Instant>,
@@ -61,12 +65,16 @@ impl Controller {
             return Ok(());
         }
         let begun = Instant::now();
-        let planned = self.planned();
+        let mut planned = self.planned();
         self.numbers.planned_within(begun.elapsed());
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again.saturating_duration_since(Instant::now().into_std()));
         }
-        let mut outcome = Ok(());
+        let (unread, mut outcome) = self.unread.among(&planned.missing()).await;
+        if !unread.is_empty() {
+            planned.leave(&unread);
+            queue.add_after(key.clone(), AGAIN);
+        }
         for (block, changes) in &planned.changes {
             outcome = outcome.and(self.write(&planned, *block, changes).await);
         }
@@ -125,6 +133,13 @@ impl Controller {
             Some((change.number, entry.key.clone()))
         };
         let owners = changes.values().flatten().filter_map(owner).collect();
+        let orphan = |change: &Change| {
+            let line = maps.lines.get(&change.number).filter(|line| line.state == ledger::State::Held)?;
+            let is_kept = change.entry.as_ref().is_some_and(|entry| entry.state == ledger::State::Held);
+            let is_orphan = !is_kept && !objects.contains_key(&line.key);
+            is_orphan.then(|| (change.number, (line.key.clone(), line.uid.clone())))
+        };
+        let orphans = changes.values().flatten().filter_map(orphan).collect();
         let mut namespaces: BTreeMap<String, Vec<u16>> = BTreeMap::new();
         for (number, entry) in look_up.iter().filter_map(|number| Some((*number, maps.lines.get(number)?))) {
             namespaces.entry(entry.key.namespace().to_owned()).or_default().push(number);
@@ -134,7 +149,7 @@ impl Controller {
         if !asked.is_empty() {
             shared.asks.notify_one();
         }
-        Planned { changes, read, owners, look_up: namespaces, again }
+        Planned { changes, read, owners, orphans, look_up: namespaces, again }
     }
 
     async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
@@ -184,6 +199,22 @@ impl Controller {
         drop(state);
         self.numbers.look(); // When they are closed is known now.
         Ok(())
+    }
+}
+
+impl Planned {
+    /// Workloads that are not known, and their uids, from which something is taken away.
+    fn missing(&self) -> BTreeMap<Key, String> {
+        self.orphans.values().map(|(key, uid)| (key.clone(), uid.to_string())).collect()
+    }
+
+    /// Takes nothing away in these namespaces.
+    fn leave(&mut self, unread: &BTreeSet<String>) {
+        let Self { changes, orphans, .. } = self;
+        let is_left =
+            |change: &Change| orphans.get(&change.number).is_some_and(|(key, _)| unread.contains(key.namespace()));
+        changes.values_mut().for_each(|changes| changes.retain(|change| !is_left(change)));
+        changes.retain(|_, changes| !changes.is_empty());
     }
 }
 

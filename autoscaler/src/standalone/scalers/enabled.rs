@@ -4,7 +4,8 @@
 //! It goes as well when the label does, and gives everything back. One that somebody else has made is left alone.
 //!
 //! Nothing is taken away before everything has been listed: who does not know the labels yet does not know that one is
-//! missing.
+//! missing. A namespace whose rights are missing counts as listed, and where they come back ZeroScalers may be known before
+//! their owners. So the API server is asked for the owner before each deletion, of which there is one for each label.
 
 use super::Scalers;
 use crate::reconcile::error::Error;
@@ -13,13 +14,14 @@ use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::changes::{Change, watch};
 use common_controller::objects::{controller, controller_reference};
-use common_controller::{Kind, Priority, WorkQueue, key_of};
+use common_controller::{Kind, Priority, WorkQueue, WriteError, key_of};
 use common_runtime::namespaces::{Namespaces, Reach};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
 use kube::runtime::watcher::Config;
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -131,7 +133,8 @@ impl Enabled {
             (asking, Some(have)) if is_made(&have) && have.metadata.deletion_timestamp.is_none() => {
                 let owner = controller(&have.metadata).map(|owner| owner.uid.as_str());
                 let is_asked_for = asking.is_some_and(|workload| Some(workload.uid.as_str()) == owner);
-                if !is_asked_for && self.listed.load(Ordering::Acquire) >= KINDS {
+                let is_listed = self.listed.load(Ordering::Acquire) >= KINDS;
+                if is_listed && !is_asked_for && !is_asking(&writes.client, key, &have).await? {
                     writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler of a label").await?;
                 }
             }
@@ -162,6 +165,27 @@ pub(super) fn is_made(object: &ZeroScaler) -> bool {
     object.labels().get(ENABLED).is_some_and(|value| value == "true") && controller(&object.metadata).is_some()
 }
 
+/// Whether the owner of one is there and has the label, as the API server has it now.
+async fn is_asking(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool, Error> {
+    let Some(owner) = controller(&have.metadata) else { return Ok(false) };
+    match owner.kind.as_str() {
+        "Deployment" => has_label::<Deployment>(client, key, owner).await,
+        "StatefulSet" => has_label::<StatefulSet>(client, key, owner).await,
+        _ => Ok(false),
+    }
+}
+
+async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) -> Result<bool, Error> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", owner.name));
+    let list = Api::<K>::namespaced(client.clone(), key.namespace()).list_metadata(&named).await;
+    let doing = format!("failed to look for the label of {} {}", owner.kind, owner.name);
+    let list = list.map_err(WriteError::api(doing))?;
+    Ok(list.items.iter().map(|found| &found.metadata).any(|meta| {
+        let label = meta.labels.as_ref().and_then(|labels| labels.get(ENABLED));
+        meta.uid.as_deref() == Some(owner.uid.as_str()) && label.is_some_and(|value| value == "true")
+    }))
+}
+
 /// The one that a workload's label stands for.
 fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
     let target = zeroscaler::Target {
@@ -180,8 +204,15 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
 mod tests {
     use super::*;
     use crate::standalone::ports::Numbers;
+    use common::write_rate::Rate;
     use common_controller::Alone;
     use common_controller::Store;
+    use common_controller::{Recorder, WriteLimiter};
+    use common_runtime::clock::Clock;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower_test::mock;
 
     fn drained(queue: &WorkQueue<Key>) -> Vec<String> {
         let mut keys: Vec<_> = std::iter::from_fn(|| queue.try_next()).map(|item| item.key().to_string()).collect();
@@ -204,5 +235,64 @@ mod tests {
         assert_eq!(drained(&queue), [""; 0]);
         scalers.look_at_labels();
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
+    }
+
+    /// What a look at `ns/made` asks for, whose owner this process does not know, beside an API server that has these
+    /// Deployments.
+    async fn asked_for(deployments: Value) -> Vec<String> {
+        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
+        let (client, limiter) = (Client::new(service, "default"), WriteLimiter::new(Rate::WITH_CONTROLLER));
+        let writes = Writes {
+            client: client.clone(),
+            leadership: Arc::new(Alone),
+            limiter: limiter.clone(),
+            decisions: WorkQueue::new(),
+            recorder: Recorder::limited(client, limiter, CancellationToken::new()),
+            clock: Clock::system(),
+        };
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let key = Key::new("ns", "made");
+        let owner = OwnerReference {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            name: "made".into(),
+            uid: "d".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let mut made = made_for(&key, owner);
+        (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
+        scalers.take(&Store::packing(|_, _, _| {}), made);
+        scalers.enabled.listed.store(KINDS, Ordering::Release);
+        let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": deployments});
+        let mut asked = Vec::new();
+        let answering = async {
+            loop {
+                let (request, respond) = server.next_request().await.expect("the client lives");
+                asked.push(format!("{} {}", request.method(), request.uri().path()));
+                respond.send_response(Response::new(Body::from(list.to_string().into_bytes())));
+            }
+        };
+        tokio::select! {
+            outcome = scalers.enabled.reconcile(&key, &scalers, &writes) => outcome.expect("a look"),
+            () = answering => {}
+        }
+        asked
+    }
+
+    /// Goal: the ZeroScaler of a label stays while its owner has the label, though this process has not been told of it
+    /// yet; of an owner that has gone, has lost the label, or is another one by uid it does not.
+    #[tokio::test]
+    async fn what_is_asked_for_is_not_deleted_by_who_does_not_know_it_yet() {
+        let owner = |uid: &str, label: &str| {
+            let metadata = json!({"name": "made", "uid": uid, "labels": {ENABLED: label}});
+            json!([{"metadata": metadata}])
+        };
+        let look = "GET /apis/apps/v1/namespaces/ns/deployments";
+        assert_eq!(asked_for(owner("d", "true")).await, [look]);
+        let delete = "DELETE /apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/made";
+        for shown in [json!([]), owner("d", "false"), owner("another", "true")] {
+            assert_eq!(asked_for(shown.clone()).await, [look, delete], "{shown}");
+        }
     }
 }

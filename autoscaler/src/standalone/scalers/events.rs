@@ -3,7 +3,8 @@
 //! An event tells of a difference between the status that was written last and the one that is about to be. So it comes
 //! when the status does, after a wake and merged as that is, and not with each pass. It is written before the status,
 //! under a name that follows from what it says and from the version of the object: a process that ends between both is
-//! followed by one that says the same again, which the API server knows already. Nothing is lost, and nothing said twice.
+//! followed by one that says the same again, which the API server knows already. One that cannot be written is written
+//! after the status, by later passes of the same process ([`super::untold`]). Nothing is said twice.
 //!
 //! | reason | when |
 //! |---|---|

@@ -25,6 +25,7 @@ mod memory;
 pub(crate) mod publication;
 pub(crate) mod status;
 pub(crate) mod translation;
+mod untold;
 mod watch;
 
 use super::ports::Numbers;

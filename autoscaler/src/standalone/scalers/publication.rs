@@ -6,6 +6,9 @@
 //!
 //! Nothing is lost: what is to be written follows from the state alone, so whoever comes later, this process or the next
 //! leader, writes it.
+//!
+//! Events of what is new come before the status, and a status waits no longer than [`EVENT_WITHIN`] for them: somebody may
+//! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)).
 
 use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
@@ -17,6 +20,7 @@ use super::super::service_ports::{TcpPort, tcp_ports};
 use super::super::validation::Validation;
 use super::allocation::Allocation;
 use super::keeper::COMPONENT;
+use super::untold::Untold;
 use super::{Scalers, events, status, translation};
 use crate::reconcile::error::Error;
 use crate::reconcile::parts::Parts;
@@ -33,14 +37,14 @@ use common_api::zeroscaler::conditions::{
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
 use common_api::{PodAutoscaler, ZeroScaler};
-use common_controller::{WriteError, status as statuses};
+use common_controller::{BoundedApi, WriteError, status as statuses};
 use dashmap::DashMap;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Event, Service};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Longest time that a wake keeps its status back. One that takes longer is one to hear of.
 const WAKING_MAX: Duration = Duration::from_secs(10);
@@ -50,6 +54,8 @@ const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
 const NUMBERED_WITHIN: Duration = Duration::from_millis(500);
 /// What is said within this time of each other is one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for the answer to an event. The next ones are not tried after one that was not written.
+const EVENT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Reasons that may be gone with the next event.
 const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
@@ -66,6 +72,8 @@ pub(crate) struct Publisher {
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// Since when each has something new to say.
     since: DashMap<Key, Instant>,
+    /// Events that could not be written.
+    untold: Untold,
 }
 
 impl Publisher {
@@ -85,58 +93,88 @@ impl Publisher {
             writes: parts.writes.clone(),
             config: parts.configs.autoscaler.clone(),
             since: DashMap::new(),
+            untold: Untold::default(),
         }
     }
 
     /// One pass over the status of one: writes it, or comes back when it is time to.
     ///
     /// # Errors
-    /// The API server's.
+    /// The API server's; if an event could not be written, the status has been nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let found = self.scalers.get(key).zip(self.stores.autoscalers.get(key));
         let led =
             found.filter(|(object, said)| object.metadata.uid == said.metadata.uid && self.writes.leadership.owns(key));
         let Some((object, said)) = led else {
             self.since.remove(key);
+            self.untold.forget(key);
             return Ok(());
         };
         // Who has never been looked at has nothing to say.
         let Some(wanted) = self.wanted(key, &object, &said) else { return Ok(()) };
         if object.status.as_ref() == Some(&wanted) {
             self.since.remove(key);
-            return Ok(());
+            return self.tell_again(key).await;
         }
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
         let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
             self.scalers.queue().add_after(key.clone(), left);
-            return Ok(());
+            return self.tell_again(key).await;
         }
-        self.tell(key, &object, &wanted).await?;
+        let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
+        let mut due = self.untold.of(key);
+        for news in events::news(&object, &wanted, scaled.as_ref()) {
+            due.push(events::event(COMPONENT, &object, &news, self.writes.clock.now()));
+        }
+        let (left, told) = self.tell(key, due).await;
+        let is_said = || drop(self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref()));
+        if told.is_ok() {
+            is_said();
+        }
         statuses::write(self.writes.writer(), &self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
-        Ok(())
+        if told.is_err() {
+            is_said(); // From now on by what is left.
+        }
+        self.untold.keep(key, left);
+        told
     }
 
-    /// Writes the events of what is new in the status, as urgently as that, which waits for them: behind everything else
-    /// they would keep back the statuses of many that are born at once. One that is refused is not worth a status.
-    async fn tell(&self, key: &Key, object: &ZeroScaler, wanted: &ZeroScalerStatus) -> Result<(), Error> {
-        let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
-        for news in events::news(object, wanted, scaled.as_ref()) {
-            let event = events::event(COMPONENT, object, &news, self.writes.clock.now());
-            let (writer, doing) = (self.writes.writer(), "failed to write an event about");
-            let written = writer.write(key, doing, async |api| Ok(api.create(&event).await)).await?;
-            match written {
-                Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
-                    tracing::debug!(revision = %key, %status, "an event was not accepted");
-                }
-                written => {
-                    written.map_err(WriteError::api(format!("{doing} {}", key.name())))?;
-                }
+    /// Writes the events that former passes could not write.
+    async fn tell_again(&self, key: &Key) -> Result<(), Error> {
+        let (left, told) = self.tell(key, self.untold.of(key)).await;
+        self.untold.keep(key, left);
+        told
+    }
+
+    /// Writes events, until one cannot be written. Returns that and those after it.
+    async fn tell(&self, key: &Key, mut due: Vec<Event>) -> (Vec<Event>, Result<(), Error>) {
+        for written in 0..due.len() {
+            if let Err(error) = self.write_event(key, &due[written]).await {
+                tracing::debug!(revision = %key, %error, "an event could not be written; will be tried again");
+                return (due.split_off(written), Err(error.into()));
             }
         }
-        self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
-        Ok(())
+        (Vec::new(), Ok(()))
+    }
+
+    /// Writes an event as urgently as the status, which waits for it: behind everything else it would keep back the
+    /// statuses of many that are born at once. One that is refused is not tried again.
+    async fn write_event(&self, key: &Key, event: &Event) -> Result<(), WriteError> {
+        let (writer, doing) = (self.writes.writer(), "failed to write an event about");
+        let create = async |api: BoundedApi| {
+            let api = BoundedApi { within: api.within.min(EVENT_WITHIN), ..api };
+            let unanswered = || WriteError::NoAnswer { doing: format!("{doing} {}", key.name()), within: api.within };
+            timeout(api.within, api.create(event)).await.map_err(|_| unanswered())
+        };
+        match writer.write(key, doing, create).await? {
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                tracing::debug!(revision = %key, %status, "an event was not accepted");
+                Ok(())
+            }
+            written => written.map(drop).map_err(WriteError::api(format!("{doing} {}", key.name()))),
+        }
     }
 
     /// Whether the status of one says all there is, as far as somebody has looked.

@@ -1,11 +1,13 @@
 //! The two Services of a revision in standalone, as they should be.
 //!
-//! The private one selects the pods, so that Kubernetes writes slices of them. The public one has no selector: its endpoints
-//! are written by us ([`super::slices`]). Ports, labels and annotations of a Service that is ours are kept as they should be;
-//! what else a user sets on it (type, load balancer, node ports) stays.
+//! The private one selects the pods, so that Kubernetes writes slices of them, and is headless: it has no address. The
+//! public one has no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a
+//! Service that is ours are kept as they should be; what else a user sets on it (type, load balancer, node ports)
+//! stays.
 //!
-//! An adopted Service keeps its own ports. Those that lead to the revision's port carry its traffic; the others get a
-//! port of the private Service each, so that their numbers are known, and lead to the pods always.
+//! An adopted Service keeps its own ports. Activators carry its TCP ports, the first 64 that count
+//! ([`super::super::service_ports`]); where there are queue-proxies, those alone that lead to them. What they do not
+//! carry leads to the pods always. Each has a port of the private Service, so that its number at the pods is known.
 
 use super::super::service_ports::{is_tcp, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
