@@ -270,6 +270,16 @@ mod tests {
         assert!(String::from_utf8_lossy(&page.render(unknown)).contains("data-typical=\"\">"));
     }
 
+    /// Goal: a browser that does not know `:has` drops the rule that it stands in, and no other selector with it: the
+    /// page would say of each workload that it does not start.
+    #[test]
+    fn a_selector_that_not_every_browser_knows_has_a_rule_of_its_own() {
+        let selectors: Vec<_> = OWN.split('{').map(|text| text.rsplit('}').next().unwrap_or(text)).collect();
+        let unknown: Vec<_> = selectors.iter().filter(|selector| selector.contains(":has(")).collect();
+        assert!(!unknown.is_empty() && unknown.iter().all(|selector| !selector.contains(',')), "{unknown:?}");
+        assert!(OWN.lines().any(|rule| rule.starts_with(".failed, ") && rule.ends_with("{ display: none }")));
+    }
+
     #[test]
     fn who_has_no_stream_asks_again_the_sooner_the_less_is_left() {
         let retry = |typical: u64, elapsed: u64| {

@@ -82,7 +82,9 @@ fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
         return Access::Refused(StatusCode::UNAUTHORIZED, refusal);
     }
     let cookie = utf8_percent_encode(token, ENCODED);
-    Access::Enter { cookie: format!("{COOKIE}={cookie}; HttpOnly; SameSite=Strict; Path=/") }
+    // Not Strict: a browser that follows another site's link to `/?token=` would not send it to `/`. All is read-only:
+    // whoever leads a browser here changes nothing by that.
+    Access::Enter { cookie: format!("{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/") }
 }
 
 /// The field `token` of a query or a form.
@@ -152,11 +154,12 @@ mod tests {
         assert_eq!(judged("/", &[], None), Err(421));
     }
 
-    /// Goal: only who shows the token looks, in each of three ways; the one in the address becomes a cookie, at the page alone.
+    /// Goal: only who shows the token looks, in each of three ways; the one in the address becomes a cookie, at the
+    /// page alone, which browsers that come from another site send, too.
     #[test]
     fn a_token_is_shown_in_a_header_a_cookie_or_the_address() {
         let token = Some("s3cret.A-b_c");
-        let entered = "zeroscale-dashboard=s3cret.A-b_c; HttpOnly; SameSite=Strict; Path=/".to_owned();
+        let entered = "zeroscale-dashboard=s3cret.A-b_c; HttpOnly; SameSite=Lax; Path=/".to_owned();
         type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Result<Option<String>, u16>);
         let rows: [Row<'_>; 11] = [
             ("/", &[("authorization", "Bearer s3cret.A-b_c"), ("host", "any.example")], Ok(None)),

@@ -210,6 +210,7 @@ impl Own {
                 let pod_seconds = record.saved.pod_seconds(now);
                 let money = self.price.as_ref().map(|price| Money {
                     amount: price.amount * pod_seconds / 3600.0,
+                    per_hour: price.amount,
                     currency: price.currency.clone(),
                 });
                 let (pods, since) = (record.saved.missing(), time(since.into()));

@@ -163,6 +163,22 @@ mod tests {
         }
     }
 
+    /// Goal: an answer that never comes stops nothing on the page for good. Method: each request has a time bound, on its
+    /// line or on the one before.
+    #[test]
+    fn the_page_waits_for_no_answer_for_ever() {
+        let mut requests = 0;
+        for file in &FILES {
+            let lines: Vec<_> = file.text.lines().collect();
+            for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("fetch(")) {
+                let said = [lines[number.saturating_sub(1)], *line];
+                assert!(said.iter().any(|line| line.contains("AbortSignal.timeout(")), "{}: {line}", file.path);
+                requests += 1;
+            }
+        }
+        assert!(requests > 0);
+    }
+
     /// Goal: the page asks for nothing from elsewhere and has no script or style in it, as its policy demands.
     #[test]
     fn the_page_is_whole_by_itself() {

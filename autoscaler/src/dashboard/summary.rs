@@ -75,8 +75,11 @@ pub(super) struct SavedView {
 
 /// What that has cost less.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Money {
     pub(super) amount: f64,
+    /// What one pod costs in an hour: what is saved from now on follows from it.
+    pub(super) per_hour: f64,
     pub(super) currency: String,
 }
 

@@ -1,5 +1,6 @@
 //! The dashboard over sockets: one replica, and two that ask each other.
 
+use super::journal::Standing;
 use super::*;
 use crate::ingest::Here;
 use crate::ingest::attest::Attestations;
@@ -160,7 +161,8 @@ impl Replica {
         };
         let port = stats.local_addr().expect("bound").port();
         let peers = Peers::new(shares.clone(), Arc::new(Dns), port, None, Arc::new(here), counters, stop.clone());
-        let settings = Settings { token, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
+        let price = Some(Price { amount: 0.012, currency: "EUR".into() });
+        let settings = Settings { token, price, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
         let (own, shown) = (shares.clone(), pods.clone());
         let parts =
             Parts { multiscaler: multiscaler.clone(), collector, pods, shares, peers, clock, me: "as-0".into() };
@@ -343,6 +345,29 @@ async fn a_list_one_workload_and_what_is_not_there() {
     }
 }
 
+/// Goal: a page that is not told anew can go on counting money, of one that has saved nothing yet, too: a row that goes
+/// to sleep is told of once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_hour_costs_is_told() {
+    let objects = InHand::default();
+    objects.put("a", State::Asleep);
+    let replica = Replica::alone(&objects, None).await;
+    replica.decides("a");
+    let counted = async {
+        loop {
+            replica.journal.step(&key("a"), Standing::default(), 1, || Some((Some(1), None)), replica.journal.born());
+            let list = replica.json("/api/v1/workloads").await.1;
+            let saved = &list["workloads"][0]["saved"];
+            if saved.is_object() {
+                return saved.clone();
+            }
+        }
+    };
+    let saved = timeout(PATIENCE, counted).await.expect("it is counted");
+    let money = &saved["money"];
+    assert_eq!((&money["perHour"], &money["currency"]), (&0.012.into(), &"EUR".into()), "{saved}");
+}
+
 /// Goal: with a token nobody looks who does not show it, and a new one counts at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_sees_nothing() {
@@ -369,7 +394,7 @@ async fn who_has_no_token_sees_nothing() {
     let (entered, headers, _) = replica.type_in("first").await;
     assert_eq!(
         (entered.as_u16(), headers["set-cookie"].to_str().ok()),
-        (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Strict; Path=/"))
+        (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Lax; Path=/"))
     );
     std::fs::write(file.path(), "second").expect("written");
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 401);

@@ -148,10 +148,12 @@ pub struct Saved {
 
 /// An amount of money.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Money {
     /// How much.
     pub amount: f64,
+    /// What a pod costs in an hour.
+    pub per_hour: f64,
     /// Of what.
     pub currency: String,
 }

@@ -69,12 +69,22 @@ pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow:
         queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::FromCursorDown))?;
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        tokio::select! {
-            _ = &mut end => return Ok(()),
-            () = tokio::time::sleep(Duration::from_secs(args.every)) => {}
+        let waited = before(&mut end, tokio::time::sleep(Duration::from_secs(args.every))).await;
+        if waited.is_none() {
+            return Ok(());
         }
         warnings.clear();
-        workloads = sources.list(scope, &mut |text| warnings.push(text)).await.map(|listing| listing.workloads);
+        let listed = before(&mut end, sources.list(scope, &mut |text| warnings.push(text))).await;
+        let Some(listed) = listed else { return Ok(()) };
+        workloads = listed.map(|listing| listing.workloads);
+    }
+}
+
+/// What comes of `work`; none: `end` comes first.
+async fn before<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        _ = end => None,
+        done = work => Some(done),
     }
 }
 
@@ -143,6 +153,15 @@ impl Drop for Screen {
 mod tests {
     use super::*;
     use crate::model::Pods;
+
+    /// Goal: whoever interrupts it need not wait for an API server or a dashboard that is slow to answer.
+    #[tokio::test]
+    async fn it_ends_in_the_middle_of_a_look() {
+        let mut interrupted = std::future::ready(());
+        assert_eq!(before(&mut interrupted, std::future::pending::<()>()).await, None);
+        let mut going_on = std::future::pending::<()>();
+        assert_eq!(before(&mut going_on, std::future::ready(7)).await, Some(7));
+    }
 
     #[test]
     fn the_first_ones_have_most_and_the_screen_holds_what_fits() {

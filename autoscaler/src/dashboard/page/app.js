@@ -44,7 +44,7 @@ function top() {
     const own = data.saved(workload);
     seconds += own;
     const price = workload.saved?.money;
-    if (price) costs.set(price.currency, (costs.get(price.currency) ?? 0) + (price.amount * own) / (workload.saved.podSeconds || 1));
+    if (price) costs.set(price.currency, (costs.get(price.currency) ?? 0) + (price.perHour * own) / 3600);
   }
   const amounts = [...costs].map(([currency, amount]) => money({ amount, currency }));
   const [amount, unit] = podUnits(seconds);

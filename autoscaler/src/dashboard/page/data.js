@@ -5,6 +5,8 @@ export const SPARK = 60;
 const SPARK_SECONDS = 10;
 /** Longest silence of a connection that lives, in milliseconds: the server says something every 15 s. */
 const SILENCE = 40000;
+/** Longest wait for an answer, in milliseconds. */
+const WITHIN = 10000;
 
 const workloads = new Map();
 const listeners = new Set();
@@ -153,7 +155,8 @@ function say(is) {
 
 /** Whoever is no more known, since the token is another one, signs in anew. */
 async function again() {
-  const answer = await fetch("/api/v1/stream", { method: "HEAD" }).catch(() => undefined);
+  const signal = AbortSignal.timeout(WITHIN);
+  const answer = await fetch("/api/v1/stream", { method: "HEAD", signal }).catch(() => undefined);
   if (answer?.status === 401) location.reload();
   // A page that was hidden and shown meanwhile has a stream again.
   else if (!stream) connect();

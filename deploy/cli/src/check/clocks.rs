@@ -3,8 +3,12 @@
 //! Leases are renewed by who holds them, with a time of their own clock, and carry no other. One that was renewed in the
 //! future, or not for long, tells of a clock that is wrong, or of a holder that is gone. Schedules go by the planes' clocks,
 //! leases by how fast they run.
+//!
+//! Others may hold leases in the planes' namespace, such as Knative's controllers; those are not looked at. Nor are leases
+//! of `autoscaler-hpa` that `map-lease-prefix` of `config-leader-election` renames.
 
 use super::{Finding, Place, some};
+use common::ownership::bucket_of_host;
 use http::{Request, header};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -15,10 +19,15 @@ use kube::{Api, ResourceExt};
 const ABOUT: &str = "clocks";
 /// Where nodes renew their leases.
 const NODES: &str = "kube-node-lease";
+/// With what the names of `autoscaler-hpa`'s leases begin, in both of its modes.
+const HPA: &str = "hpaautoscaler.";
 /// How far a clock may be off; `Date` has whole seconds.
 const OFF_MAX: i64 = 5;
 /// How long a lease may not have been renewed: a node's is renewed every ten seconds, and lasts forty.
 const SILENT_MAX: i64 = 60;
+
+/// Whether the Lease of a name counts.
+type IsTheirs = fn(&str) -> bool;
 
 /// Looks at all of them.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
@@ -27,10 +36,14 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
         return vec![Finding::unknown(ABOUT, "the API server does not say what time it is")];
     };
     let mut findings = vec![ours(Timestamp::now(), server)];
-    for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
+    let rows: [(&str, &str, IsTheirs); 2] = [("nodes", NODES, |_| true), ("planes", place.system, is_of_a_plane)];
+    for (what, namespace, is_theirs) in rows {
         let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
         match api.list(&ListParams::default()).await {
-            Ok(list) => findings.extend(leases(what, &list.items, server)),
+            Ok(mut list) => {
+                list.items.retain(|lease| is_theirs(&lease.name_any()));
+                findings.extend(leases(what, &list.items, server));
+            }
             Err(error) => findings.push(Finding::denied(ABOUT, &format!("Leases of {namespace}"), &error)),
         }
     }
@@ -55,6 +68,11 @@ fn ours(now: Timestamp, server: Timestamp) -> Finding {
         ABOUT,
         format!("that of this machine is {by} s {side} the API server's: ages are shown so much wrong"),
     )
+}
+
+/// Whether a lease of this name is a plane's: of a bucket of the autoscaler's, or `autoscaler-hpa`'s.
+fn is_of_a_plane(lease: &str) -> bool {
+    bucket_of_host(lease).is_some() || lease.starts_with(HPA)
 }
 
 /// Whose last renewal cannot be.

@@ -40,7 +40,16 @@ impl Draft {
 
     /// A text of the spec that has been set.
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        self.spec.pointer(&format!("/{}", path.replace('.', "/")))?.as_str().map(str::to_owned)
+        self.look(path)?.as_str().map(str::to_owned)
+    }
+
+    /// A whole number of the spec that has been set.
+    pub(super) fn whole(&self, path: &str) -> Option<i64> {
+        self.look(path)?.as_i64()
+    }
+
+    fn look(&self, path: &str) -> Option<&Value> {
+        self.spec.pointer(&format!("/{}", path.replace('.', "/")))
     }
 
     /// Takes a duration over, of which 0 means no limit there; `path` has to be more than 0.

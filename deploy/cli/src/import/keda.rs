@@ -153,15 +153,6 @@ fn reference(from: &mut Source, name: &str) -> Value {
     target
 }
 
-/// A ScaledObject that goes with no InterceptorRoute, and why.
-pub(super) fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
-    for all in ["/metadata", "/spec"] {
-        from.take(all);
-    }
-    from.note(&field, why);
-    Vec::new()
-}
-
 /// Namespace, where one is said, and name of an InterceptorRoute. A ScaledObject names one of its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Route {

@@ -5,7 +5,7 @@
 
 use super::draft::Draft;
 use super::source::Source;
-use common::annotations::{self as knative, CLASS_HPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
+use common::annotations::{self as knative, CLASS_HPA, CLASS_KPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
 use common::config::AutoscalerConfig;
 use common::golang::GoDuration;
 use serde_json::{Value, json};
@@ -43,6 +43,10 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
     container(&mut pod);
     let mut labels = from.take("/spec/template/metadata/labels").unwrap_or_else(|| json!({}));
+    if labels.get("app").is_some_and(|app| *app != json!(name)) {
+        let why = format!("is {name} now: the Deployment's selector goes by it");
+        from.note("/spec/template/metadata/labels/app", why);
+    }
     labels["app"] = name.as_str().into();
     let mut deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
@@ -66,6 +70,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
 
 /// What the template's annotations say of scaling.
 fn scaling(from: &mut Source, draft: &mut Draft) {
+    let foreign = lose_foreign(from);
     for (key, path) in [
         (knative::MIN_SCALE, "scale.min"),
         (knative::MAX_SCALE, "scale.max"),
@@ -93,7 +98,9 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         let panic: GoDuration = knative::panic_window(&said.into(), &AutoscalerConfig::default());
         draft.set("scale.panic.window", panic.to_string());
     }
-    metric(from, draft);
+    if !foreign {
+        metric(from, draft);
+    }
     for (key, why) in [
         (knative::TARGET_BURST_CAPACITY, "without a queue-proxy in the pods the activators stay in the path"),
         (knative::AGGREGATION, "every second of a window counts the same"),
@@ -105,12 +112,31 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Class, metric and target.
+/// Loses class, metric and target where the class is neither of Knative's: what they mean is known to the autoscaler of
+/// that class alone. Whether it is so.
+fn lose_foreign(from: &mut Source) -> bool {
+    let class = annotation(from, knative::CLASS);
+    let class = class.and_then(|pointer| from.look(&pointer)?.as_str().map(str::to_owned));
+    if class.is_none_or(|class| [CLASS_KPA, CLASS_HPA].contains(&class.as_str())) {
+        return false;
+    }
+    for key in [knative::CLASS, knative::METRIC, knative::TARGET, knative::TARGET_UTILIZATION] {
+        if let Some(pointer) = annotation(from, key) {
+            from.lose(&pointer, "an autoscaler of its own went by it; say spec.scale or spec.metrics");
+        }
+    }
+    true
+}
+
+/// Class, metric and target, of one of Knative's own classes.
 fn metric(from: &mut Source, draft: &mut Draft) {
-    let mut text = |key| annotation(from, key).and_then(|pointer| from.text(&pointer));
-    let class = text(knative::CLASS);
-    let metric = text(knative::METRIC);
-    let hpa = class.as_deref() == Some(CLASS_HPA);
+    let class = annotation(from, knative::CLASS);
+    let hpa = class.as_ref().and_then(|pointer| from.text(pointer)).is_some_and(|class| class == CLASS_HPA);
+    if let Some(pointer) = class.filter(|_| hpa && draft.whole("scale.min").is_none_or(|min| min < 1)) {
+        draft.set("scale.min", 1);
+        from.note(&pointer, "there it never goes to zero: scale.min is 1; without it the workload may sleep");
+    }
+    let metric = annotation(from, knative::METRIC).and_then(|pointer| from.text(&pointer));
     let metric = metric.unwrap_or_else(|| if hpa { METRIC_CPU } else { knative::METRIC_CONCURRENCY }.to_owned());
     let target = annotation(from, knative::TARGET).and_then(|pointer| from.number(&pointer));
     match (metric.as_str(), target) {

@@ -11,6 +11,8 @@
 //! and is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something
 //! else here are written out.
 //!
+//! A List, as `kubectl get -o yaml` prints several objects, counts as its items.
+//!
 //! # Not here
 //!
 //! Reading the cluster. Ingresses, routes and domains.
@@ -26,6 +28,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use crate::text::printable;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
 use serde::Deserialize;
@@ -54,13 +57,18 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
             let origin = format!("{file}, document {}", index + 1);
             let value = Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: no YAML: {error}"))?;
-            if !value.is_null() {
-                documents.push((origin, value));
+            match items(&value) {
+                Some(items) => {
+                    let item = |(index, item): (usize, &Value)| (format!("{origin}, item {}", index + 1), item.clone());
+                    documents.extend(items.iter().enumerate().map(item));
+                }
+                None if value.is_null() => {}
+                None => documents.push((origin, value)),
             }
         }
     }
     let scaled = keda::Scaled::of(&documents);
-    let middlewares = sablier::middlewares(&documents);
+    let (middlewares, groups) = (sablier::middlewares(&documents), sablier::groups(&documents));
     let mut all = Vec::new();
     for (origin, value) in documents {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -68,19 +76,22 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
         anyhow::ensure!(!name.is_empty(), "{origin}: field metadata.name: must be set");
         let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
-        let left_over = scaled.why_left_over(&value);
+        let why = if middleware { sablier::why_left_over(&value, &groups) } else { scaled.why_left_over(&value) };
         let mut from = Source::new(value);
         let objects = match (group.as_str(), kind.as_str()) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
-            ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match left_over {
-                Some(why) => keda::left_over(&mut from, why),
+            ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match why {
+                Some(why) => left_over(&mut from, why),
                 None => continue, // With its route.
             },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
             ("serving.knative.dev", "Service") => knative::service(&mut from),
             ("apps", "Deployment" | "StatefulSet") if enabled => sablier::workload(&mut from, &kind, &middlewares),
-            (_, "Middleware") if middleware => continue, // With the workloads of its group.
+            (_, "Middleware") if middleware => match why {
+                Some(why) => left_over(&mut from, why),
+                None => continue, // With the workloads of its group.
+            },
             _ => anyhow::bail!(
                 "{origin}: {kind} of {api_version} is not known here; HTTPScaledObject, InterceptorRoute with its \
                  ScaledObject, HorizontalPodAutoscaler, Knative's Service, and Deployments and StatefulSets with \
@@ -92,6 +103,20 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         all.push(Imported { source: format!("{kind} {name}"), objects, lost });
     }
     Ok(all)
+}
+
+/// The objects of a List, which is how `kubectl get -o yaml` prints several; none: it is none.
+fn items(value: &Value) -> Option<&Vec<Value>> {
+    if value["kind"] == "List" && value["apiVersion"] == "v1" { value["items"].as_array() } else { None }
+}
+
+/// A document that goes with others, which are not there, and why nothing is made of it.
+fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
+    for all in ["/metadata", "/spec"] {
+        from.take(all);
+    }
+    from.note(&field, why);
+    Vec::new()
 }
 
 /// The outcome as one YAML text: each object, after the list of what has no equivalent. A source of which nothing is made is
@@ -116,16 +141,21 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What a source was, and what of it has no equivalent.
+/// What a source was, and what of it has no equivalent. Each is one line, a comment, whatever the source holds.
 fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "# From {source}.")?;
+    writeln!(text, "# From {}.", one_line(source))?;
     if !lost.is_empty() {
         writeln!(text, "# No equivalent:")?;
     }
     for (field, why) in lost {
-        writeln!(text, "#   {field}: {why}")?;
+        writeln!(text, "#   {}: {}", one_line(field), one_line(&why.replace('\n', "; ")))?;
     }
     Ok(())
+}
+
+/// A text without what would end its line. YAML takes two more characters for that than control characters.
+fn one_line(text: &str) -> String {
+    printable(text).replace(['\u{2028}', '\u{2029}'], " ")
 }
 
 /// Why our own ZeroScaler would be refused: a value of the source that is out of our bounds.

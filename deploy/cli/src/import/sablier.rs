@@ -6,7 +6,7 @@
 use super::draft::Draft;
 use super::source::Source;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const ENABLE: &str = "/metadata/labels/sablier.enable";
 const PLUGIN: &str = "/spec/plugin/sablier";
@@ -27,11 +27,37 @@ pub(super) fn is_middleware(object: &Value) -> bool {
 pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Vec<Value>> {
     let mut by_group: HashMap<String, Vec<Value>> = HashMap::new();
     for (_, document) in documents.iter().filter(|(_, document)| is_middleware(document)) {
-        if let Some(group) = document.pointer(PLUGIN).and_then(|plugin| plugin["group"].as_str()) {
+        if let Some(group) = named_group(document) {
             by_group.entry(group.to_owned()).or_default().push(document.clone());
         }
     }
     by_group
+}
+
+/// The group that a Middleware names.
+fn named_group(middleware: &Value) -> Option<&str> {
+    middleware.pointer(PLUGIN)?["group"].as_str()
+}
+
+/// The groups of all workloads that Sablier's labels enable.
+pub(super) fn groups(documents: &[(String, Value)]) -> HashSet<String> {
+    let workloads = documents.iter().filter(|(_, document)| is_enabled(document));
+    workloads.map(|(_, document)| group(said(&mut Source::new(document.clone()), "group"))).collect()
+}
+
+/// The group of a workload, as its labels or annotations name it.
+fn group(said: Option<(String, String)>) -> String {
+    said.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group)
+}
+
+/// Why a Middleware goes with no workload, after the field that names its group; none: it goes with some.
+pub(super) fn why_left_over(middleware: &Value, groups: &HashSet<String>) -> Option<(String, String)> {
+    let why = match named_group(middleware) {
+        Some(group) if groups.contains(group) => return None,
+        Some(group) => format!("no workload of group {group} is among the documents, so nothing is made of this"),
+        None => "no group is named, so nothing is made of this".to_owned(),
+    };
+    Some((format!("{PLUGIN}/group"), why))
 }
 
 /// A Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if that is among the documents.
@@ -46,7 +72,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
     if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
         from.note(at, "workloads wake one by one, each when it is called, not as a group");
     }
-    let group = group.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group);
+    let group = self::group(group);
     if let [middleware, others @ ..] = middlewares.get(&group).map(Vec::as_slice).unwrap_or_default() {
         for other in others {
             let name = |object: &Value| {

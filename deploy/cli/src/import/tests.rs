@@ -1,5 +1,8 @@
 //! Manifests as people have them, and what becomes of each of their fields.
 
+mod knative;
+mod sablier;
+
 use super::{Imported, import, render};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -231,87 +234,6 @@ fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
     }
 }
 
-#[test]
-fn a_knative_service() {
-    let imported = one("
-apiVersion: serving.knative.dev/v1
-kind: Service
-metadata:
-  name: hello
-  labels: {team: a}
-  annotations: {serving.knative.dev/creator: somebody}
-spec:
-  template:
-    metadata:
-      annotations:
-        autoscaling.knative.dev/target: '10'
-        autoscaling.knative.dev/minScale: '1'
-        autoscaling.knative.dev/window: 100s
-        autoscaling.knative.dev/panic-window-percentage: '25'
-        autoscaling.knative.dev/target-burst-capacity: '-1'
-        example.com/x: 'y'
-    spec:
-      containerConcurrency: 50
-      timeoutSeconds: 60
-      responseStartTimeoutSeconds: 0
-      containers:
-      - image: hello
-        env: [{name: TARGET, value: world}]
-        readinessProbe: {httpGet: {path: /ready, port: 0}}
-  traffic:
-  - {revisionName: hello-00001, percent: 20}
-  - {latestRevision: true, percent: 80}
-");
-    let [deployment, autoscaler] = imported.objects.as_slice() else { panic!("two objects") };
-    assert_eq!(deployment["metadata"], json!({"name": "hello", "labels": {"team": "a"}}));
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(container["ports"], json!([{"name": "http1", "containerPort": 8080}]));
-    assert_eq!(container["env"][1], json!({"name": "PORT", "value": "8080"}));
-    assert_eq!(container["readinessProbe"]["httpGet"]["port"], 8080);
-    assert_eq!(deployment["spec"]["template"]["metadata"]["labels"], json!({"app": "hello"}));
-    assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
-    assert_eq!(
-        autoscaler["spec"],
-        json!({
-            "target": {"kind": "Deployment", "name": "hello"},
-            "service": {"create": true},
-            "concurrency": 50,
-            "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
-            "wake": {"timeout": "60s"},
-        })
-    );
-    let fields = [
-        "spec.template.metadata.annotations.autoscaling.knative.dev/target-burst-capacity",
-        "spec.traffic",
-        "spec.template.spec.containers",
-        "metadata.name",
-        "spec.template.metadata.annotations.example.com/x",
-    ];
-    assert_eq!(lost(&imported), fields);
-}
-
-#[test]
-fn a_knative_service_of_class_hpa() {
-    let imported = one("
-apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: hello}
-spec:
-  template:
-    metadata:
-      annotations:
-        autoscaling.knative.dev/class: hpa.autoscaling.knative.dev
-        autoscaling.knative.dev/metric: memory
-        autoscaling.knative.dev/target: '75'
-    spec: {containers: [{image: hello}]}
-");
-    let metric = &imported.objects[1]["spec"]["metrics"][0];
-    assert_eq!(
-        metric["resource"],
-        json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}})
-    );
-}
-
 /// Goal: KEDA's documented examples of what is answered without a pod, each as what it means here.
 #[test]
 fn placeholders_and_static_routes_are_carried_over() {
@@ -422,94 +344,24 @@ fn fallbacks_are_carried_over() {
     }
 }
 
-/// Goal: Sablier's waiting page and its running hours, as its documentation shows them.
+/// Goal: what `kubectl get -o yaml` prints of several objects is taken as it is, and a fault names the item.
 #[test]
-fn sabliers_page_and_hours_are_carried_over() {
-    let rows = [
-        ("09:00-18:00", Some("Mon,Tue,Wed,Thu,Fri"), Some(("0 9 * * 1,2,3,4,5", "540m"))),
-        ("22:00-06:00", Some("Friday"), Some(("0 22 * * 5", "480m"))),
-        ("08:30-09:15", None, Some(("30 8 * * *", "45m"))),
-        ("08:30-09:15", Some("Caturday"), Some(("30 8 * * *", "45m"))),
-        ("24:00-06:00", None, None),
-        ("all day", None, None),
-    ];
-    for (hours, days, expected) in rows {
-        let days = days.map(|days| format!(", sablier.running-days: '{days}'")).unwrap_or_default();
-        let imported = one(&format!(
-            "
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: myapp
-  labels: {{sablier.enable: 'true'}}
-  annotations: {{sablier.group: myapp, sablier.running-hours: '{hours}'{days}}}
----
-apiVersion: traefik.io/v1alpha1
-kind: Middleware
-metadata: {{name: myapp}}
-spec:
-  plugin:
-    sablier: {{group: myapp, sessionDuration: 1m, dynamic: {{displayName: My App, theme: ghost}}}}
-"
-        ));
-        let spec = &imported.objects[0]["spec"];
-        assert_eq!(spec["wake"], json!({"page": {}}), "{hours}");
-        let expected = expected.map(|(cron, duration)| json!([{"cron": cron, "duration": duration, "min": 1}]));
-        assert_eq!(spec.get("schedules"), expected.as_ref(), "{hours}");
-        let lost = lost(&imported);
-        for field in ["metadata.annotations.sablier.running-hours", "Middleware.spec.plugin.sablier.dynamic.theme"] {
-            assert!(lost.contains(&field), "{field}: {lost:?}");
-        }
-        assert!(!lost.iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {lost:?}");
-    }
-}
-
-/// Goal: what Sablier's labels and the Middleware of their group say, and nothing of the workload itself.
-#[test]
-fn a_deployment_with_sabliers_labels() {
-    let imported = one("
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: whoami
-  namespace: lab
-  labels: {app: whoami, sablier.enable: 'true', sablier.group: demo, sablier.mystery: x}
-spec: {replicas: 0, template: {spec: {containers: [{name: whoami, image: whoami}]}}}
----
-apiVersion: traefik.io/v1alpha1
-kind: Middleware
-metadata: {name: demo}
-spec:
-  plugin:
-    sablier: {group: demo, sablierUrl: 'http://sablier:10000', sessionDuration: 5m, blocking: {timeout: 30s}, failOpen: false}
----
-apiVersion: traefik.io/v1alpha1
-kind: Middleware
-metadata: {name: page}
-spec: {plugin: {sablier: {group: demo, dynamic: {}}}}
-");
-    assert_eq!(
-        imported.objects,
-        [json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {"name": "whoami", "namespace": "lab"},
-            "spec": {
-                "target": {"kind": "Deployment", "name": "whoami"},
-                "scale": {"window": "5m"}, "wake": {"timeout": "30s"},
-            },
-        })]
-    );
-    let fields = [
-        "metadata.labels.sablier.group",
-        "Middleware",
-        "Middleware.spec.plugin.sablier.failOpen",
-        "metadata.labels",
-        "metadata.name",
-        "metadata.labels.sablier.mystery",
-    ];
-    assert_eq!(lost(&imported), fields);
-    let plain = "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a}\n";
-    assert!(import(&[("f.yaml".into(), plain.into())]).is_err(), "nothing of Sablier's");
+fn the_items_of_a_list_are_documents() {
+    let item = |name: &str| {
+        format!(
+            "- apiVersion: autoscaling/v2\n  kind: HorizontalPodAutoscaler\n  metadata: {{name: {name}}}\n  \
+             spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}, maxReplicas: 3}}\n"
+        )
+    };
+    let list = |items: &str| format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems:{items}");
+    let text = list(&format!("\n{}{}", item("a"), item("b")));
+    let all = import(&[("f.yaml".to_owned(), text.clone())]).expect("known kinds");
+    let sources: Vec<_> = all.iter().map(|imported| imported.source.as_str()).collect();
+    assert_eq!(sources, ["HorizontalPodAutoscaler a", "HorizontalPodAutoscaler b"]);
+    assert!(import(&[("f.yaml".to_owned(), list(" []\n"))]).expect("a List").is_empty());
+    let pod = "- {apiVersion: v1, kind: Pod, metadata: {name: c}}\n";
+    let error = import(&[("f.yaml".to_owned(), text + pod)]).expect_err("a Pod").to_string();
+    assert!(error.starts_with("f.yaml, document 1, item 3: Pod of v1 is not known"), "{error}");
 }
 
 #[test]
@@ -536,6 +388,34 @@ fn what_is_not_known_is_refused_by_file_and_document() {
     for (text, expected) in rows {
         let error = import(&[("f.yaml".into(), text.into())]).expect_err(text).to_string();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Goal: what is said beside an object stays within comments, also several violations at once, and whatever characters
+/// a manifest has. Method: the text parses back to the same objects.
+#[test]
+fn no_comment_tears_the_text() {
+    let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: web}\nspec:\n  \
+                  scaleTargetRef: {name: web, service: web}\n  scaledownPeriod: 7200\n  \
+                  scalingMetric: {requestRate: {targetValue: 1, window: 2s}}\n";
+    let (window, retention) = ("2s: spec.scale.window", "7200s: spec.scale.retention");
+    let unknown = scaled.replace("scaledownPeriod: 7200", r#"unknown: "a\u2028b""#);
+    let hours = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a, labels: {sablier.enable: 'true'}, \
+                 annotations: {sablier.running-hours: \"x\\ny: [\"}}\n";
+    for (text, said) in [
+        (scaled, vec![window, retention]),
+        (unknown.as_str(), vec![window, r#"spec.unknown: "a b""#]),
+        (hours, vec!["sablier.running-hours: x; y: [ cannot be read"]),
+    ] {
+        let imported = one(text);
+        let text = render(std::slice::from_ref(&imported)).expect("YAML");
+        let back: Vec<Value> = serde_yaml_ng::Deserializer::from_str(&text)
+            .map(|one| Value::deserialize(one).unwrap_or_else(|error| panic!("{error}: {text}")))
+            .collect();
+        assert_eq!(back, imported.objects, "{text}");
+        for part in said {
+            assert!(text.lines().any(|line| line.starts_with("#   ") && line.contains(part)), "{part}: {text}");
+        }
     }
 }
 

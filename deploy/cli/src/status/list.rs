@@ -147,7 +147,10 @@ mod tests {
                 ready: ready.clone(),
                 last_wake: Some(Wake { at: at(940), seconds: 0.019, outcome: "answered".into(), ..Wake::default() }),
                 owner: Some("autoscaler-1".into()),
-                saved: Some(Saved { pod_seconds: 7200.0, money: Some(Money { amount: 0.5, currency: "EUR".into() }) }),
+                saved: Some(Saved {
+                    pod_seconds: 7200.0,
+                    money: Some(Money { amount: 0.5, per_hour: 0.25, currency: "EUR".into() }),
+                }),
                 created: at(0),
                 ..Summary::default()
             },

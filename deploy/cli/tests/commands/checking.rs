@@ -64,3 +64,27 @@ fn remedies_are_about_the_install_that_there_is() {
     assert!(said.contains("do: name its namespace by --system-namespace; or install it"), "{said}");
     assert!(!said.contains("WRONG    rights"), "nothing is known of who is not there: {said}");
 }
+
+/// Goal: whoever else holds leases in the planes' namespace, such as Knative's controllers, has no part in what is said
+/// of the planes' clocks.
+#[test]
+fn leases_of_others_say_nothing_of_the_planes() {
+    const OTHER: &str = "controller.knative.dev.serving.pkg.reconciler.route.reconciler.00-of-01";
+    let lease = |name: &str, renewed: &str| json!({"metadata": {"name": name, "namespace": "zs"}, "spec": {"holderIdentity": "a", "renewTime": renewed}});
+    let now = "2024-01-01T00:00:00.000000Z"; // The server's time.
+    let leases = [
+        lease("autoscaler-bucket-00-of-04", now),
+        lease("hpaautoscaler.zeroscale.dev.horizontalpodautoscaler.00-of-01", now),
+        lease("hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.00-of-01", now),
+        lease(OTHER, "2023-12-31T00:00:00.000000Z"),
+    ];
+    let list = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases});
+    let api = Server::start(move |asked| match asked {
+        "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
+        "GET /apis/coordination.k8s.io/v1/namespaces/zs/leases" => (200, list.clone()),
+        _ => failure(403, "Forbidden", "no", json!({})),
+    });
+    let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+    assert!(said.contains("those of planes agree with the API server's (3)"), "{said}");
+    assert!(!said.contains(OTHER), "{said}");
+}

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex};
 
 const LIST: &str = "GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers";
 const ONE: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hello";
+/// The time by each server's clock.
+const DATE: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
 
 /// Status and body of an answer to `METHOD PATH` and a body.
 type Says = Arc<dyn Fn(&str, &str) -> (u16, Value) + Send + Sync>;
@@ -76,7 +78,8 @@ fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) 
     let (status, said) = says(&asked_for, &body);
     let said = said.to_string();
     let head = format!(
-        "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "HTTP/1.1 {status} x\r\ndate: {DATE}\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
         said.len()
     );
     let _ = reader.get_mut().write_all(format!("{head}{said}").as_bytes());

@@ -98,8 +98,9 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 }
 
 /// Goal: who owns a number of replicas is alone in writing it, pods keep to the restricted profile, images carry the
-/// workspace's version, whoever waits at its start is not ended for it, an autoscaler is ready once it can act, and
-/// every policy, Service and budget selects pods that exist.
+/// workspace's version, whoever waits at its start is not ended for it, an autoscaler is ready once it can act, every
+/// policy, Service and budget selects pods that exist, and no budget keeps a node from being drained for pods that are
+/// not ready.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
@@ -144,6 +145,10 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
                 })
             })
         };
+        for budget in of_kind("PodDisruptionBudget") {
+            let (name, policy) = (&budget["metadata"]["name"], &budget["spec"]["unhealthyPodEvictionPolicy"]);
+            ensure!(*policy == "AlwaysAllow", "{folder}: {name}: unhealthyPodEvictionPolicy: {policy}");
+        }
         for kind in ["NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment"] {
             for object in of_kind(kind) {
                 let field = if kind == "NetworkPolicy" { "podSelector" } else { "selector" };

@@ -1,0 +1,144 @@
+//! Knative's Services.
+
+use super::{Imported, lost, one};
+use serde_json::{Value, json};
+
+#[test]
+fn a_knative_service() {
+    let imported = one("
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: hello
+  labels: {team: a}
+  annotations: {serving.knative.dev/creator: somebody}
+spec:
+  template:
+    metadata:
+      annotations:
+        autoscaling.knative.dev/target: '10'
+        autoscaling.knative.dev/minScale: '1'
+        autoscaling.knative.dev/window: 100s
+        autoscaling.knative.dev/panic-window-percentage: '25'
+        autoscaling.knative.dev/target-burst-capacity: '-1'
+        example.com/x: 'y'
+    spec:
+      containerConcurrency: 50
+      timeoutSeconds: 60
+      responseStartTimeoutSeconds: 0
+      containers:
+      - image: hello
+        env: [{name: TARGET, value: world}]
+        readinessProbe: {httpGet: {path: /ready, port: 0}}
+  traffic:
+  - {revisionName: hello-00001, percent: 20}
+  - {latestRevision: true, percent: 80}
+");
+    let [deployment, autoscaler] = imported.objects.as_slice() else { panic!("two objects") };
+    assert_eq!(deployment["metadata"], json!({"name": "hello", "labels": {"team": "a"}}));
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["ports"], json!([{"name": "http1", "containerPort": 8080}]));
+    assert_eq!(container["env"][1], json!({"name": "PORT", "value": "8080"}));
+    assert_eq!(container["readinessProbe"]["httpGet"]["port"], 8080);
+    assert_eq!(deployment["spec"]["template"]["metadata"]["labels"], json!({"app": "hello"}));
+    assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
+    assert_eq!(
+        autoscaler["spec"],
+        json!({
+            "target": {"kind": "Deployment", "name": "hello"},
+            "service": {"create": true},
+            "concurrency": 50,
+            "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
+            "wake": {"timeout": "60s"},
+        })
+    );
+    let fields = [
+        "spec.template.metadata.annotations.autoscaling.knative.dev/target-burst-capacity",
+        "spec.traffic",
+        "spec.template.spec.containers",
+        "metadata.name",
+        "spec.template.metadata.annotations.example.com/x",
+    ];
+    assert_eq!(lost(&imported), fields);
+}
+
+#[test]
+fn a_knative_service_of_class_hpa() {
+    let imported = one("
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello}
+spec:
+  template:
+    metadata:
+      annotations:
+        autoscaling.knative.dev/class: hpa.autoscaling.knative.dev
+        autoscaling.knative.dev/metric: memory
+        autoscaling.knative.dev/target: '75'
+    spec: {containers: [{image: hello}]}
+");
+    let metric = &imported.objects[1]["spec"]["metrics"][0];
+    assert_eq!(
+        metric["resource"],
+        json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}})
+    );
+}
+
+/// A Knative Service whose template has these annotations, in YAML's braces, and these labels.
+fn knative(annotations: &str, labels: &str) -> Imported {
+    one(&format!(
+        "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {{name: hello}}\nspec:\n  template:\n    \
+         metadata: {{annotations: {{{annotations}}}, labels: {{{labels}}}}}\n    spec: {{containers: [{{image: hello}}]}}\n"
+    ))
+}
+
+/// Goal: what never sleeps in Knative does not sleep here unless somebody takes the least scale away.
+#[test]
+fn a_knative_service_of_class_hpa_keeps_a_pod() {
+    const CLASS: &str = "autoscaling.knative.dev/class";
+    let noted = "spec.template.metadata.annotations.autoscaling.knative.dev/class";
+    for (class, min, expected, is_noted) in [
+        ("hpa", None, Some(1), true),
+        ("hpa", Some(0), Some(1), true),
+        ("hpa", Some(1), Some(1), false),
+        ("hpa", Some(3), Some(3), false),
+        ("kpa", None, None, false),
+    ] {
+        let min = min.map(|min| format!(", autoscaling.knative.dev/min-scale: '{min}'")).unwrap_or_default();
+        let imported = knative(&format!("{CLASS}: {class}.autoscaling.knative.dev{min}"), "");
+        let scale = imported.objects[1]["spec"].pointer("/scale/min").and_then(Value::as_i64);
+        assert_eq!((scale, lost(&imported).contains(&noted)), (expected, is_noted), "{class}{min}");
+    }
+}
+
+/// Goal: a target of another autoscaler's is not taken for requests in flight, and is not lost in silence.
+#[test]
+fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
+    let annotations =
+        ["class: keda.example.com", "metric: queue", "target: '30'", "target-utilization-percentage: '70'"];
+    let annotations = annotations.map(|annotation| format!("autoscaling.knative.dev/{annotation}"));
+    let imported = knative(&annotations.join(", "), "");
+    let spec = &imported.objects[1]["spec"];
+    assert_eq!((spec.pointer("/scale/load"), spec.get("metrics")), (None, None), "{spec}");
+    for annotation in &annotations {
+        let (name, _) = annotation.split_once(": ").expect("a value");
+        let field = format!("spec.template.metadata.annotations.{name}");
+        let why = imported.lost.iter().find(|(lost, _)| *lost == field).map(|(_, why)| why.as_str());
+        let expected = "an autoscaler of its own went by it; say spec.scale or spec.metrics";
+        assert_eq!(why, Some(expected), "{field}: {:?}", imported.lost);
+    }
+}
+
+/// Goal: a label that our selector needs for itself is not replaced in silence.
+#[test]
+fn a_label_of_a_knative_template_that_is_replaced_is_named() {
+    let field = "spec.template.metadata.labels.app";
+    for (labels, is_noted) in [("app: frontend, team: a", true), ("app: hello, team: a", false), ("team: a", false)] {
+        let imported = knative("", labels);
+        let kept = &imported.objects[0]["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(*kept, json!({"app": "hello", "team": "a"}), "{labels}");
+        let why = imported.lost.iter().find(|(lost, _)| lost == field).map(|(_, why)| why.as_str());
+        let expected = "is hello now: the Deployment's selector goes by it";
+        assert_eq!(why, is_noted.then_some(expected), "{labels}");
+    }
+}
