@@ -28,11 +28,14 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_tungstenite::tungstenite::Message;
 
 /// From an activator's start until it has bound the last number.
 const BINDING: Duration = Duration::from_secs(1);
+
+/// From one frame of an activator to the next.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// From one try to connect to the next.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -195,7 +198,10 @@ impl Shared {
             number.is_some_and(|number| number < below)
         };
         let mut messages = vec![common::wire::attestation(e2e::bare::SYSTEM, &address.to_string())];
-        messages.extend(self.watched.now().led_to(address).filter(|name| calls(name)).map(|name| entry(address, name)));
+        // Entries are made when nobody waits for what is watched any more.
+        let called: Vec<String> =
+            self.watched.now().led_to(address).filter(|name| calls(name)).map(str::to_owned).collect();
+        messages.extend(called.iter().map(|name| entry(address, name)));
         let waited_for = self.waited_for.lock().expect("no panic");
         messages.extend(waited_for.iter().filter(|(at, _)| *at == address).map(|(_, name)| entry(address, name)));
         common::wire::encode(&WireStatMessages { messages }).into()
@@ -226,11 +232,22 @@ async fn report(address: IpAddr, shared: Arc<Shared>) {
     }
 }
 
+/// When within a second an activator sends its frames: each at a time of its own, as processes that were started one
+/// after another.
+fn beat(address: IpAddr) -> Duration {
+    let last = match address {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    };
+    SECOND / 4 * u32::from(last % 4)
+}
+
 /// Sends stats as long as they are taken.
 async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &Shared) -> anyhow::Result<()> {
     let mut signals = shared.signals.subscribe();
     let mut socket = stat_socket(to.context("nobody")?).await?;
-    let mut seconds = interval(Duration::from_secs(1));
+    socket.send(Message::Binary(shared.frame(address))).await?;
+    let mut seconds = interval_at(Instant::now() + SECOND + beat(address), SECOND);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -25,6 +25,7 @@ use crate::fleet::{self, Autoscaler, ControlPlane, Standing};
 use crate::idle::SETTLE;
 use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
 use crate::settings::{Settings, quantile};
+use crate::stalls::StallDetector;
 use activators::{Activators, Listeners};
 use anyhow::ensure;
 use futures::FutureExt;
@@ -216,17 +217,28 @@ impl Bench {
         Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches }, autoscaler))
     }
 
-    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over.
+    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over. A stall of the machine puts
+    /// a figure aside, and a wake is over before the next one begins.
     async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<Vec<f64>> {
+        let stalls = StallDetector::new();
         let mut delays = Vec::with_capacity(SLEEPERS);
+        let mut aside = 0;
         let count = SLEEPERS as u32;
         for n in 0..count {
             let name = fleet::name(ASLEEP, asleep.start + n * (asleep.end - asleep.start) / count);
             let begin = self.activators.wait_for(&name)?;
             let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
             self.activators.wait_no_more();
-            delays.push((woken - begin).as_secs_f64() * 1e3);
+            if stalls.stalled_between(begin, woken).await {
+                aside += 1;
+            } else {
+                delays.push((woken - begin).as_secs_f64() * 1e3);
+            }
+            self.watched.until(&name, |now| (now.ready_pods(&name) > 0).then_some(())).await?;
             sleep(PAUSE).await;
+        }
+        if aside > 0 {
+            eprintln!("{aside} of {count} wakes were measured while the machine stood still, and put aside");
         }
         Ok(delays)
     }

@@ -203,6 +203,7 @@ impl Watched {
     }
 
     fn deployment(&self, event: Event<Deployment>) {
+        let now = Instant::now();
         let (Event::Apply(deployment) | Event::InitApply(deployment)) = event else { return };
         let name = deployment.name_any();
         let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
@@ -210,7 +211,7 @@ impl Watched {
         let mut state = self.now();
         let scale = state.scales.entry(crate::fleet::revision_of(&name).to_owned()).or_default();
         if scale.replicas == 0 && replicas > 0 {
-            scale.woken = Some(Instant::now());
+            scale.woken = Some(now);
         }
         (scale.replicas, scale.ready) = (replicas, ready);
     }
