@@ -10,6 +10,7 @@ pub mod bare;
 pub mod browser;
 pub mod counting;
 pub mod gate;
+pub mod kubelet;
 pub mod load;
 pub mod parts;
 pub mod process;

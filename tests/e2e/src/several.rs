@@ -22,7 +22,7 @@ use local::api::ApiServer;
 use local::up::ranges::Ranges;
 use serde_json::{Value, json};
 use std::fmt::Debug;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -142,13 +142,7 @@ impl Several {
     /// # Errors
     /// It does not.
     pub async fn until_standing(&self, n: usize, standing: &str) -> anyhow::Result<()> {
-        let load = Load::new(SocketAddr::new(self.activator(n).ip(), METRICS_PORT), "metrics");
-        let line = format!("zeroscale_pod_sharing{{standing=\"{standing}\"}} 1");
-        let holds = async || {
-            let page = load.get("/metrics").await;
-            page.is_ok_and(|page| String::from_utf8_lossy(&page.body).lines().any(|found| found == line))
-        };
-        until(&format!("activator {n} to be {standing}"), holds).await
+        until_standing(self.activator(n).ip(), standing).await
     }
 
     /// Lists activators: their numbers, and whether each is ready.
@@ -328,7 +322,25 @@ fn knatives_rights() -> Vec<Value> {
     rights
 }
 
-async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+/// Waits until the activator at an address says that it uses pods with a hard limit so (`zeroscale_pod_sharing`).
+///
+/// # Errors
+/// It does not.
+pub async fn until_standing(activator: IpAddr, standing: &str) -> anyhow::Result<()> {
+    let load = Load::new(SocketAddr::new(activator, METRICS_PORT), "metrics");
+    let line = format!("zeroscale_pod_sharing{{standing=\"{standing}\"}} 1");
+    let holds = async || {
+        let page = load.get("/metrics").await;
+        page.is_ok_and(|page| String::from_utf8_lossy(&page.body).lines().any(|found| found == line))
+    };
+    until(&format!("the activator at {activator} to be {standing}"), holds).await
+}
+
+/// Waits until something holds.
+///
+/// # Errors
+/// It does not in a minute.
+pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
     let reached = async {
         while !holds().await {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -51,20 +51,20 @@ impl Shared {
 }
 
 /// Clients of one activator.
-struct Clients {
+pub(crate) struct Clients {
     running: JoinHandle<Outcome>,
     stop: CancellationToken,
 }
 
 impl Clients {
-    fn start(load: Load, count: usize) -> Self {
+    pub(crate) fn start(load: Load, count: usize) -> Self {
         let stop = CancellationToken::new();
         let until = stop.clone();
         Self { running: tokio::spawn(async move { load.steady(count, "/", until).await }), stop }
     }
 
     /// How many answers they have had; all are good.
-    async fn end(self) -> anyhow::Result<usize> {
+    pub(crate) async fn end(self) -> anyhow::Result<usize> {
         self.stop.cancel();
         let outcome = self.running.await?;
         outcome.none_lost()?;

@@ -29,7 +29,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("helm install", "releases.rs"),
     ("helm template", "chart.rs"),
     ("kubectl kustomize", "chart.rs"),
-    ("kubectl apply --server-side --force-conflicts -k deploy/kubernetes/knative", "manifests.rs"),
+    ("kubectl apply --server-side --force-conflicts -k .", "manifests.rs, with what its file names"),
     ("cargo build --profile dist -p cli", "`.ci/release`, in the profile that is released"),
     ("kubectl-zeroscale completions", "tests of `cli`"),
     ("kubectl-zeroscale man", "tests of `cli`"),

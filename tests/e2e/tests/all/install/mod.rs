@@ -14,6 +14,7 @@ mod namespaced;
 mod nginx;
 mod releases;
 mod rights;
+mod sharing;
 mod site;
 mod tokens;
 mod upgrade;

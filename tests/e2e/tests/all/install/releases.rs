@@ -17,28 +17,28 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 /// An API server, a client, and a program with its kubeconfig.
-struct Place {
+pub(crate) struct Place {
     _server: ApiServer,
-    client: Client,
-    folder: TempDir,
+    pub(crate) client: Client,
+    pub(crate) folder: TempDir,
 }
 
 impl Place {
-    async fn start(range: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn start(range: &str) -> anyhow::Result<Self> {
         let (server, client) = e2e::bare::start(range).await?;
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
         Ok(Self { _server: server, client, folder })
     }
 
-    async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
+    pub(crate) async fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let home = self.folder.path();
         let mut command = Command::new(tool(program).await?);
         command.args(args).env("KUBECONFIG", home.join("kubeconfig")).env("HOME", home).current_dir(folder());
         run(&mut command).await
     }
 
-    fn api<K>(&self, namespace: &str) -> Api<K>
+    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
         K::DynamicType: Default,
@@ -152,7 +152,7 @@ async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::R
         let established = format!("crd/{plural}.monitoring.coreos.com");
         place.run("kubectl", &["wait", "--for=condition=Established", "--timeout=60s", &established]).await?;
     }
-    place.run("helm", &[&["upgrade"][..], &release, &["--reuse-values"]].concat()).await?;
+    place.run("helm", &[&["upgrade"][..], &release, &["--reset-then-reuse-values"]].concat()).await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (3, 1));
     place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (0, 0));

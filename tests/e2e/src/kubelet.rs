@@ -1,0 +1,138 @@
+//! Pods as processes of the workspace's binaries: what a kubelet makes of a Pod, but for images and probes.
+//!
+//! Environment, mounted files and rights are the Pod's own. Beyond those a process is told where the API server is, at
+//! which address of loopback it listens, and to find Services by their endpoints, since there is no DNS.
+
+use crate::process::{Process, Said};
+use anyhow::{Context, bail};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, ServiceAccount, Volume};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Runs Pods of one namespace.
+pub struct Kubelet {
+    client: Client,
+    namespace: String,
+    /// An administrator's.
+    kubeconfig: String,
+    folder: TempDir,
+}
+
+impl Kubelet {
+    /// With a folder for the files of its Pods. `kubeconfig` is an administrator's.
+    ///
+    /// # Errors
+    /// There is no room for a folder.
+    pub fn new(client: Client, namespace: &str, kubeconfig: String) -> anyhow::Result<Self> {
+        Ok(Self { client, namespace: namespace.to_owned(), kubeconfig, folder: tempfile::tempdir()? })
+    }
+
+    /// Runs the only container of a Pod by the workspace's `binary`, at this address, and tells what it logs.
+    ///
+    /// # Errors
+    /// The Pod asks for something that is not played here, or the API server refuses a token.
+    pub async fn run(&self, pod: &Pod, binary: &str, ip: IpAddr) -> anyhow::Result<(Process, Said)> {
+        let spec = pod.spec.as_ref().context("a spec")?;
+        let [container] = spec.containers.as_slice() else { bail!("{}: not one container", pod.name_any()) };
+        let root = self.folder.path().join(pod.name_any());
+        self.mount(pod, spec, container, &root).await?;
+        let mut env = vec![
+            ("KUBECONFIG", self.own_kubeconfig(pod, spec, &root).await?.display().to_string()),
+            ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
+            ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
+        ];
+        for variable in container.env.iter().flatten() {
+            let field = variable.value_from.as_ref().and_then(|from| from.field_ref.as_ref());
+            let value = match (field.map(|field| field.field_path.as_str()), variable.value.as_deref().unwrap_or("")) {
+                (Some("metadata.name"), _) => pod.name_any(),
+                (Some("metadata.namespace"), _) => self.namespace.clone(),
+                (Some("status.podIP"), _) => ip.to_string(),
+                (Some(other), _) => bail!("{}: {other} is not played", variable.name),
+                (None, path) if path.starts_with('/') => within(&root, path).display().to_string(),
+                (None, value) => value.to_owned(),
+            };
+            env.push((variable.name.as_str(), value));
+        }
+        Process::heard(binary, &[], &env)
+    }
+
+    /// Says that a Pod has this address, and is ready.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn set_ready(client: &Client, pod: &Pod, ip: IpAddr) -> anyhow::Result<()> {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().context("a namespace")?);
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": conditions});
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Lays the files of a container's volumes out below `root`.
+    async fn mount(&self, pod: &Pod, spec: &PodSpec, container: &Container, root: &Path) -> anyhow::Result<()> {
+        for mount in container.volume_mounts.iter().flatten() {
+            let at = within(root, &mount.mount_path);
+            fs::create_dir_all(&at)?;
+            let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name);
+            let volume = volume.with_context(|| format!("no volume {}", mount.name))?;
+            for (path, content) in self.files(pod, spec, volume).await? {
+                fs::write(at.join(path), content)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn files(&self, pod: &Pod, spec: &PodSpec, volume: &Volume) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+        let mut files = Vec::new();
+        if let Some(source) = &volume.secret {
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+            let secret = secrets.get(source.secret_name.as_deref().context("a Secret's name")?).await?;
+            let is_wanted = |key: &str| source.items.as_ref().is_none_or(|all| all.iter().any(|item| item.key == key));
+            let data = secret.data.unwrap_or_default().into_iter();
+            files.extend(data.filter(|(key, _)| is_wanted(key)).map(|(key, value)| (key, value.0)));
+        }
+        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
+            let token = source.service_account_token.as_ref().context("tokens alone are played")?;
+            let audience: Vec<&str> = token.audience.as_deref().into_iter().collect();
+            files.push((token.path.clone(), self.token(pod, spec, &audience).await?.into_bytes()));
+        }
+        Ok(files)
+    }
+
+    /// A token of the Pod's account.
+    async fn token(&self, pod: &Pod, spec: &PodSpec, audiences: &[&str]) -> anyhow::Result<String> {
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.meta().uid});
+        let request: TokenRequest =
+            serde_json::from_value(json!({"spec": {"audiences": audiences, "boundObjectRef": bound}}))?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let account = spec.service_account_name.as_deref().context("an account")?;
+        let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        given.status.and_then(|status| status.token).context("a token")
+    }
+
+    /// A kubeconfig with the Pod's own rights.
+    async fn own_kubeconfig(&self, pod: &Pod, spec: &PodSpec, root: &Path) -> anyhow::Result<PathBuf> {
+        let mut file: Value = serde_yaml_ng::from_str(&self.kubeconfig)?;
+        let token = self.token(pod, spec, &[]).await?;
+        for user in file["users"].as_array_mut().into_iter().flatten() {
+            user["user"] = json!({"token": token});
+        }
+        let path = root.join("kubeconfig");
+        fs::create_dir_all(root)?;
+        fs::write(&path, file.to_string())?;
+        Ok(path)
+    }
+}
+
+/// An absolute path of a container, below the folder that is its root.
+fn within(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
+}

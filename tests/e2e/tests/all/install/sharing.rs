@@ -1,0 +1,172 @@
+//! Activators of a release share pods over TLS, by the chart's values alone: processes with the environment, files and
+//! rights that the Pods of its Deployments have.
+//!
+//! Controllers make these Pods, and [`Kubelet`] runs them. The workload's pods are listeners of the test.
+
+use crate::install::chart::chart;
+use crate::install::releases::Place;
+use crate::shared_pods::Clients;
+use anyhow::{Context, ensure};
+use e2e::kubelet::Kubelet;
+use e2e::process::Said;
+use e2e::several::{until, until_standing};
+use e2e::{CountingPods, Load, Process, Space, Workload, bare};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use local::up::ranges::Ranges;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::{Value, json};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const SYSTEM: &str = "zeroscale-system";
+const PODS: u32 = 5;
+const WORK: Duration = Duration::from_millis(50);
+
+/// A release of two activators and an autoscaler that run.
+struct Release {
+    place: Place,
+    ranges: Ranges,
+    kubelet: Kubelet,
+    running: Vec<(Process, Said)>,
+    _controllers: DropGuard,
+}
+
+impl Release {
+    /// Installs the chart with these values of `stats`, beside the Secrets `stat-tls` and `activator-tls` of one authority.
+    async fn install(stats: Value) -> anyhow::Result<Self> {
+        let (ranges, stop) = (Ranges::take(std::process::id(), None, None)?, CancellationToken::new());
+        let place = Place::start(&ranges.services()?.to_string()).await?;
+        tokio::spawn(local::controllers::run(place.client.clone(), stop.clone()));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
+        bare::create(&place.client, None, namespace).await?;
+        for secret in secrets()? {
+            bare::create(&place.client, Some(SYSTEM), secret).await?;
+        }
+        let (values, chart) = (place.folder.path().join("values.yaml"), chart().display().to_string());
+        std::fs::write(&values, json!({"autoscaler": {"replicas": 1}, "stats": stats}).to_string())?;
+        let values = values.display().to_string();
+        place.run("helm", &["install", "zeroscale", &chart, "--namespace", SYSTEM, "--values", &values]).await?;
+        // As its HorizontalPodAutoscaler would.
+        let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
+        place.api::<Deployment>(SYSTEM).patch_scale("activator", &PatchParams::default(), &two).await?;
+        let (autoscaler, activators) = (ranges.autoscaler(0), [0, 1].map(|n| ranges.activator(n)));
+        let kubeconfig = std::fs::read_to_string(place.folder.path().join("kubeconfig"))?;
+        let kubelet = Kubelet::new(place.client.clone(), SYSTEM, kubeconfig)?;
+        let mut release = Self { place, ranges, kubelet, running: Vec::new(), _controllers: stop.drop_guard() };
+        release.run("autoscaler", 8080, &[autoscaler]).await?;
+        release.run("activator", 8012, &activators).await?;
+        Ok(release)
+    }
+
+    /// Runs the Pods of a Deployment at these addresses, and waits until each serves.
+    async fn run(&mut self, app: &str, port: u16, addresses: &[IpAddr]) -> anyhow::Result<()> {
+        let pods = pods(&self.place.api(SYSTEM), app, addresses.len()).await?;
+        for (pod, ip) in pods.iter().zip(addresses) {
+            self.running.push(self.kubelet.run(pod, app, *ip).await?);
+            let at = SocketAddr::new(*ip, port);
+            until(&format!("{app} to serve"), async || local::up::is_ready(at).await == Some(true)).await?;
+            Kubelet::set_ready(&self.place.client, pod, *ip).await?;
+        }
+        Ok(())
+    }
+
+    async fn until_all_are(&self, standing: &str) -> anyhow::Result<()> {
+        for n in [0, 1] {
+            let reached = until_standing(self.ranges.activator(n), standing).await;
+            reached.with_context(|| format!("the planes say: {:#?}", self.said(&["WARN"])))?;
+        }
+        Ok(())
+    }
+
+    /// What the planes have logged with these words.
+    fn said(&self, parts: &[&str]) -> Vec<String> {
+        self.running.iter().flat_map(|(_, log)| log.with(parts)).collect()
+    }
+
+    /// Whether an activator has a slot lent to the other.
+    async fn lends(&self, n: usize) -> bool {
+        let admin = Load::new(SocketAddr::new(self.ranges.activator(n), 9090), "admin");
+        let Ok(page) = admin.get("/revisions").await else { return false };
+        let all: Value = serde_json::from_slice(&page.body).unwrap_or_default();
+        let slots = all.as_array().into_iter().flatten().flat_map(|row| row["slots"].as_array().into_iter().flatten());
+        slots.into_iter().any(|slot| slot["lent"].as_u64() > Some(0))
+    }
+}
+
+/// What the planes show: to activators the autoscaler, to each other the activators.
+fn secrets() -> anyhow::Result<Vec<Value>> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "authority");
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let secret = |(name, service): (&str, &str)| {
+        let key = KeyPair::generate()?;
+        let own = CertificateParams::new(vec![format!("{service}.{SYSTEM}.svc")])?.signed_by(&key, &authority)?;
+        let files = json!({"tls.crt": own.pem(), "tls.key": key.serialize_pem(), "ca.crt": authority.pem()});
+        Ok(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "kubernetes.io/tls",
+            "stringData": files}))
+    };
+    [("stat-tls", "autoscaler"), ("activator-tls", "activator-service")].into_iter().map(secret).collect()
+}
+
+/// The Pods with this label, once there are so many.
+async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod>> {
+    let labels = ListParams::default().labels(&format!("app={app}"));
+    let all = async || api.list(&labels).await.map(|list| list.items).unwrap_or_default();
+    until(&format!("pods of {app}"), async || all().await.len() == count).await?;
+    Ok(all().await)
+}
+
+/// Goal: by the chart's values alone activators lend each other slots over TLS: who waits at either has its turn, no pod is
+/// above its limit, and stats come over TLS, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
+    let release = Release::install(json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"})).await?;
+    let first = release.ranges.pods()?.first().to_bits() + 1;
+    let addresses = (first..first + PODS).map(|ip| SocketAddr::from((Ipv4Addr::from_bits(ip), 8080)));
+    let counting = CountingPods::start(&addresses.collect::<Vec<_>>(), WORK).await?;
+    let space = Space::create_in(release.place.client.clone()).await?;
+    let app = Workload::new("app").replicas(5).set("concurrency", 1).set("scale.min", 5).set("scale.max", 5);
+    space.create_workload(&app).await?;
+    for (pod, at) in pods(&space.api(), "app", PODS as usize).await?.iter().zip(counting.addresses()) {
+        Kubelet::set_ready(&space.client, pod, at.ip()).await?;
+    }
+    space.until_served("app").await?;
+    release.until_all_are("shared").await?;
+
+    let load = |n| Load::new(SocketAddr::new(release.ranges.activator(n), 8012), format!("app.{}", space.namespace));
+    for n in [0, 1] {
+        ensure!(load(n).get("/").await?.status == 200, "activator {n}");
+    }
+    let (before, few, many) = (counting.served(), Clients::start(load(0), 4), Clients::start(load(1), 12));
+    until("a loan", async || release.lends(0).await || release.lends(1).await).await?;
+    let has_its_part = || counting.served().iter().zip(&before).all(|(now, before)| *now >= before + 60);
+    until("every pod's part", async || has_its_part()).await?;
+    let (few, many) = (few.end().await? as f64 / 4.0, many.end().await? as f64 / 12.0);
+    ensure!(counting.most() == 1, "a pod ran {} requests at once", counting.most());
+    // Divided, a client of the few has three times as much as one of the many.
+    ensure!((0.55..=1.8).contains(&(few / many)), "a client of the few has {few}, one of the many {many}");
+
+    let metrics = Load::new(SocketAddr::new(release.ranges.autoscaler(0), 9090), "metrics").get("/metrics").await?;
+    let page = String::from_utf8_lossy(&metrics.body).into_owned();
+    let came = |line: &str| line.starts_with("zeroscale_stats_recorded_total") && !line.ends_with(" 0");
+    ensure!(page.lines().any(came), "no stats came over TLS");
+    Ok(())
+}
+
+/// Goal: without a certificate of activators, or with one that is not theirs, pods are divided, and the log says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_certificates_for_activators_divides_pods() -> anyhow::Result<()> {
+    let wrong = json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "stat-tls"});
+    let name = "must bear activator-service.zeroscale-system.svc";
+    for (stats, said) in [(json!({"tlsSecret": "stat-tls"}), "ZEROSCALE_STAT_TLS_CERT and _KEY"), (wrong, name)] {
+        let release = Release::install(stats).await?;
+        release.until_all_are("divided").await?;
+        until(said, async || !release.said(&[said]).is_empty()).await?;
+    }
+    Ok(())
+}
