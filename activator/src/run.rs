@@ -2,8 +2,9 @@
 //!
 //! # The end
 //!
-//! 1. `shutdown`: probes fail; requests are served for [`Options::linger`], so that every peer stops sending first, and
-//!    kept connections end with an answer.
+//! 1. `shutdown`: probes fail, and the slots of shared pods are others' to grant; requests are served for
+//!    [`Options::linger`], so that every peer stops sending first, then, where workloads have ports, until their
+//!    clients are led elsewhere ([`crate::departure`]). Kept connections end with an answer.
 //! 2. The server drains ([`activator_net::Server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
 

@@ -1,8 +1,9 @@
 //! What the activator learns of the cluster: one stream of events, whoever tells it.
 //!
-//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (Services, EndpointSlices
-//! and the ledger of hosts) and `knative` (Revisions and Endpoints); tests feed it by hand. Every event carries the whole
-//! state of what it is about, so losing an earlier one does no harm, and applying one twice changes nothing.
+//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (ZeroScalers,
+//! EndpointSlices, the private Services that own some of them, and the ledgers of hosts and ports) and `knative`
+//! (Revisions and Endpoints); tests feed it by hand. Every event carries the whole state of what it is about, so losing
+//! an earlier one does no harm, and applying one twice changes nothing.
 
 pub(crate) mod front_end;
 pub(crate) mod knative;

@@ -61,13 +61,13 @@ async fn process() -> anyhow::Result<()> {
     run(options, api_server::client(config, "autoscaler-hpa")?, shutdown).await
 }
 
-/// In standalone the `autoscaler` itself evaluates class HPA, so there is nothing to delegate.
+/// In standalone the `autoscaler` itself looks at metrics, and nobody reads PodAutoscalers: nothing to delegate.
 fn mode(rules: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
     match (rules, hpa) {
         (Mode::Knative, hpa) => Ok(hpa.unwrap_or(HpaMode::Delegate)),
         (Mode::Standalone, Some(HpaMode::Native)) => Ok(HpaMode::Native),
         (Mode::Standalone, _) => bail!(
-            "ZEROSCALE_MODE=standalone: `autoscaler` evaluates PodAutoscalers of class HPA there; \
+            "ZEROSCALE_MODE=standalone: `autoscaler` itself looks at the metrics of ZeroScalers there; \
              only --hpa=native has a place beside it"
         ),
     }

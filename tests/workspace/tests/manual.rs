@@ -1,5 +1,5 @@
-//! The manual says what the code says: every condition, reason, event, refusal and variable, and no other; its pages are
-//! on its list, and links lead to headings that exist.
+//! The manual says what the code says: every condition, reason, event, refusal, mark and variable, and no other; its
+//! pages are on its list, and links lead to headings that exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,13 +72,20 @@ fn every_condition_and_reason_is_in_the_manual() {
     let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
     // What the passes say, whose words are Knative's.
     let shared = read("common/api/src/podautoscaler_status.rs");
+    let said = read("autoscaler/src/reconcile/kpa/conditions.rs");
+    // What is wrong with a metric.
+    let measure = read("autoscaler/hpa/core/src/measure.rs");
+    let measure = measure.split("#[cfg(test)]").next().unwrap_or_default();
+    let look = read("autoscaler/src/engine/look.rs");
     let is_word =
         |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     let types_of_theirs = ["Active", "ScaleTargetInitialized", "SKSReady"];
     let mut reasons: BTreeSet<_> =
         after(&own, ": &str = \"").chain(after(allocation, "=> \"")).filter(is_word).collect();
     reasons.extend(after(&shared, ": &str = \"").filter(is_word).filter(|word| !types_of_theirs.contains(word)));
-    reasons.insert("FailedUpdateScale");
+    reasons.extend(after(&said, "FALSE, \""));
+    reasons.extend(after(measure, "Failure::new(\"").chain(after(measure, "reason: \"")));
+    reasons.extend(after(&look, "Some((\""));
     let conditions_listed = listed(&page, "\n## Conditions\n");
     equal("conditions and reasons", &conditions_listed, &types.union(&reasons).copied().collect());
 }
@@ -90,6 +97,16 @@ fn every_event_is_in_the_manual() {
     let before = ["warning(\"", "normal(\"", "Severity::Warning, \"", "Severity::Normal, \"", "REASON: &str = \""];
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);
+}
+
+/// Goal: each finalizer, annotation and label that is written. The label of texts that may be sent is for their owners.
+#[test]
+fn every_mark_is_in_the_manual() {
+    let page = read("deploy/docs/reference.md");
+    let all: String = sources(&["common", "autoscaler"]).into_iter().map(|(_, code)| code).collect();
+    let code = after(&all, "&str = \"zeroscale.dev/").filter(|mark| *mark != "response").collect();
+    let listed = listed(&page, "\n## What it marks\n");
+    equal("marks", &listed.iter().filter_map(|mark| mark.strip_prefix("zeroscale.dev/")).collect(), &code);
 }
 
 /// Goal: each key of a ConfigMap that is read is in the map's example, or in the table of those that only Knative's have.

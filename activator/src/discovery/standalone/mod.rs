@@ -1,7 +1,8 @@
 //! Beside ordinary workloads, without anything of Knative's.
 //!
-//! A request is for the revision that both headers name, if a trusted peer sent them; else for that of its host. The
-//! activator starts whatever its config maps say; pods have no certificates, so requests to them are not encrypted.
+//! On a workload's own port a request is for that workload. On the shared ports it is for the revision that both
+//! headers name, if a trusted peer sent them; else for that of its host. The activator starts whatever its config maps
+//! say; pods have no certificates, so requests to them are not encrypted.
 
 mod proof;
 mod scalers;
