@@ -156,7 +156,7 @@ impl PortConnector {
     ) -> Result<(TcpEnd, Occupied), Refusal> {
         let (mut admitted, cold) = admit(&revision).await?;
         let active = Active::new(revision.clone());
-        let mut failed = 0;
+        let (mut failed, mut waiting) = (0, None);
         loop {
             // Who holds the connection notices its client's going.
             let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
@@ -193,8 +193,10 @@ impl PortConnector {
             if failed == ATTEMPTS_MAX {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());
             }
-            if evidence == Evidence::Ours {
-                sleep(PAUSE.1).await;
+            match evidence {
+                Evidence::None => _ = waiting.get_or_insert_with(|| revision.memory.hold_again(HELD_BYTES)),
+                Evidence::Ours => sleep(PAUSE.1).await,
+                Evidence::Out | Evidence::Silent | Evidence::Refused => {}
             }
             admitted = permit.give_up_pod();
         }

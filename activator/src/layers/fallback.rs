@@ -4,6 +4,7 @@
 //! it. So it is sent whole, and once. A fallback that cannot be reached is tried at each of its addresses, and one that
 //! closed a kept connection once more; then the request is refused, and says which Service was to blame. One that has no
 //! room for a connect, but takes others meanwhile, is tried again within the workload's timeout, which bounds all of this.
+//! What waits for that is charged like what is held.
 //!
 //! # What it counts as
 //!
@@ -21,7 +22,7 @@
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
 use crate::layers::charge;
-use crate::layers::hold::{Leaving, Occupied, head_too_much};
+use crate::layers::hold::{ClientWatch, Occupied, head_too_much};
 use crate::metrics::Answered;
 use crate::refusal::Refusal;
 use activator_core::accounting::InFlight;
@@ -88,7 +89,7 @@ impl Fallbacks {
         call: Call,
         standby: Arc<Standby>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
-        let Call { mut request, peer, revision, trace, .. } = call;
+        let Call { mut request, peer, again, revision, trace, .. } = call;
         standby.release();
         let fallback = &standby.fallback;
         let client = request.version();
@@ -99,7 +100,7 @@ impl Fallbacks {
         let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
         let mut cause = "it has no address".to_owned();
         let mut attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
-        let mut leaving = Leaving::default();
+        let (mut watch, mut waiting) = (ClientWatch::default(), None);
         for address in addresses.iter().cycle() {
             let pool = self.pools.get(*address, revision.key.namespace());
             if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
@@ -119,7 +120,9 @@ impl Fallbacks {
                     return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(at_pod))));
                 }
                 Err(Failure::Elsewhere { request, cause: why, evidence }) => {
-                    if let Some(at_pod) = &mut at_pod {
+                    if let Some(at_pod) = &mut at_pod
+                        && (evidence != Evidence::None || !watch.has_begun())
+                    {
                         at_pod.failed(&why);
                     }
                     (prepared, cause) = (request, why);
@@ -127,9 +130,14 @@ impl Fallbacks {
                     if attempts == 0 {
                         break;
                     }
-                    let watch = || peer.disconnect(client, prepared.body());
-                    if evidence == Evidence::None && leaving.has_gone(watch) {
+                    let disconnect = || peer.disconnect(client, prepared.body());
+                    if evidence == Evidence::None && watch.has_gone(disconnect) {
                         return Err(Refusal::ClientGone);
+                    }
+                    if evidence == Evidence::None {
+                        let head = prepared.head();
+                        let kept = || charge::charge_of(client, (&head.uri, &head.headers), prepared.body(), again);
+                        waiting.get_or_insert_with(|| revision.memory.hold_again(kept()));
                     }
                 }
                 Err(Failure::Final { error: ProxyError::Pod { cause, .. }, .. }) => {

@@ -22,7 +22,8 @@
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
 //! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
-//!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused.
+//!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused; so is, until
+//!   it is answered, what had to wait for room in a pod's queue.
 //! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever. One
 //!   that had no room for a connect is not counted: that connect waited for a while, and the time alone bounds how often.
@@ -263,7 +264,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
             admitted = acquire => place(admitted),
             other = turn => other,
         },
-        Some(disconnect) => tokio::select! {
+        Some(mut disconnect) => tokio::select! {
             biased;
             admitted = acquire => place(admitted),
             () = disconnect.gone() => return Err(Refusal::ClientGone),
@@ -343,7 +344,7 @@ async fn send(
         let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
-    let (mut failed, begun, mut leaving) = (0, Instant::now(), Leaving::default());
+    let (mut failed, begun, mut watch, mut waiting) = (0, Instant::now(), ClientWatch::default(), None);
     let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?;
     loop {
         let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
@@ -407,9 +408,12 @@ async fn send(
                     };
                     continue;
                 }
-                told(&pool, Ending::unanswered(LOST), released);
-                if let Some(at_pod) = &mut at_pod {
-                    at_pod.failed(&cause);
+                // A wait for room is many attempts, of which the first is told.
+                if evidence != Evidence::None || !watch.has_begun() {
+                    told(&pool, Ending::unanswered(LOST), released);
+                    if let Some(at_pod) = &mut at_pod {
+                        at_pod.failed(&cause);
+                    }
                 }
                 if !is_beside {
                     seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
@@ -419,16 +423,22 @@ async fn send(
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
-                let watch = || peer.disconnect(client.version, prepared.body());
-                if evidence == Evidence::None && leaving.has_gone(watch) {
+                let disconnect = || peer.disconnect(client.version, prepared.body());
+                if evidence == Evidence::None && watch.has_gone(disconnect) {
                     return Err(Refusal::ClientGone);
                 }
                 if evidence == Evidence::Ours {
                     tokio::time::sleep(PAUSE.1).await;
                 }
                 permit = match evidence {
-                    Evidence::None | Evidence::Ours => left.prefer_another(&mut rand::rng()),
-                    _ => pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared)).await?,
+                    Evidence::None | Evidence::Ours => {
+                        waiting.get_or_insert_with(|| revision.memory.hold_again(client.keeps(&prepared)));
+                        left.prefer_another(&mut rand::rng())
+                    }
+                    _ => {
+                        waiting = None; // It is charged where it waits for a place.
+                        pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared)).await?
+                    }
                 };
             }
         }
@@ -437,13 +447,18 @@ async fn send(
 
 /// The client of a request that goes from one connect to the next, where nobody else notices its going.
 #[derive(Default)]
-pub(super) struct Leaving(Option<Option<Disconnect>>);
+pub(super) struct ClientWatch(Option<Option<Disconnect>>);
 
-impl Leaving {
+impl ClientWatch {
+    /// Whether it has been asked for yet.
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether it has gone. It is looked after from the first call on.
     pub(super) fn has_gone(&mut self, disconnect: impl FnOnce() -> Option<Disconnect>) -> bool {
         let disconnect = self.0.get_or_insert_with(disconnect);
-        disconnect.as_ref().is_some_and(|disconnect| disconnect.gone().now_or_never().is_some())
+        disconnect.as_mut().is_some_and(|disconnect| disconnect.gone().now_or_never().is_some())
     }
 }
 
@@ -464,11 +479,16 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
+    /// What the request keeps while it waits.
+    fn keeps(self, prepared: &Prepared) -> u64 {
+        let head = prepared.head();
+        charge::charge_of(self.version, (&head.uri, &head.headers), prepared.body(), self.again)
+    }
+
     fn waits(self, prepared: &Prepared) -> Waits {
-        let (head, body) = (prepared.head(), prepared.body());
         Waits {
-            bytes: charge::charge_of(self.version, (&head.uri, &head.headers), body, self.again),
-            disconnect: self.peer.disconnect(self.version, body),
+            bytes: self.keeps(prepared),
+            disconnect: self.peer.disconnect(self.version, prepared.body()),
             counts: self.counts,
         }
     }
@@ -487,10 +507,11 @@ pub(super) struct Waits {
 impl Waits {
     /// Waits for a place at the head of the queue.
     async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
-        let _charge = revision.memory.hold_again(self.bytes);
+        let Self { bytes, mut disconnect, counts } = self;
+        let _charge = revision.memory.hold_again(bytes);
         let _queued = Queued::new(&revision.metrics);
         let gone = async {
-            match &self.disconnect {
+            match &mut disconnect {
                 Some(disconnect) => disconnect.gone().await,
                 None => std::future::pending().await,
             }
@@ -499,7 +520,7 @@ impl Waits {
             biased; // A place that was given is used.
             admitted = waiting => admitted.map_err(refusal),
             () = gone => Err(Refusal::ClientGone),
-            () = until_cold(revision), if !self.counts => Err(Refusal::Asleep),
+            () = until_cold(revision), if !counts => Err(Refusal::Asleep),
         }
     }
 }

@@ -10,6 +10,9 @@
 //! What goes to the pod names the client span as its parent; `baggage` passes as it came. In standalone the signal of the
 //! request that wakes a workload names the server span, under which the autoscaler has spans of its own. Where no traces are asked
 //! for, nothing of this exists, and the caller's context passes as it came.
+//!
+//! Where a pod's queue has no room, the first attempt is a client span that failed, and all further ones share the
+//! next, up to the answer. So do attempts at a port of a pod where nobody listens yet.
 
 use crate::metrics::method_name;
 use crate::registry::revision::Revision;
@@ -90,8 +93,11 @@ impl Trace {
         AtPod { client: None, _proxy: self.child("activator_proxy", &self.server) }
     }
 
-    /// Begins the client span of one attempt, in place of the one before, and names it in what goes to the pod.
+    /// Begins the client span of an attempt, and names it in what goes to the pod. That of one that waited goes on.
     pub(crate) fn sending(&self, at: &mut AtPod, head: &mut request::Parts) {
+        if at.client.is_some() {
+            return;
+        }
         let request::Parts { method, uri, headers, .. } = head;
         let path = if uri.path().is_empty() { "/" } else { uri.path() };
         let attributes = vec![

@@ -252,7 +252,8 @@ impl Registry {
                 self.callers.set(&key, workload.addresses());
             }
             Event::Activators { key, addresses } => {
-                let activators = own_index(&self.parts.own_ip, addresses.iter().map(String::as_str));
+                let addresses = addresses.iter().map(String::as_str).filter(|address| self.is_of_own_family(address));
+                let activators = own_index(&self.parts.own_ip, addresses);
                 let Some(workload) = self.get_or(&key, activators == Activators::Unknown) else { return };
                 state.may_leave |= state.given_back.contains(&key);
                 self.tell(&key, &workload, |workload| workload.set_activators(activators));
@@ -273,7 +274,8 @@ impl Registry {
                 state.version += 1; // One that closes is answered otherwise, though no socket changes.
                 state.may_leave = true; // One that is bound late has clients, too.
             }
-            Event::Siblings(activators) => {
+            Event::Siblings(mut activators) => {
+                activators.all.retain(|(address, _)| self.is_of_own_family(&address.ip().to_string()));
                 let is_other = |address: &IpAddr| address.to_string() != self.parts.own_ip;
                 state.has_ready_sibling =
                     activators.all.iter().any(|(address, ready)| *ready && is_other(&address.ip()));
@@ -281,6 +283,12 @@ impl Registry {
             }
             Event::Synced => self.parts.slots.iter().for_each(Slots::set_synced),
         }
+    }
+
+    /// Whether an activator's address is of the family that activators know each other by: in a dual-stack cluster each has
+    /// two, and is one.
+    fn is_of_own_family(&self, address: &str) -> bool {
+        address.contains(':') == self.parts.own_ip.contains(':')
     }
 
     fn set(&self, state: &mut State, spec: Arc<Spec>) {

@@ -143,6 +143,8 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
         (led_to(&[own]), siblings(&[leaving, coming(true)]), 1),
         (led_to(&[own, other]), siblings(&[leaving]), 1),
         (led_to(&[other]), siblings(&[leaving, coming(true)]), 0),
+        // In a dual-stack cluster an activator has two addresses, and is one.
+        (led_to(&[own, "fd00::1"]), siblings(&[leaving, ("[fd00::1]:8012", true)]), 0),
     ];
     for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
         registry.take([led, siblings].into_iter());

@@ -2,15 +2,18 @@
 //! connect.
 
 use crate::ports::{FIRST, ledger};
-use crate::rig::{self, Rig, backend, free, own_address, patient};
+use crate::rig::{self, Answer, Rig, backend, free, own_address, patient};
+use crate::tracing::traced;
 use activator::discovery::{Event, Port, Spec};
 use activator::{Options, WorkerRuntimes};
+use bytes::Bytes;
 use common::backend::Protocol;
 use common::ports::{PortId, State};
 use common_api::zeroscaler::{Answers, FallbackStatus, PortProtocol};
 use common_runtime::resolve::{Dns, Resolve};
 use futures::future::BoxFuture;
-use http::StatusCode;
+use http::{Request, StatusCode};
+use http_body_util::Empty;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -100,17 +103,25 @@ fn one_worker(options: &mut Options) {
     options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread"));
 }
 
-/// Sends so many requests at once, all of which are answered.
+/// Sends so many requests at once, all of which are answered. Those that wait for room are charged meanwhile.
 async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
     let mut sent = JoinSet::new();
     for _ in 0..requests {
         let rig = rig.clone();
         sent.spawn(async move { rig.get("app.ns", "/").await });
     }
+    charged(rig, requests / 4).await;
     while let Some(answer) = patient(sent.join_next()).await {
         let answer = answer.expect("no panic");
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
     }
+    rig::until(|| rig.activator.held() == (0, 0)).await;
+}
+
+/// Waits until at least so many are charged for what they keep.
+async fn charged(rig: &Rig, number: usize) {
+    let number = u64::try_from(number).expect("a few");
+    rig::until(|| rig.activator.held().0 >= number).await;
 }
 
 /// Goal: a request that finds a busy pod's queue full time and again has as long as its workload's timeout says.
@@ -134,6 +145,42 @@ async fn requests_wait_for_room_in_a_busy_pods_queue() {
     let served = statuses.iter().filter(|status| **status == StatusCode::OK).count();
     assert_eq!(timed_out + served, 50, "{statuses:?}");
     assert!(timed_out > 0, "{statuses:?}");
+}
+
+/// Goal: a request that waits for room is one failed attempt in metrics, and two spans, not one of each every 50 ms.
+#[tokio::test]
+async fn a_wait_for_room_is_told_once() {
+    const REQUESTS: usize = 40;
+    let (rig, mut spans) = traced(|options| {
+        options.admin = Some(free());
+        one_worker(options);
+    })
+    .await;
+    let rig = Arc::new(rig);
+    rig.revision(|_| {}).await;
+    rig.pods(&[busy()]).await;
+    rig.until_open().await;
+    // They wait for 800 ms on average, which is sixteen attempts.
+    all_are_answered(&rig, REQUESTS).await;
+    let mut admin = rig::http1_client(rig.activator.admin.expect("bound")).await;
+    let request = Request::get("/metrics").header("host", "admin").body(Empty::<Bytes>::new()).expect("valid");
+    let page = Answer::read(patient(admin.send_request(request)).await.expect("an answer")).await.body;
+    let attempts = page.lines().filter(|line| line.starts_with("http_client_request_duration_seconds_count{"));
+    let failed = attempts.filter(|line| line.contains("error_type=\"connection\""));
+    let failed: usize = failed.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
+    // Where threads stand still, some are given up for other reasons, too.
+    assert!((1..4 * REQUESTS).contains(&failed), "{failed} failed attempts: {page}");
+
+    patient(Arc::into_inner(rig).expect("all are answered").activator.stop()).await;
+    let (mut answered, mut attempts) = (0, 0);
+    while answered < REQUESTS {
+        match patient(spans.recv()).await.expect("a span").name.as_str() {
+            "GET" => answered += 1,
+            "GET /" => attempts += 1,
+            _ => {}
+        }
+    }
+    assert!((1..5 * REQUESTS).contains(&attempts), "{attempts} spans of attempts");
 }
 
 /// Goal: the same of connections that are passed on as bytes.
@@ -160,6 +207,7 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
             rig::read_to_end(&mut client).await
         });
     }
+    charged(&rig, 150 / 4).await;
     while let Some(answer) = patient(sent.join_next()).await {
         let answer = answer.expect("no panic");
         assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");

@@ -1,6 +1,7 @@
 //! What must pass whole whatever the client speaks and whatever the pod speaks: four pairs, the same expectations.
 
 use crate::rig::{self, AnyBody, Pod, Rig, patient};
+use activator::WorkerRuntimes;
 use bytes::Bytes;
 use common::backend::Protocol;
 use futures::StreamExt;
@@ -10,9 +11,11 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Barrier, Notify, mpsc};
+use tokio::time::Instant;
 
 /// What a client sends.
 pub(crate) type Upload = UnsyncBoxBody<Bytes, Infallible>;
@@ -385,9 +388,33 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
 
 /// Goal: a burst before the first connection to a pod waits until the pod has said how many streams it permits there, and
 /// none of it is refused. Method: one stream, which the pod says a moment after the connection stands, and bodies that are
-/// too large to be kept and sent again.
+/// too large to be kept and sent again. Where threads stood still, so that it may have been said too late, it is done
+/// again.
 #[tokio::test]
 async fn a_burst_keeps_to_what_a_new_pod_permits() {
+    for _ in 0..10 {
+        if let Some(statuses) = burst_before_a_new_pod().await {
+            assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
+            return;
+        }
+    }
+    panic!("threads stand still each time");
+}
+
+/// Ready once the thread that it runs on has stood still: for so long that a pod may not have said in half a second
+/// what it permits.
+async fn stands_still() {
+    loop {
+        let before = Instant::now();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        if before.elapsed() > Duration::from_millis(200) {
+            return;
+        }
+    }
+}
+
+/// How its requests were answered; none: the thread of the pod, or that of the activator's worker, stood still.
+async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     const BURST: usize = 8;
     let listener = rig::listen().await;
     let address = listener.local_addr().expect("bound");
@@ -413,11 +440,13 @@ async fn a_burst_keeps_to_what_a_new_pod_permits() {
             });
         }
     });
-    let rig = Rig::start().await;
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread");
+    let worker = workers.next().clone();
+    let rig = Rig::start_with(|options| options.workers = Some(workers)).await;
     rig.revision(|backend| backend.protocol = Protocol::H2c).await;
     rig.pods(&[address]).await;
     rig.until_open().await;
-    // One client, so that one worker has all of it.
+    let worker_stands_still = worker.spawn(stands_still());
     let client = rig::http2_client(rig.address).await;
     let mut sent = tokio::task::JoinSet::new();
     for _ in 0..BURST {
@@ -425,8 +454,11 @@ async fn a_burst_keeps_to_what_a_new_pod_permits() {
         let request = Request::post("http://app.ns/").body(body).expect("a request");
         sent.spawn(async move { client.send_request(request).await.expect("an answer").status() });
     }
-    while let Some(status) = patient(sent.join_next()).await {
-        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    tokio::select! {
+        biased;
+        () = stands_still() => None,
+        _ = worker_stands_still => None,
+        statuses = patient(sent.join_all()) => Some(statuses),
     }
 }
 

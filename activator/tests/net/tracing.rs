@@ -1,7 +1,7 @@
 //! Spans, as a collector and the pods see them.
 
 use crate::rig::{self, Pod, Rig, full, patient};
-use activator::Configs;
+use activator::{Configs, Options};
 use bytes::Bytes;
 use common::config::{ObservabilityConfig, OtlpProtocol, TracingConfig, TracingProtocol};
 use http::{Request, Response, StatusCode};
@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A collector of spans, and an activator that sends there.
-async fn traced() -> (Rig, mpsc::UnboundedReceiver<Span>) {
+pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::UnboundedReceiver<Span>) {
     let listener = rig::listen().await;
     let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
     let (sender, spans) = mpsc::unbounded_channel();
@@ -46,14 +46,14 @@ async fn traced() -> (Rig, mpsc::UnboundedReceiver<Span>) {
     let protocol = TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf);
     let tracing = TracingConfig { protocol, endpoint, sampling_rate: 1.0 };
     let telemetry = watch::channel(Arc::new(ObservabilityConfig { tracing, ..Default::default() })).1;
-    (Rig::start_configured(|_| {}, Configs { telemetry, ..Configs::default() }).await, spans)
+    (Rig::start_configured(change, Configs { telemetry, ..Configs::default() }).await, spans)
 }
 
 /// Goal: upstream's spans under the caller's, and the client span as the pod's parent; a request of nobody has one
 /// alone.
 #[tokio::test]
 async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
-    let (rig, mut received) = traced().await;
+    let (rig, mut received) = traced(|_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let field = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().expect("text"));
         let text = format!("{} {} {}", field("traceparent"), field("tracestate"), field("baggage"));

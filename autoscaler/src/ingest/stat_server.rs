@@ -156,10 +156,11 @@ impl StatServer {
         self.listener.local_addr()
     }
 
+    /// A connection, and the peer's address: an IPv4-mapped one counts as IPv4.
     async fn accept(&self) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
-                Ok(accepted) => return accepted,
+                Ok((stream, peer)) => return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port())),
                 Err(error) => {
                     tracing::warn!(%error, "stat server: accept failed");
                     tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -32,7 +33,7 @@ pub struct Disconnects {
 #[derive(Debug)]
 struct Entry {
     socket: Arc<SharedSocket>,
-    gone: bool,
+    gone: Arc<AtomicBool>,
     waker: Waker,
 }
 
@@ -41,6 +42,9 @@ struct Entry {
 pub struct Disconnect {
     all: Arc<Disconnects>,
     place: usize,
+    gone: Arc<AtomicBool>,
+    /// That of its entry. Here, so that who asks again with the same one takes no lock: all clients share it.
+    waker: Waker,
 }
 
 /// Room for so many clients is kept when the last has gone or was answered.
@@ -63,12 +67,12 @@ impl Disconnects {
     /// Looks after a client.
     pub(crate) fn watch(self: &Arc<Self>, socket: &Arc<SharedSocket>) -> Disconnect {
         let mut waiting = self.waiting.lock();
-        let entry = Entry { socket: socket.clone(), gone: false, waker: Waker::noop().clone() };
-        let place = waiting.insert(entry);
+        let (gone, waker) = (Arc::<AtomicBool>::default(), Waker::noop().clone());
+        let place = waiting.insert(Entry { socket: socket.clone(), gone: gone.clone(), waker: waker.clone() });
         if waiting.len() == 1 {
             self.first.notify_one();
         }
-        Disconnect { all: self.clone(), place }
+        Disconnect { all: self.clone(), place, gone, waker }
     }
 
     async fn run(&self) {
@@ -92,7 +96,7 @@ impl Disconnects {
         let mut waiting = self.waiting.lock();
         // Its place may have been given to another one meanwhile.
         if let Some(entry) = waiting.get_mut(place).filter(|entry| Arc::ptr_eq(&entry.socket, socket)) {
-            entry.gone = true;
+            entry.gone.store(true, Ordering::Release);
             entry.waker.wake_by_ref();
         }
     }
@@ -100,20 +104,24 @@ impl Disconnects {
 
 impl Disconnect {
     /// Ready when the client has gone.
-    pub(crate) fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut waiting = self.all.waiting.lock();
-        match waiting.get_mut(self.place) {
-            Some(entry) if !entry.gone => {
+    pub(crate) fn poll_gone(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if !self.has_gone() && !self.waker.will_wake(cx.waker()) {
+            self.waker.clone_from(cx.waker());
+            if let Some(entry) = self.all.waiting.lock().get_mut(self.place) {
                 entry.waker.clone_from(cx.waker());
-                Poll::Pending
             }
-            _ => Poll::Ready(()),
         }
+        // It may have gone just before the table had this waker.
+        if self.has_gone() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Waits until the client has gone.
-    pub async fn gone(&self) {
+    pub async fn gone(&mut self) {
         poll_fn(|cx| self.poll_gone(cx)).await;
+    }
+
+    fn has_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 }
 
@@ -124,5 +132,53 @@ impl Drop for Disconnect {
         if waiting.is_empty() && waiting.capacity() > PLACES_KEPT {
             waiting.shrink_to_fit();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use tokio_test::{assert_pending, assert_ready, task::spawn};
+
+    fn watched(all: &Arc<Disconnects>) -> (Disconnect, Arc<SharedSocket>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let socket = Arc::new(SharedSocket::new(&client).expect("a descriptor"));
+        (all.watch(&socket), socket)
+    }
+
+    /// Goal: a client's going wakes whoever asked last, and is told to whoever asks after it.
+    #[test]
+    fn who_asked_last_is_woken() {
+        let all = Arc::<Disconnects>::default();
+        let (mut disconnect, socket) = watched(&all);
+        let place = disconnect.place;
+        let mut first = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
+        assert_pending!(first.poll());
+        drop(first);
+        let mut last = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
+        assert_pending!(last.poll());
+        all.set_gone(place, &socket);
+        assert!(last.is_woken());
+        assert_ready!(last.poll());
+        drop(last);
+        assert_ready!(spawn(disconnect.gone()).poll());
+    }
+
+    /// Goal: a task that asks again and again, as a client's connection does with each flush, does nothing in the
+    /// table, which all clients share. Method: another waker is put there, and stays.
+    #[test]
+    fn who_asks_again_leaves_the_table_alone() {
+        let all = Arc::<Disconnects>::default();
+        let (mut disconnect, _socket) = watched(&all);
+        let place = disconnect.place;
+        let mut asking = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
+        assert_pending!(asking.poll());
+        let other = spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone()))).poll();
+        let Poll::Ready(other) = other else { panic!("it is ready") };
+        all.waiting.lock()[place].waker = other.clone();
+        assert_pending!(asking.poll());
+        assert!(all.waiting.lock()[place].waker.will_wake(&other));
     }
 }

@@ -108,13 +108,19 @@ impl Link {
         self.connects.load(Ordering::Relaxed)
     }
 
+    /// Asks its kernel by a connect whether it is there.
+    ///
+    /// # Errors
+    /// It has refused, or has answered neither this connect nor another one meanwhile.
     pub(super) async fn ask(&self) -> io::Result<()> {
+        let connects = self.connects();
         let round_trip = self.round_trip().unwrap_or_default();
         let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
         let patience = Patience { busy: timeout, doubt: timeout, most: timeout };
-        // What it answers to others is not asked here: it is this one that a full queue may swallow.
         let connected = connect(self.address, patience, || false, || {}).await;
         match &connected {
+            // Who has answered another meanwhile is there: a full queue has swallowed this one.
+            Err(error) if is_silence(error) && self.connects() != connects => return Ok(()),
             Ok(stream) => self.connected_in(stream.round_trip),
             Err(error) => self.not_connected(error),
         }
@@ -148,6 +154,8 @@ pub(crate) fn is_silence(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::{SockFilter, SockRef};
+    use tokio::net::TcpListener;
     use tokio_test::{assert_pending, assert_ready, task::spawn};
 
     const LONG: Duration = Duration::from_millis(100);
@@ -181,5 +189,23 @@ mod tests {
         assert!(link.answers_since(Instant::now() + LONG).is_ok());
         link.connected_in(LONG);
         assert!(link.answers_since(before).is_ok());
+    }
+
+    /// Goal: a pod that leaves the question unanswered is there if it has answered another connect meanwhile, and
+    /// silent if it has not. Method: a filter on the listener drops what comes; the other connect is noted by hand.
+    #[tokio::test]
+    async fn who_answers_another_while_it_is_asked_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+        let link = Link::new(listener.local_addr().expect("bound"));
+        let start = Instant::now();
+        let mut asked = Box::pin(link.ask());
+        assert!(futures::poll!(&mut asked).is_pending());
+        link.connected_in(Duration::from_millis(1));
+        asked.await.expect("it is there");
+        assert!(link.answers_since(start).is_ok());
+        let silent = link.ask().await.expect_err("it answers nobody");
+        assert!(is_silence(&silent), "{silent}");
+        assert!(link.answers_since(start).is_err());
     }
 }

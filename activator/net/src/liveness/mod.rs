@@ -11,7 +11,8 @@
 //!
 //! While it is asked it gets nothing new. If a connect for a request was given up just now, it is not asked again.
 //! A connect alone proves nothing, since a full accept queue swallows it silently; neither does a silent connection
-//! alone, since one flow may be blocked. Both together do.
+//! alone, since one flow may be blocked. Both together do, unless the pod has answered another connect meanwhile: bytes
+//! on a connection that found no place in a full queue stay unacknowledged, too.
 //!
 //! # When nothing is unacknowledged
 //!

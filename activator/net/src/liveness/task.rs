@@ -105,6 +105,8 @@ impl Task {
         doubted.into_iter().for_each(|link| self.ask(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
         for link in to_cut {
+            // At all its ports, each of which has a link of its own. Where pods have the address of their node, all
+            // pods there lose theirs.
             self.cut(&link, |other| other.address.ip() == link.address.ip());
         }
         self.entries.is_empty() && self.unproven.is_empty()
@@ -201,8 +203,7 @@ impl Task {
         self.cut(link, |other| other.address == link.address);
     }
 
-    /// All connections end whose link is one of those. A pod that is cut loses them at all its ports, each of which has a
-    /// link of its own; where pods have the address of their node, all pods there do.
+    /// Whoever waits for an answer over `link` is told, and all connections end whose link `is_of_it`.
     fn cut(&mut self, link: &Link, is_of_it: impl Fn(&Link) -> bool) {
         link.lose();
         // Also those of a moment ago, and those of a pool that was there before this one.

@@ -94,12 +94,44 @@ impl Tracked {
         }
     }
 
+    /// Breaks it off. What waits to be sent is lost once its owner has closed it: else the kernel would try for a
+    /// minute or two to bring it to a pod that is gone.
     pub(super) fn cut(&self, why: Broken) {
         self.broken.store(why as u8, Ordering::Release);
+        self.socket.reset_on_close();
         self.socket.shut_down();
     }
 
     pub(super) fn counts(&self) -> (u32, u32) {
         (self.writes.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::state::tcp_state;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+
+    /// Goal: nothing of a connection that was cut stays in the kernel when its owner has closed it. Method: a peer that
+    /// is there, and closes nothing, sees a reset, not an end alone.
+    #[tokio::test]
+    async fn a_connection_that_was_cut_is_reset_when_it_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let ours = TcpStream::connect(address).await.expect("room");
+        let (theirs, _) = listener.accept().await.expect("dialled");
+        let tracked = Tracked::new(&ours, &Link::new(address)).expect("a descriptor");
+        tracked.cut(Broken::Lost);
+        tracked.close();
+        drop(ours);
+        let reset = async {
+            while !tcp_state(theirs.as_fd()).expect("a TCP socket").closed {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), reset).await.expect("a reset");
     }
 }

@@ -16,7 +16,8 @@
 //! # TCP's user timeout
 //!
 //! It is set only where [`crate::liveness`] does not look: the process had no descriptor to spare, or the connection is
-//! a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered.
+//! a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered. Without it,
+//! Linux would go on with what was broken off for a minute or two after it is closed: so that is reset then.
 //!
 //! It counts also the time in which the peer acknowledges but has no room, and a program may well pause reading an
 //! upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written than that

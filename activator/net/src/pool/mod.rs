@@ -204,19 +204,9 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn http2(&self) -> io::Result<Stream> {
-        if let Some(found) = self.open_http2() {
-            return Ok(found);
-        }
-        let start = Instant::now();
-        let _dialling = self.http2.dialling.lock().await;
-        self.dialler.answers_since(start)?;
-        if let Some(found) = self.open_http2() {
-            return Ok(found);
-        }
-        self.until_settled(0).await;
         match self.open_http2() {
             Some(found) => Ok(found),
-            None => self.dial_http2().await,
+            None => self.http2_since(0, || self.open_http2()).await,
         }
     }
 
@@ -226,24 +216,24 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn new_http2(&self) -> io::Result<Stream> {
-        let (start, made) = (Instant::now(), self.http2.made());
-        let _dialling = self.http2.dialling.lock().await;
-        self.dialler.answers_since(start)?;
-        if let Some(found) = self.http2.open_since(made) {
-            return Ok(found);
-        }
-        self.until_settled(made).await;
-        match self.http2.open_since(made) {
-            Some(found) => Ok(found),
-            None => self.dial_http2().await,
-        }
+        let made = self.http2.made();
+        self.http2_since(made, || self.http2.open_since(made)).await
     }
 
-    /// Waits until it is known how many streams the pod takes on the newest connection of the caller's worker, if that
-    /// was made after so many. It may have room for whoever was about to dial.
-    async fn until_settled(&self, made: usize) {
-        if let Some(connection) = self.http2.unsettled_since(made) {
-            connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
+    /// A place that `open` finds, or one on a new connection. Before it dials, it waits until it is known how many
+    /// streams the pod takes on the newest connection of the caller's worker, if that was made after so many: it may
+    /// have room. Not under the lock, which the dials of all workers take.
+    async fn http2_since(&self, made: usize, open: impl Fn() -> Option<Stream>) -> io::Result<Stream> {
+        let start = Instant::now();
+        loop {
+            let dialling = self.http2.dialling.lock().await;
+            self.dialler.answers_since(start)?;
+            if let Some(found) = open() {
+                return Ok(found);
+            }
+            let Some(newest) = self.http2.unsettled_since(made) else { return self.dial_http2().await };
+            drop(dialling);
+            newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         }
     }
 

@@ -101,9 +101,9 @@ impl<S: ClientStream> ClientIo<S> {
     }
 
     /// Whether the client has gone while hyper does not read. A tunnel is another's to look after.
-    fn has_gone(&self, cx: &Context<'_>) -> bool {
-        let is_watched = self.disconnect.as_ref().filter(|_| !self.progress.is_tunnel());
-        is_watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
+    fn has_gone(&mut self, cx: &Context<'_>) -> bool {
+        let watched = self.disconnect.as_mut().filter(|_| !self.progress.is_tunnel());
+        watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
     /// Writes interim responses: what has begun of one, and where it `may_begin` the next.

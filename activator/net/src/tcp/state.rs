@@ -83,6 +83,12 @@ impl SharedSocket {
         }
     }
 
+    /// Has the peer see a reset once the last has closed it. Also what waits to be sent is lost then.
+    pub(crate) fn reset_on_close(&self) {
+        // An error says that it is not connected any more.
+        let _ = self.with(|socket| SockRef::from(&socket).set_linger(Some(Duration::ZERO)));
+    }
+
     /// Ends both directions. Whoever waits for the socket is woken.
     pub(crate) fn shut_down(&self) {
         // An error says that it was not connected any more.

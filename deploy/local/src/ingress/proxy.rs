@@ -229,7 +229,8 @@ fn forwarded_for(headers: &mut HeaderMap, peer: SocketAddr) {
     if !all.is_empty() {
         all.push_str(", ");
     }
-    all.push_str(&peer.ip().to_string());
+    // Over IPv4 the listener of both families sees an IPv4-mapped address.
+    all.push_str(&peer.ip().to_canonical().to_string());
     if let Ok(value) = HeaderValue::from_str(&all) {
         headers.insert(name, value);
     }
@@ -254,4 +255,27 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: pods see a client's IPv4 address as such, also where the listener of both families has mapped it.
+    #[test]
+    fn a_client_is_forwarded_by_the_address_that_it_has() {
+        for (peer, former, expected) in [
+            ("[::ffff:10.0.0.7]:5000", None, "10.0.0.7"),
+            ("10.0.0.7:5000", None, "10.0.0.7"),
+            ("[fd00::7]:5000", None, "fd00::7"),
+            ("[::ffff:10.0.0.7]:5000", Some("192.0.2.1"), "192.0.2.1, 10.0.0.7"),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(former) = former {
+                headers.insert("x-forwarded-for", HeaderValue::from_static(former));
+            }
+            forwarded_for(&mut headers, peer.parse().expect("an address"));
+            assert_eq!(headers["x-forwarded-for"], expected, "{peer} after {former:?}");
+        }
+    }
 }
