@@ -10,7 +10,7 @@
 //! | unknown otherwise | activating | active |
 //!
 //! Inactive is `NoTraffic`, or `TimedOut` if the revision was activating until now and needs ready pods at all. Standalone
-//! leaves `TimedOut` as it is until the next wake, where this says `NoTraffic`.
+//! leaves `TimedOut` as it is for some minutes, or until the next wake, where this says `NoTraffic`.
 //! `ScaleTargetInitialized` becomes true, for ever, once `min_ready` pods are ready and the public Service is known;
 //! the table still uses the `min_ready` from before.
 

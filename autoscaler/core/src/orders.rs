@@ -20,7 +20,7 @@
 //! | asleep | a minimum, or scale to zero is off | over: [`Kept::Min`] |
 //! | asleep | somebody is being served | over: [`Kept::Serving`] |
 //! | asleep | a metric, or a limit on how fast it shrinks, asks for pods | over: [`Kept::Metrics`] |
-//! | asleep | the load cannot be known, or not yet | [`Step::Wait`] |
+//! | asleep | the load cannot be known, or not yet | [`Step::Wait`]; older than [`AGE_MAX`], over: [`Kept::Expired`] |
 //! | asleep | else | [`Step::Sleep`], until no pod is left |
 //!
 //! Falling asleep leaves out two times of the ordinary way ([`crate::scale_to_zero`]): the stable window, whose past load is
@@ -33,8 +33,8 @@ use std::time::Duration;
 use crate::active::Active;
 use crate::scale_to_zero::{Input as ToZero, Outcome, ProbeNeed, Reason};
 
-/// Oldest request that is carried out when it is first seen. Clocks of operators may be off by some minutes, and objects are
-/// applied again after months.
+/// Oldest request that is carried out when it is first seen, or that goes on waiting. Clocks of operators may be off by some
+/// minutes, and objects are applied again after months.
 pub const AGE_MAX: Duration = Duration::from_secs(600);
 
 /// What is asked for.
@@ -51,8 +51,10 @@ pub enum Wanted {
 pub struct Input {
     /// What is asked for.
     pub wanted: Wanted,
-    /// How long ago; zero if that is still to come, or if it is being carried out already.
+    /// How long ago; zero if that is still to come.
     pub age: Duration,
+    /// Whether it was seen in time before. It may be carried out since, which takes as long as it takes.
+    pub is_begun: bool,
     /// Whether the workload is paused.
     pub paused: bool,
     /// Replicas that the target has now.
@@ -140,8 +142,9 @@ impl Kept {
 /// What to do about a request. See the [module](self).
 pub fn step(input: &Input) -> Step {
     let kept = |kept| Step::Over(Err(kept));
+    let is_old = input.age > AGE_MAX;
     match input.wanted {
-        _ if input.age > AGE_MAX => kept(Kept::Expired),
+        _ if is_old && !input.is_begun => kept(Kept::Expired),
         _ if input.paused => kept(Kept::Paused),
         Wanted::Awake if input.replicas > 0 && !input.active.is_inactive() => Step::Over(Ok(())),
         Wanted::Awake => Step::Wake,
@@ -151,6 +154,7 @@ pub fn step(input: &Input) -> Step {
             (Some(true), ..) => kept(Kept::Serving),
             (Some(false), Some(0), Some(asked)) if asked > 0 => kept(Kept::Metrics(asked)),
             (Some(false), Some(load), _) => Step::Sleep { forget: load > 0 },
+            (Some(false), None, _) | (None, ..) if is_old => kept(Kept::Expired),
             (Some(false), None, _) | (None, ..) => Step::Wait,
         },
     }
@@ -188,6 +192,7 @@ mod tests {
         Input {
             wanted: Wanted::Awake,
             age: NEW,
+            is_begun: false,
             paused: false,
             replicas,
             active,
@@ -200,6 +205,11 @@ mod tests {
 
     fn sleep(load: Option<i32>, serving: Option<bool>) -> Input {
         Input { wanted: Wanted::Asleep, load, desired: load, serving, ..wake(2, AWAKE) }
+    }
+
+    /// The same, seen in time, and old by now.
+    fn begun(input: Input) -> Input {
+        Input { age: AGE_MAX + NEW, is_begun: true, ..input }
     }
 
     #[test]
@@ -242,6 +252,11 @@ mod tests {
                 Input { age: AGE_MAX + NEW, ..sleep(Some(1), Some(true)) },
                 Step::Over(Err(Kept::Expired)),
             ),
+            ("begun long ago", begun(wake(0, ASLEEP)), Step::Wake),
+            ("falling asleep since long ago", begun(sleep(Some(0), Some(false))), Step::Sleep { forget: false }),
+            ("nobody has known for long", begun(sleep(Some(1), None)), Step::Over(Err(Kept::Expired))),
+            ("nothing decided for long", begun(sleep(None, Some(false))), Step::Over(Err(Kept::Expired))),
+            ("waits since then", Input { age: AGE_MAX, ..begun(sleep(None, None)) }, Step::Wait),
         ];
         for (name, input, expected) in rows {
             assert_eq!(step(&input), expected, "{name}");

@@ -133,6 +133,10 @@ impl Lifecycle for Revisions {
         false
     }
 
+    fn keeps_timed_out(&self) -> bool {
+        false
+    }
+
     fn forget(&self, _: &Key) {}
 
     /// All, as upstream.

@@ -16,8 +16,8 @@
 //! # Requests in flight
 //!
 //! A rate counts a request in the second in which it comes, and a request may take longer than the window, or wait for a
-//! pod for as long. In standalone whoever is in flight asks for one pod at least, whatever the load is measured in;
-//! upstream takes the last pod from it.
+//! pod for as long. By our own rules (standalone) whoever is in flight asks for one pod at least, whatever the load is
+//! measured in; upstream takes the last pod from it.
 //!
 //! # Not here
 //!
@@ -77,7 +77,7 @@ pub struct Multiscaler {
     sources: Sources,
     /// Whether an edited scale-down delay takes effect, which upstream fixes at birth, and requests in flight ask for a pod
     /// where the load is requests a second.
-    standalone: bool,
+    has_own_rules: bool,
     loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
     /// What was done about revisions that have no loop (refused ones), until their keys are forgotten.
     unlooped: DashMap<RevisionKey, History>,
@@ -154,12 +154,12 @@ pub struct Glance {
 }
 
 impl Multiscaler {
-    /// No loops yet. `standalone`: whether our rules hold where they differ from upstream's.
-    pub fn new(sources: Sources, standalone: bool) -> Self {
+    /// No loops yet. `has_own_rules`: whether our rules hold where they differ from upstream's.
+    pub fn new(sources: Sources, has_own_rules: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
         let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
         let (onlooker, exists) = (OnceLock::new(), OnceLock::new());
-        Self { sources, standalone, loops, unlooped, wheel, turned, tracing: None, onlooker, exists }
+        Self { sources, has_own_rules, loops, unlooped, wheel, turned, tracing: None, onlooker, exists }
     }
 
     /// The same, whose wakes leave spans.
@@ -350,10 +350,11 @@ impl Multiscaler {
         }
     }
 
-    /// What a revision bears. Requests in flight are at least [`LOAD_MIN`] of it in standalone, whatever it is measured in.
+    /// What a revision bears. Where our own rules hold, requests in flight are at least [`LOAD_MIN`] of it, whatever it is
+    /// measured in.
     fn load(&self, key: &RevisionKey, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         let load = self.sources.collector.load(key, metric, now)?;
-        if metric == ScalingMetric::Concurrency || !self.standalone {
+        if metric == ScalingMetric::Concurrency || !self.has_own_rules {
             return Ok(load);
         }
         let in_flight = self.sources.collector.load(key, ScalingMetric::Concurrency, now)?;
@@ -364,7 +365,7 @@ impl Multiscaler {
     /// One that has seen nothing yet, of a revision with so many ready pods.
     fn decider(&self, spec: &DeciderSpec, ready: u32) -> Decider {
         let decider = Decider::new(spec, ready, self.sources.clock.now());
-        if self.standalone { decider.with_live_delay() } else { decider }
+        if self.has_own_rules { decider.with_live_delay() } else { decider }
     }
 
     fn create(&self, key: &RevisionKey, subject: Subject, initial: Initial) -> Loop {

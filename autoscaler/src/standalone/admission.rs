@@ -45,7 +45,6 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Decides which ZeroScalers may be acted upon.
 pub(super) struct Admission {
@@ -313,11 +312,10 @@ fn requested(request: Option<&Request>, status: &PodAutoscalerStatus, now: Times
         request::ASLEEP => Wanted::Asleep,
         _ => return None,
     };
-    // How old it is counts when it is first seen.
-    let has_begun = |told: &RequestStatus| told.at == written.at && told.state == written.state;
+    let is_told = |told: &RequestStatus| told.at == written.at && told.state == written.state;
+    let is_begun = status.request.as_ref().is_some_and(is_told);
     let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
-    let age = if status.request.as_ref().is_some_and(has_begun) { Duration::ZERO } else { age };
-    Some(Requested { wanted, written, age })
+    Some(Requested { wanted, written, age, is_begun })
 }
 
 /// Whether a ZeroScaler has taken a target up.

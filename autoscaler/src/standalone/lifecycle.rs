@@ -113,6 +113,10 @@ impl Lifecycle for Autoscalers {
         true
     }
 
+    fn keeps_timed_out(&self) -> bool {
+        true
+    }
+
     fn forget(&self, key: &Key) {
         self.validation.forget(key);
         self.retirement.forget(key);

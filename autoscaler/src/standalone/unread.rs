@@ -7,7 +7,9 @@
 //!
 //! A question is one list of the metadata in a namespace, or of the one name if only one is missing. It is asked when
 //! something is about to be taken away: once for each ZeroScaler that has ended, which has nothing after that. A namespace
-//! that may not be read, or that has the ZeroScaler, is left as it is for [`AGAIN`], and then asked about again.
+//! that may not be read, of which there is no answer within [`ANSWERED_WITHIN`], or that has the ZeroScaler, is left as it is
+//! for [`AGAIN`], and then asked about again. What other namespaces are to have waits for the answers, so all are asked at
+//! once.
 //!
 //! # Odd cases
 //!
@@ -20,15 +22,29 @@ use common::RevisionKey as Key;
 use common_api::ZeroScaler;
 use common_controller::{WriteError, code};
 use common_runtime::namespaces::Namespaces;
+use futures::future::join_all;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Time between two questions about a namespace in which nothing may be taken away.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
+/// Longest wait for an answer.
+pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The answer to a question that others wait for, or that there was none in time.
+pub(super) async fn answered<T>(
+    doing: String,
+    question: impl Future<Output = kube::Result<T>>,
+) -> Result<T, WriteError> {
+    match timeout(ANSWERED_WITHIN, question).await {
+        Ok(answer) => answer.map_err(WriteError::api(doing)),
+        Err(_) => Err(WriteError::NoAnswer { doing, within: ANSWERED_WITHIN }),
+    }
+}
 
 /// Asks the API server, and remembers for a while where nothing may be taken away.
 pub(crate) struct Unread {
@@ -52,14 +68,12 @@ impl Unread {
         for (key, uid) in missing.iter().filter(|(key, _)| self.is_looked_at(key.namespace())) {
             by_namespace.entry(key.namespace()).or_default().insert(key.name(), uid);
         }
+        let questions: Vec<_> =
+            by_namespace.iter().map(|(namespace, missing)| self.is_unread(namespace, missing)).collect();
         let (mut unread, mut outcome) = (BTreeSet::new(), Ok(()));
-        for (namespace, missing) in by_namespace {
-            let is_unread = match self.is_left_alone(namespace) {
-                true => Ok(true),
-                false => self.ask(namespace, &missing).await,
-            };
+        for (namespace, is_unread) in by_namespace.keys().zip(join_all(questions).await) {
             if !matches!(is_unread, Ok(false)) {
-                unread.insert(namespace.to_owned());
+                unread.insert((*namespace).to_owned());
             }
             outcome = outcome.and(is_unread.map(|_| ()));
         }
@@ -74,29 +88,85 @@ impl Unread {
         self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Whether one of these, by name and uid, is there, or nobody may say.
-    async fn ask(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, Error> {
+    /// Whether one of these, by name and uid, is there, or nobody may say; as it was said last, if that was a moment ago.
+    async fn is_unread(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, Error> {
+        if self.is_left_alone(namespace) {
+            return Ok(true);
+        }
+        let answer = self.ask(namespace, missing).await;
+        let mut until = self.until.lock();
+        match answer {
+            Ok(true) | Err(WriteError::NoAnswer { .. }) => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
+            Ok(false) => until.remove(namespace),
+            Err(_) => None,
+        };
+        Ok(answer?)
+    }
+
+    async fn ask(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, WriteError> {
         let params = match missing.first_key_value() {
             Some((name, _)) if missing.len() == 1 => ListParams::default().fields(&format!("metadata.name={name}")),
             _ => ListParams::default(),
         };
         let scalers = Api::<ZeroScaler>::namespaced(self.client.clone(), namespace);
-        let is_unread = match scalers.list_metadata(&params).await {
-            Ok(list) => list.items.iter().any(|found| {
+        let doing = format!("failed to list ZeroScalers of {namespace}");
+        match answered(doing, scalers.list_metadata(&params)).await {
+            Ok(list) => Ok(list.items.iter().any(|found| {
                 let (name, uid) = (found.metadata.name.as_deref(), found.metadata.uid.as_deref());
                 name.and_then(|name| missing.get(name)).is_some_and(|missing| uid == Some(*missing))
-            }),
-            Err(error) if code(&error) == Some(403) => true,
-            Err(error) => {
-                let failed = WriteError::api(format!("failed to list ZeroScalers of {namespace}"));
-                return Err(failed(error).into());
+            })),
+            Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower_test::mock;
+
+    /// Goal: namespaces of which there is no answer keep nobody waiting for longer than one answer may take, and for a while
+    /// not at all; the others are known.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_answered_for_keeps_the_others_waiting_for_seconds() {
+        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
+        let unread = Unread::new(Client::new(service, "default"), Namespaces::only(["mute", "shop", "silent"]));
+        let missing = ["mute", "shop", "silent"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
+        let missing = BTreeMap::from(missing);
+        let list =
+            json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": []});
+        let mut asked = Vec::new();
+        let answering = async {
+            let mut unanswered = Vec::new();
+            loop {
+                let (request, respond) = server.next_request().await.expect("the client lives");
+                let path = request.uri().path().to_owned();
+                if path.contains("/shop/") {
+                    respond.send_response(Response::new(Body::from(list.to_string().into_bytes())));
+                } else {
+                    unanswered.push(respond);
+                }
+                asked.push(path);
             }
         };
-        let mut until = self.until.lock();
-        match is_unread {
-            true => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
-            false => until.remove(namespace),
+        let looks = async {
+            for expected in [ANSWERED_WITHIN, Duration::ZERO] {
+                let begun = Instant::now();
+                let (left, outcome) = unread.among(&missing).await;
+                assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
+                assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
+                assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");
+            }
         };
-        Ok(is_unread)
+        tokio::select! {
+            () = looks => {}
+            () = answering => {}
+        }
+        let of = |namespace: &str| asked.iter().filter(|path| path.contains(&format!("/{namespace}/"))).count();
+        assert_eq!(["mute", "shop", "silent"].map(of), [1, 2, 1], "{asked:?}");
     }
 }

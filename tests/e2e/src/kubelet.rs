@@ -4,7 +4,7 @@
 //! which address of loopback it listens, and to find Services by their endpoints, since there is no DNS.
 
 use crate::process::{Process, Said};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, ServiceAccount, Volume};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -48,8 +48,11 @@ impl Kubelet {
             ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
             ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
         ];
+        ensure!(container.env_from.is_none(), "{}: envFrom is not played", container.name);
         for variable in container.env.iter().flatten() {
             let field = variable.value_from.as_ref().and_then(|from| from.field_ref.as_ref());
+            let is_played = variable.value_from.is_none() || field.is_some();
+            ensure!(is_played, "{}: its source is not played", variable.name);
             let value = match (field.map(|field| field.field_path.as_str()), variable.value.as_deref().unwrap_or("")) {
                 (Some("metadata.name"), _) => pod.name_any(),
                 (Some("metadata.namespace"), _) => self.namespace.clone(),
@@ -91,6 +94,8 @@ impl Kubelet {
     }
 
     async fn files(&self, pod: &Pod, spec: &PodSpec, volume: &Volume) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+        let is_played = volume.secret.is_some() || volume.projected.is_some() || volume.empty_dir.is_some();
+        ensure!(is_played, "volume {}: its kind is not played", volume.name);
         let mut files = Vec::new();
         if let Some(source) = &volume.secret {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);

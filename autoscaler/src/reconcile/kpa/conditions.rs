@@ -11,6 +11,7 @@ use common_api::podautoscaler_status::{
     ACTIVE, HOST_CONFLICT, HOST_REFUSED, Inactive, NO_PRIVATE_SERVICE_NAME, TIMED_OUT,
 };
 use common_api::{PodAutoscalerStatus, ServerlessService};
+use std::time::Duration;
 
 /// Condition that only informs: an annotation has no effect.
 pub(crate) const SETTINGS_HONORED: &str = "SettingsHonored";
@@ -21,6 +22,11 @@ pub(crate) const HOSTS_OWNED: &str = "HostsOwned";
 
 /// Condition that only informs, in the words of HorizontalPodAutoscalers: the replicas can be changed.
 pub(crate) const ABLE_TO_SCALE: &str = "AbleToScale";
+
+/// How long what was given up is said to be so, unless it is woken before. What made it fail may be mended where nobody sees
+/// it (an image, a ConfigMap), and whoever waits for `Ready` then must not have to wait for the next call. Helm waits for
+/// five minutes by default.
+pub(crate) const TIMED_OUT_FOR: Duration = Duration::from_secs(240);
 
 /// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
 pub(super) fn read_serverless(
@@ -43,7 +49,7 @@ pub(super) fn read_serverless(
     }
 }
 
-/// The scales, and what follows from them. `keeps_timed_out`: what was given up is said to be so until it is woken again.
+/// The scales, and what follows from them. `keeps_timed_out`: what was given up is said to be so for [`TIMED_OUT_FOR`].
 pub(super) fn tell_scale(
     status: &mut PodAutoscalerStatus,
     parameters: &Parameters,
@@ -66,7 +72,7 @@ pub(super) fn tell_scale(
     match outcome.active {
         Some(ActiveCondition::Active) => status.mark_active(now),
         Some(ActiveCondition::Queued) => status.mark_activating(now),
-        Some(ActiveCondition::NoTraffic) if keeps_timed_out && has_timed_out(status) => {}
+        Some(ActiveCondition::NoTraffic) if keeps_timed_out && timed_out_left(status, now).is_some() => {}
         Some(ActiveCondition::NoTraffic) => status.mark_inactive(Inactive::NoTraffic, now),
         Some(ActiveCondition::TimedOut) => status.mark_inactive(Inactive::TimedOut, now),
         None => {}
@@ -78,9 +84,10 @@ pub(super) fn tell_scale(
     }
 }
 
-/// Whether it was given up, and has not been woken since.
-fn has_timed_out(status: &PodAutoscalerStatus) -> bool {
-    status.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == TIMED_OUT)
+/// How long it is to be said yet that it was given up; none: it was not, or is not to be said any more.
+pub(super) fn timed_out_left(status: &PodAutoscalerStatus, now: Timestamp) -> Option<Duration> {
+    let given_up = status.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT)?;
+    Some(TIMED_OUT_FOR.saturating_sub(given_up.unchanged_for(now))).filter(|left| !left.is_zero())
 }
 
 /// Notices: hosts that it does not have, and a metric that fails.

@@ -54,9 +54,11 @@ pub(crate) trait Lifecycle: Send + Sync + 'static {
     /// The API server's.
     fn let_go<'a>(&'a self, key: &'a Key, object: &'a Arc<PodAutoscaler>) -> BoxFuture<'a, Result<(), Error>>;
 
-    /// Whether a status tells of a patch that is refused, and of a wake that was given up until the next one. Knative's
-    /// tells of no refusal, and of what was given up with one pass alone.
+    /// Whether a status tells of a patch that is refused. Knative's does not.
     fn tells_refusals(&self) -> bool;
+
+    /// Whether a status goes on telling of a wake that was given up. Knative's tells of it with one pass alone.
+    fn keeps_timed_out(&self) -> bool;
 
     /// Forgets a revision that is gone, or somebody else's.
     fn forget(&self, key: &Key);

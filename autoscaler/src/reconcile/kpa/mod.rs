@@ -19,8 +19,8 @@
 //! - The mode stays as it is while a new owner does not know enough.
 //! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
 //!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
-//! - What was given up is `TimedOut` until it is woken again (standalone). Upstream says so with one pass alone, and
-//!   `NoTraffic` with the next, which follows at once.
+//! - What was given up is `TimedOut` for some minutes ([`conditions::TIMED_OUT_FOR`]), or until it is woken again
+//!   (standalone). Upstream says so with one pass alone, and `NoTraffic` with the next, which follows at once.
 //! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
 //!   worker.
 //!
@@ -61,6 +61,7 @@ use common_controller::{Passed, Passes, Priority, WorkQueue};
 use conflicts::Conflicts;
 use lifecycle::Lifecycle;
 use metrics::Wishes;
+use parameters::Parameters;
 use scaling::{Decided, Scaling};
 use std::sync::Arc;
 use workload::{Afterwards, Reading, Unserved, Workload};
@@ -278,12 +279,21 @@ impl Pass<'_> {
             self.status.mark_inactive(Inactive::NoTraffic, now); // It has not timed out.
         }
         let want = self.told(workload, decided.want, counts.ready);
-        let keeps_timed_out = controller.lifecycle.tells_refusals();
-        conditions::tell_scale(&mut self.status, parameters, want, counts.ready, keeps_timed_out, now);
+        self.tell_scale(parameters, want, counts.ready);
         if let Some(request) = &decided.request {
             self.status.request = Some(request.clone());
         }
         Ok(())
+    }
+
+    /// Scales and conditions. What was given up is looked at again when that is not to be said any more.
+    fn tell_scale(&mut self, parameters: &Parameters, want: Option<i32>, ready: i32) {
+        let (controller, now) = (self.controller, self.now);
+        let keeps_timed_out = controller.lifecycle.keeps_timed_out();
+        conditions::tell_scale(&mut self.status, parameters, want, ready, keeps_timed_out, now);
+        if let Some(left) = conditions::timed_out_left(&self.status, now).filter(|_| keeps_timed_out) {
+            controller.queue.add_after(self.key.clone(), left);
+        }
     }
 
     /// The scale to tell of. As long as nothing is wanted, what was awake when its status was written and has no pods
@@ -302,8 +312,7 @@ impl Pass<'_> {
         let path = (Mode::Proxy, ACTIVATORS_AT_FIRST);
         controller.children.serverless(key, &object, serverless, path, &mut self.status, now).await?;
         self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
-        let keeps_timed_out = controller.lifecycle.tells_refusals();
-        conditions::tell_scale(&mut self.status, &parameters, None, 0, keeps_timed_out, now);
+        self.tell_scale(&parameters, None, 0);
         controller.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }

@@ -141,8 +141,13 @@ impl Scaling {
                 let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
                 let waking = self.deciders.waking(key);
                 let patching = waking.map(|waking| waking.patching(workload.target_key.object.name(), current, to));
-                // Requests that have come while it waited for its turn would be without the pods that are taken.
-                let still = || to > current || step.is_some() || !self.wants_more(key, workload, load, to);
+                // Requests that have come while it waited for its turn would be without the pods that are taken. The load of
+                // one that is put to sleep was forgotten, so it is not compared.
+                let still = || match step {
+                    _ if to > current => true,
+                    Some(Step::Sleep { .. }) => self.deciders.is_serving(key) == Some(false),
+                    _ => !self.wants_more(key, workload, load, to),
+                };
                 let change = Change { to, why, still: &still };
                 let patched = self.scaler.patch(key, object, &workload.target_key, target, change).await;
                 if let Some(patching) = patching {
@@ -194,6 +199,7 @@ impl Scaling {
         let step = orders::step(&orders::Input {
             wanted: request.wanted,
             age: request.age,
+            is_begun: request.is_begun,
             paused: workload.paused,
             replicas: rest.current_replicas,
             active: rest.active,

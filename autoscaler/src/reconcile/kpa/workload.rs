@@ -62,8 +62,10 @@ pub(crate) struct Requested {
     pub(crate) wanted: Wanted,
     /// As it is written.
     pub(crate) written: Request,
-    /// How long ago; zero if that is still to come, or if it is being carried out already.
+    /// How long ago; zero if that is still to come.
     pub(crate) age: Duration,
+    /// Whether a former pass has found it in time.
+    pub(crate) is_begun: bool,
 }
 
 /// How it is proven that activators are in the path.

@@ -90,6 +90,8 @@ pub(super) struct Fakes {
     pub(super) blended: Mutex<Option<engine::Answer>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
     pub(super) serving: Mutex<Option<bool>>,
+    /// What it becomes once it has been read.
+    pub(super) next_serving: Mutex<Option<bool>>,
     pub(super) forgotten: Mutex<bool>,
     pub(super) exists: Mutex<Option<Exists>>,
 }
@@ -113,7 +115,9 @@ impl Deciders for Fakes {
         *self.acted.lock() = Some(action);
     }
     fn is_serving(&self, _: &Key) -> Option<bool> {
-        *self.serving.lock()
+        let mut serving = self.serving.lock();
+        let next = self.next_serving.lock().take().or(*serving);
+        std::mem::replace(&mut *serving, next)
     }
     fn forget_load(&self, _: &Key) {
         *self.forgotten.lock() = true;

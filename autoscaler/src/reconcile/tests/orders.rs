@@ -1,9 +1,12 @@
 //! What an operator orders by hand: a pause, a wake, a sleep.
 
 use super::fixture::{Asked, Fixture, ago, condition};
+use super::kpa_standalone::{patched, settled as put_settled, status as said};
 use super::scalers::{ZS, adopted, asleep, lines};
+use common_controller::Failure;
 use serde_json::{Value, json};
 
+const ACTIVATOR: &str = "10.9.0.1";
 const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
 /// One that is awake with these replicas, for longer than any window.
@@ -127,7 +130,7 @@ async fn a_sleep_waits_for_no_window() {
     assert_eq!(status(&f.settle().await)["status"]["request"]["result"], "Done");
 }
 
-/// Goal: one without a ready pod falls asleep when that is asked for, as one that nobody calls; and a sleep that has begun
+/// Goal: one without a ready pod falls asleep when that is asked for, as one that nobody calls; and a sleep that is under way
 /// is not too old, however long the way takes.
 #[tokio::test(start_paused = true)]
 async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
@@ -144,5 +147,63 @@ async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
         f.put_target_at(0, 101);
         f.ready(0);
         assert_eq!(status(&f.settle().await)["status"]["request"]["result"], "Done");
+    }
+}
+
+/// One that is asked to sleep, inactive for a minute, whose last pod may go: its clients are led to an activator.
+async fn about_to_sleep() -> Fixture {
+    let mut f = Fixture::standalone();
+    put_settled(&f, request("Asleep", 5), said("False", "NoTraffic", 60, 1, 0), 1);
+    f.ready(1);
+    f.decides(Some(0), -1);
+    *f.fakes.serving.lock() = Some(false);
+    f.numbered(&[("", 80)], &[]).await;
+    f.activators(&[(ACTIVATOR, true)]);
+    let owner = json!({
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "pa", "controller": true,
+    });
+    f.put_slice(json!({
+        "metadata": {
+            "name": "hello-zeroscale-ipv4-0", "namespace": "ns", "ownerReferences": [owner],
+            "labels": {
+                "kubernetes.io/service-name": "hello", "endpointslice.kubernetes.io/managed-by": "zeroscale.dev",
+                "zeroscale.dev/leads-to": "activators", "zeroscale.dev/side": "Public",
+            },
+        },
+        "addressType": "IPv4", "ports": [{"name": "", "port": 20_000}],
+        "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
+    }));
+    f.hear(ACTIVATOR, &[(20_000, "pa")]);
+    f
+}
+
+/// Goal: the last pod is not taken from a request that has come while the patch waited for its turn. The next look, which
+/// follows at once, leaves it.
+#[tokio::test]
+async fn a_sleep_is_not_sent_when_somebody_has_come_meanwhile() {
+    let mut f = about_to_sleep().await;
+    f.play(vec![patched(0)], async |cx, key| cx.kpa.hurry(key).await).await.expect("nobody has come");
+    let mut f = about_to_sleep().await;
+    *f.fakes.next_serving.lock() = Some(true);
+    let sent = f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await;
+    assert!(sent.is_err_and(|error| error.is_conflict()), "outdated");
+    f.decides(Some(1), -1);
+    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("kept, since somebody is served");
+    assert_eq!(*f.fakes.scaled.lock(), []);
+}
+
+/// Goal: a sleep that only waits for the load to be known is too old one day, and is not carried out hours later.
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_waits_in_vain_is_too_old_one_day() {
+    for (secs_ago, result, reason) in [(500, "Pending", Value::Null), (610, "Kept", json!("Expired"))] {
+        let mut scaler = awake(request("Asleep", secs_ago));
+        let at = scaler["spec"]["request"]["at"].clone();
+        scaler["status"]["request"] = json!({"state": "Asleep", "at": at, "result": "Pending"});
+        let mut f = fixture(scaler, 1, 1);
+        *f.fakes.serving.lock() = None;
+        let asked = f.settle().await;
+        assert!(!lines(&asked).contains(&PATCH), "{result}: {:?}", lines(&asked));
+        let request = &status(&asked)["status"]["request"];
+        assert_eq!((&request["result"], &request["reason"]), (&json!(result), &reason), "{request}");
     }
 }

@@ -1,5 +1,6 @@
 //! ZeroScalers: what they write, and that they write nothing else.
 
+use super::super::kpa::conditions::TIMED_OUT_FOR;
 use super::fixture::{Exchange, Fixture, ago, condition, expect};
 use crate::scale::CollectionHealth;
 use common::RevisionKey as Key;
@@ -255,17 +256,17 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     }
 }
 
-/// Goal: what never became ready is told so, and is not Ready, until somebody wakes it again. After a wake that went well
-/// it falls asleep as others do.
-#[tokio::test(start_paused = true)]
-async fn what_was_given_up_is_told_until_it_is_woken_again() {
-    let told = |asked: &[super::fixture::Asked]| {
-        let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-        ["Active", "Ready"].map(|kind| {
-            let (is, why, _) = condition(&written.2, kind);
-            format!("{is} {why}")
-        })
-    };
+/// The conditions Active and Ready of the status that was written last.
+fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
+    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+    ["Active", "Ready"].map(|kind| {
+        let (is, why, _) = condition(&written.2, kind);
+        format!("{is} {why}")
+    })
+}
+
+/// One that has just been given up: none of its pods became ready.
+async fn given_up() -> Fixture {
     let mut waking = asleep(json!({}));
     (waking["status"]["state"], waking["status"]["desired"]) = (json!("Waking"), json!(1));
     waking["status"]["lastWake"] = json!(ago(7200));
@@ -277,18 +278,44 @@ async fn what_was_given_up_is_told_until_it_is_woken_again() {
     f.put_target(1);
     f.ready(0);
     f.decides(Some(0), -1);
-    assert_eq!(told(&settled(&mut f).await), ["False TimedOut", "False TimedOut"]);
+    assert_eq!(active_and_ready(&settled(&mut f).await), ["False TimedOut", "False TimedOut"]);
+    f
+}
 
+/// Goal: what never became ready is told so, and is not Ready, until somebody wakes it again. After a wake that went well
+/// it falls asleep as others do.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_told_until_it_is_woken_again() {
+    let mut f = given_up().await;
     f.decides(Some(1), -1);
     f.put_target_at(1, 500);
     f.ready(1);
-    let [active, ready] = told(&settled(&mut f).await);
+    let [active, ready] = active_and_ready(&settled(&mut f).await);
     assert_eq!((active.as_str(), ready.starts_with("False")), ("True Awake", false), "{ready}");
     tokio::time::advance(Duration::from_secs(61)).await;
     f.decides(Some(0), -1);
     f.put_target_at(0, 600);
     f.ready(0);
-    let [active, ready] = told(&settled(&mut f).await);
+    let [active, ready] = active_and_ready(&settled(&mut f).await);
+    assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
+}
+
+/// Goal: what was given up is not told for ever: who waits for Ready once it is mended, which nobody may see here, does not
+/// wait for the next call. It is looked at again by itself.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_is_ready_again_after_a_while() {
+    let mut f = given_up().await;
+    let queue = f.cx.stores.queues().autoscalers.clone();
+    tokio::time::advance(TIMED_OUT_FOR - Duration::from_secs(10)).await;
+    for (_, _, body) in f.settle().await.iter().filter(|(_, line, _)| line.ends_with("/status")) {
+        assert_eq!(condition(body, "Ready").1, "TimedOut");
+    }
+    while queue.try_next().is_some() {}
+    f.cx.kpa.reconcile(&f.key).await.expect("a pass");
+    assert!(queue.try_next().is_none(), "not yet");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()));
+    let [active, ready] = active_and_ready(&f.settle().await);
     assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
 }
 
@@ -623,9 +650,9 @@ async fn what_is_new_is_said_once_and_before_the_status() {
     }
 }
 
-/// Goal: an event that the API server fails to write keeps no status back, which is written in the same pass. The event
-/// comes later, once.
-#[tokio::test]
+/// Goal: an event that the API server fails to write keeps no status back, which is written in the same pass, and is no
+/// failure of the pass, which would lengthen the back-off of the status. The event comes later, once.
+#[tokio::test(start_paused = true)]
 async fn an_event_that_cannot_be_written_keeps_no_status_back() {
     let mut f = Fixture::scalers();
     f.put_scaler(scaler(json!({})));
@@ -641,6 +668,14 @@ async fn an_event_that_cannot_be_written_keeps_no_status_back() {
     let mut written = status.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
     f.put_scaler(written);
+    let event = expect("POST /api/v1/namespaces/ns/events").refused(500, "no storage");
+    f.play(vec![event], async |cx, key| cx.publisher().reconcile(key).await).await.expect("the status is written");
+    let queue = f.cx.cluster().scalers.queue();
+    while queue.try_next().is_some() {}
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(queue.try_next().is_none());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(queue.try_next().is_some(), "it is tried again, and not after ever longer times");
     assert_eq!(events(&f.settle().await), told, "the same again");
     assert_eq!(events(&f.settle().await), []);
 }

@@ -28,7 +28,7 @@ impl Fixture {
     }
 
     /// The same, by our rules or upstream's.
-    fn by_rules(standalone: bool) -> Self {
+    fn by_rules(has_own_rules: bool) -> Self {
         let telemetry = Metrics::default();
         let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
         let requests = Requests::new();
@@ -40,7 +40,7 @@ impl Fixture {
             requests,
             metrics: DeciderMetrics::new(&telemetry),
         };
-        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), standalone));
+        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), has_own_rules));
         let (shutdown, key) = (CancellationToken::new(), RevisionKey::new("ns", "hello"));
         let how = CollectSpec {
             stable_window: Duration::from_secs(6),
@@ -389,7 +389,7 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
     secs(3).await;
     assert_eq!((fixture.desired(), serving()), (Some(1), Some(false)), "calm, and the window remembers");
     fixture.multiscaler.forget_load(&fixture.key);
-    assert_eq!(fixture.desired(), Some(0));
+    assert_eq!((fixture.desired(), serving()), (Some(0), Some(false)), "which the sleep asks once more");
     secs(3).await;
     assert_eq!(fixture.desired(), Some(0), "a tick comes to the same");
     fixture.stat(1.0);
@@ -443,18 +443,18 @@ async fn pods_count_again_when_a_sleep_is_over() {
 /// long as it runs. Upstream's rule knows nothing of it.
 #[tokio::test(start_paused = true)]
 async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
-    for (standalone, expected) in [(true, 1), (false, 0)] {
-        let fixture = Fixture::by_rules(standalone);
+    for (has_own_rules, expected) in [(true, 1), (false, 0)] {
+        let fixture = Fixture::by_rules(has_own_rules);
         let mut by_rate = subject();
         by_rate.spec.metric = ScalingMetric::Rps;
         fixture.multiscaler.ensure(&fixture.key, by_rate, Initial::Adopted(0));
         fixture.stat_of(1.0, 0.0);
-        assert_eq!(fixture.desired(), Some(expected), "held, standalone: {standalone}");
+        assert_eq!(fixture.desired(), Some(expected), "held, our rules: {has_own_rules}");
         fixture.pods(1);
         for second in 0..10 {
             secs(1).await;
             fixture.stat_of(1.0, 0.0);
-            assert_eq!(fixture.desired(), Some(expected), "running for {second} s, standalone: {standalone}");
+            assert_eq!(fixture.desired(), Some(expected), "running for {second} s, our rules: {has_own_rules}");
         }
         assert_eq!(fixture.multiscaler.is_serving(&fixture.key), Some(true));
         secs(8).await;

@@ -5,8 +5,10 @@
 //!
 //! Nothing is taken away before everything has been listed: who does not know the labels yet does not know that one is
 //! missing. A namespace whose rights are missing counts as listed, and where they come back ZeroScalers may be known before
-//! their owners. So the API server is asked for the owner before each deletion, of which there is one for each label.
+//! their owners. So the API server is asked for the owner before each deletion, of which there is one for each label. Where
+//! there is no answer within [`ANSWERED_WITHIN`](super::super::unread::ANSWERED_WITHIN), nothing is deleted.
 
+use super::super::unread::answered;
 use super::Scalers;
 use crate::reconcile::error::Error;
 use crate::reconcile::writes::Writes;
@@ -14,7 +16,7 @@ use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::changes::{Change, watch};
 use common_controller::objects::{controller, controller_reference};
-use common_controller::{Kind, Priority, WorkQueue, WriteError, key_of};
+use common_controller::{Kind, Priority, WorkQueue, key_of};
 use common_runtime::namespaces::{Namespaces, Reach};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -177,9 +179,9 @@ async fn is_asking(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool
 
 async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) -> Result<bool, Error> {
     let named = ListParams::default().fields(&format!("metadata.name={}", owner.name));
-    let list = Api::<K>::namespaced(client.clone(), key.namespace()).list_metadata(&named).await;
+    let owners = Api::<K>::namespaced(client.clone(), key.namespace());
     let doing = format!("failed to look for the label of {} {}", owner.kind, owner.name);
-    let list = list.map_err(WriteError::api(doing))?;
+    let list = answered(doing, owners.list_metadata(&named)).await?;
     Ok(list.items.iter().map(|found| &found.metadata).any(|meta| {
         let label = meta.labels.as_ref().and_then(|labels| labels.get(ENABLED));
         meta.uid.as_deref() == Some(owner.uid.as_str()) && label.is_some_and(|value| value == "true")
@@ -204,6 +206,7 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
 mod tests {
     use super::*;
     use crate::standalone::ports::Numbers;
+    use crate::standalone::unread::ANSWERED_WITHIN;
     use common::write_rate::Rate;
     use common_controller::Alone;
     use common_controller::Store;
@@ -212,6 +215,7 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
     use tower_test::mock;
 
     fn drained(queue: &WorkQueue<Key>) -> Vec<String> {
@@ -237,9 +241,9 @@ mod tests {
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 
-    /// What a look at `ns/made` asks for, whose owner this process does not know, beside an API server that has these
-    /// Deployments.
-    async fn asked_for(deployments: Value) -> Vec<String> {
+    /// What a look at `ns/made` asks for, whose owner this process does not know, and what comes of it, beside an API server
+    /// that has these Deployments; none: it gives no answer.
+    async fn asked_for(deployments: Option<Value>) -> (Vec<String>, Result<(), Error>) {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
         let (client, limiter) = (Client::new(service, "default"), WriteLimiter::new(Rate::WITH_CONTROLLER));
         let writes = Writes {
@@ -264,21 +268,28 @@ mod tests {
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
         scalers.take(&Store::packing(|_, _, _| {}), made);
         scalers.enabled.listed.store(KINDS, Ordering::Release);
-        let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": deployments});
         let mut asked = Vec::new();
         let answering = async {
+            let mut unanswered = Vec::new();
             loop {
                 let (request, respond) = server.next_request().await.expect("the client lives");
                 asked.push(format!("{} {}", request.method(), request.uri().path()));
+                let Some(items) = &deployments else {
+                    unanswered.push(respond);
+                    continue;
+                };
+                let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": items});
                 respond.send_response(Response::new(Body::from(list.to_string().into_bytes())));
             }
         };
-        tokio::select! {
-            outcome = scalers.enabled.reconcile(&key, &scalers, &writes) => outcome.expect("a look"),
-            () = answering => {}
-        }
-        asked
+        let outcome = tokio::select! {
+            outcome = scalers.enabled.reconcile(&key, &scalers, &writes) => outcome,
+            () = answering => Ok(()),
+        };
+        (asked, outcome)
     }
+
+    const LOOK: &str = "GET /apis/apps/v1/namespaces/ns/deployments";
 
     /// Goal: the ZeroScaler of a label stays while its owner has the label, though this process has not been told of it
     /// yet; of an owner that has gone, has lost the label, or is another one by uid it does not.
@@ -288,11 +299,24 @@ mod tests {
             let metadata = json!({"name": "made", "uid": uid, "labels": {ENABLED: label}});
             json!([{"metadata": metadata}])
         };
-        let look = "GET /apis/apps/v1/namespaces/ns/deployments";
-        assert_eq!(asked_for(owner("d", "true")).await, [look]);
+        let (asked, outcome) = asked_for(Some(owner("d", "true"))).await;
+        outcome.expect("a look");
+        assert_eq!(asked, [LOOK]);
         let delete = "DELETE /apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/made";
         for shown in [json!([]), owner("d", "false"), owner("another", "true")] {
-            assert_eq!(asked_for(shown.clone()).await, [look, delete], "{shown}");
+            let (asked, outcome) = asked_for(Some(shown.clone())).await;
+            outcome.expect("a look");
+            assert_eq!(asked, [LOOK, delete], "{shown}");
         }
+    }
+
+    /// Goal: an API server that does not answer who the owner is keeps the other labels waiting for seconds, and nothing is
+    /// deleted.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_answered_for_is_not_deleted() {
+        let begun = Instant::now();
+        let (asked, outcome) = asked_for(None).await;
+        outcome.expect_err("nobody knows");
+        assert_eq!((asked, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], ANSWERED_WITHIN.as_secs()));
     }
 }

@@ -8,7 +8,8 @@
 //! leader, writes it.
 //!
 //! Events of what is new come before the status, and a status waits no longer than [`EVENT_WITHIN`] for them: somebody may
-//! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)).
+//! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)), and is no failure of
+//! the pass.
 
 use super::super::cluster::Cluster;
 use super::super::finalizer::ADOPTED_REPLICAS;
@@ -56,6 +57,9 @@ const NUMBERED_WITHIN: Duration = Duration::from_millis(500);
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to an event. The next ones are not tried after one that was not written.
 const EVENT_WITHIN: Duration = Duration::from_secs(1);
+/// Time until events that could not be written are tried again. As failures of their pass they would lengthen the back-off
+/// of the status.
+const EVENTS_AGAIN: Duration = Duration::from_secs(10);
 
 /// Reasons that may be gone with the next event.
 const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
@@ -100,7 +104,7 @@ impl Publisher {
     /// One pass over the status of one: writes it, or comes back when it is time to.
     ///
     /// # Errors
-    /// The API server's; if an event could not be written, the status has been nevertheless.
+    /// The API server's, about the status.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let found = self.scalers.get(key).zip(self.stores.autoscalers.get(key));
         let led =
@@ -114,49 +118,58 @@ impl Publisher {
         let Some(wanted) = self.wanted(key, &object, &said) else { return Ok(()) };
         if object.status.as_ref() == Some(&wanted) {
             self.since.remove(key);
-            return self.tell_again(key).await;
+            self.tell_again(key).await;
+            return Ok(());
         }
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
         let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
             self.scalers.queue().add_after(key.clone(), left);
-            return self.tell_again(key).await;
+            self.tell_again(key).await;
+            return Ok(());
         }
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
         let mut due = self.untold.of(key);
         for news in events::news(&object, &wanted, scaled.as_ref()) {
             due.push(events::event(COMPONENT, &object, &news, self.writes.clock.now()));
         }
-        let (left, told) = self.tell(key, due).await;
+        let left = self.tell(key, due).await;
         let is_said = || drop(self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref()));
-        if told.is_ok() {
+        if left.is_empty() {
             is_said();
         }
         statuses::write(self.writes.writer(), &self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
-        if told.is_err() {
+        if !left.is_empty() {
             is_said(); // From now on by what is left.
         }
-        self.untold.keep(key, left);
-        told
+        self.keep_untold(key, left);
+        Ok(())
     }
 
     /// Writes the events that former passes could not write.
-    async fn tell_again(&self, key: &Key) -> Result<(), Error> {
-        let (left, told) = self.tell(key, self.untold.of(key)).await;
+    async fn tell_again(&self, key: &Key) {
+        let left = self.tell(key, self.untold.of(key)).await;
+        self.keep_untold(key, left);
+    }
+
+    /// Keeps the events that could not be written, and comes back for them.
+    fn keep_untold(&self, key: &Key, left: Vec<Event>) {
+        if !left.is_empty() {
+            self.scalers.queue().add_after(key.clone(), EVENTS_AGAIN);
+        }
         self.untold.keep(key, left);
-        told
     }
 
     /// Writes events, until one cannot be written. Returns that and those after it.
-    async fn tell(&self, key: &Key, mut due: Vec<Event>) -> (Vec<Event>, Result<(), Error>) {
+    async fn tell(&self, key: &Key, mut due: Vec<Event>) -> Vec<Event> {
         for written in 0..due.len() {
             if let Err(error) = self.write_event(key, &due[written]).await {
                 tracing::debug!(revision = %key, %error, "an event could not be written; will be tried again");
-                return (due.split_off(written), Err(error.into()));
+                return due.split_off(written);
             }
         }
-        (Vec::new(), Ok(()))
+        Vec::new()
     }
 
     /// Writes an event as urgently as the status, which waits for it: behind everything else it would keep back the

@@ -1,6 +1,6 @@
 //! Events that could not be written, until they are: the status that they tell of did not wait for them.
 //!
-//! They are tried again with each pass over the status, and a pass that has left some comes back after a back-off. They
+//! They are tried again with each pass over the status, and a pass that has left some comes back after some seconds. They
 //! have their names since they were made, so one that was written after all is known to the API server.
 //!
 //! Their number is bounded: what is more is dropped, of one object the oldest. A process that ends drops all.

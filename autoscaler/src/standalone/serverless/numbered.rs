@@ -94,20 +94,24 @@ pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: Mode, is_asleep: 
 pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     let pods_ready = ready(inputs.private);
     let pods_serve = pods_serve(inputs.private, inputs.mode, inputs.is_asleep);
+    // An activator of another family is nobody to the Service's callers.
+    let counts = |at: &&Listed| {
+        inputs.families.is_empty() || inputs.families.iter().any(|family| family == family_of(at.address))
+    };
     let to_activators = |listed: &[Listed]| match pods_serve {
-        true => inputs.mode == Mode::Proxy && listed.iter().any(|listed| listed.ready),
-        false => !listed.is_empty(),
+        true => inputs.mode == Mode::Proxy && listed.iter().filter(counts).any(|listed| listed.ready),
+        false => listed.iter().filter(counts).count() > 0,
     };
     let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
     let led: Vec<_> = carried().filter(|(_, listed)| to_activators(listed)).collect();
     let route = if led.len() == carried().count() && !led.is_empty() { Route::Activators } else { Route::Pods };
     let is_led = |listed: &[Listed]| match to_activators(listed) {
-        true => listed.iter().any(|listed| listed.ready),
+        true => listed.iter().filter(counts).any(|listed| listed.ready),
         false => pods_serve,
     };
     let mut made = Made { inputs, slices: Vec::new(), count: BTreeMap::new() };
     for slice in group(led.iter().map(|(port, listed)| (port.id.name.as_str(), listed.as_slice()))) {
-        let family = if slice.addresses.first().is_some_and(|(ip, _)| ip.is_ipv6()) { "IPv6" } else { "IPv4" };
+        let family = slice.addresses.first().map_or("IPv4", |(address, _)| family_of(*address));
         let ports = inputs.ports.iter().filter_map(|(port, _)| {
             let number = slice.ports.get(&port.id.name).filter(|_| port.is_carried)?;
             Some(endpoint_port(port, i32::from(*number)))
@@ -140,6 +144,11 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     }
     let is_led = carried().all(|(_, listed)| is_led(listed));
     Outcome { route, pods_ready, is_led, slices: made.slices }
+}
+
+/// As slices and Services name it.
+fn family_of(address: IpAddr) -> &'static str {
+    if address.is_ipv6() { "IPv6" } else { "IPv4" }
 }
 
 /// Where each port of a Service leads by slices that are of the object with this uid, by its name.

@@ -215,6 +215,7 @@ fn slices_tell_where_ports_lead() {
     let families = ["IPv6".to_owned()];
     let one = desired(&Inputs { families: &families, ..inputs(&ports, &[], &activators) });
     assert_eq!(one.slices.len(), 1, "of the Service's own families alone");
+    assert!(!one.is_led, "of db nobody who calls by IPv6 is led to anybody");
 }
 
 /// Goal: the port that needs it most says how soon all are written, those alone that activators carry.

@@ -4,11 +4,11 @@
 //! watch would see nothing for as long after the server is back, and a write would be sent although nobody has asked
 //! again whether it is still wanted.
 //!
-//! An answer that says how long to wait (Retry-After, in whole seconds) is not followed by another try here: an
-//! overloaded server would refuse all of them.
+//! Where an answer says how long to wait (Retry-After, in whole seconds) an overloaded server would refuse all of these
+//! tries. What is only read waits for as long, once, if that is a second at most; anything else is left to whoever asks.
 
 use http::header::RETRY_AFTER;
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use kube::client::retry::RetryPolicy;
 use std::time::Duration;
@@ -23,14 +23,20 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Tries after the first one.
 const TRIES: u32 = 4;
 
+/// Longest wait that the server may ask for.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// A few tries at once; beyond that whoever asks has a pace of its own, and asks itself whether it still wants it.
 #[derive(Clone)]
-pub(super) struct Retries(RetryPolicy);
+pub(super) struct Retries {
+    few: RetryPolicy,
+    has_waited: bool,
+}
 
 impl Default for Retries {
     fn default() -> Self {
         // These are in order, which is all that is demanded: kube's default never comes about.
-        Self(RetryPolicy::new(PAUSE_MIN, PAUSE_MAX, TRIES, false).unwrap_or_default())
+        Self { few: RetryPolicy::new(PAUSE_MIN, PAUSE_MAX, TRIES, false).unwrap_or_default(), has_waited: false }
     }
 }
 
@@ -38,13 +44,28 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     type Future = Sleep;
 
     fn retry(&mut self, request: &mut Request<Body>, answer: &mut Result<Response<B>, BoxError>) -> Option<Sleep> {
-        let says_when = answer.as_ref().is_ok_and(|answer| answer.headers().contains_key(RETRY_AFTER));
-        if says_when { None } else { self.0.retry(request, answer) }
+        match answer.as_ref().ok().and_then(wait_of) {
+            None => self.few.retry(request, answer),
+            Some(wait) if wait <= WAIT_MAX && request.method() == Method::GET && !self.has_waited => {
+                self.has_waited = true;
+                Some(tokio::time::sleep(wait))
+            }
+            Some(_) => None,
+        }
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<Request<Body>, Response<B>, BoxError>::clone_request(&mut self.0, request)
+        Policy::<Request<Body>, Response<B>, BoxError>::clone_request(&mut self.few, request)
     }
+}
+
+/// How long the server asks to wait before it is asked again; for ever, if that is not understood.
+fn wait_of<B>(answer: &Response<B>) -> Option<Duration> {
+    let is_refusal = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
+        .contains(&answer.status());
+    let said = answer.headers().get(RETRY_AFTER).filter(|_| is_refusal)?;
+    let seconds = said.to_str().ok().and_then(|text| text.trim().parse().ok());
+    Some(seconds.map_or(Duration::MAX, Duration::from_secs))
 }
 
 #[cfg(test)]
@@ -53,32 +74,35 @@ mod tests {
     use tokio::time::Instant;
 
     /// Goal: a request is repeated a few times within a second and then left to whoever asked, and at once where the
-    /// server says how long to wait.
+    /// server says how long to wait; but for a short wait of what is only read.
     #[tokio::test(start_paused = true)]
     async fn few_tries_are_made_and_soon() {
         let rows = [
-            (429, None, TRIES),
-            (503, None, TRIES),
-            (504, None, TRIES),
-            (429, Some("1"), 0),
-            (503, Some("30"), 0),
-            (500, None, 0),
-            (200, None, 0),
+            (Method::PUT, 429, None, TRIES),
+            (Method::GET, 503, None, TRIES),
+            (Method::GET, 504, None, TRIES),
+            (Method::PUT, 429, Some("1"), 0),
+            (Method::GET, 429, Some("1"), 1),
+            (Method::GET, 503, Some("30"), 0),
+            (Method::GET, 503, Some("soon"), 0),
+            (Method::GET, 500, None, 0),
+            (Method::GET, 200, Some("1"), 0),
         ];
-        for (code, wait, expected) in rows {
+        for (method, code, wait, expected) in rows {
             let mut answer = Response::new(());
-            *answer.status_mut() = http::StatusCode::from_u16(code).expect("a status");
+            *answer.status_mut() = StatusCode::from_u16(code).expect("a status");
             if let Some(wait) = wait {
                 answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static(wait));
             }
             let (mut request, mut answer) = (Request::new(Body::empty()), Ok(answer));
+            *request.method_mut() = method;
             let (mut policy, start, mut tries) = (Retries::default(), Instant::now(), 0);
             while let Some(pause) = policy.retry(&mut request, &mut answer) {
                 pause.await;
                 tries += 1;
             }
             assert_eq!(tries, expected, "{code} {wait:?}");
-            assert!(start.elapsed() < Duration::from_secs(1), "{code}: {:?}", start.elapsed());
+            assert!(start.elapsed() <= WAIT_MAX, "{code}: {:?}", start.elapsed());
         }
     }
 }
