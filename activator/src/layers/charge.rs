@@ -21,7 +21,7 @@
 //!
 //! Buffers in the kernel, and a connection that waits for nothing.
 
-use activator_net::STREAM_WINDOW;
+use activator_net::{Prepared, STREAM_WINDOW};
 use http::{HeaderMap, Request, Uri, Version};
 use http_body::Body;
 use smallvec::SmallVec;
@@ -52,11 +52,16 @@ const FEW: usize = 32;
 
 /// What a request keeps while it waits. `again`: it is not the first of its connection.
 pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
-    charge_of(request.version(), (request.uri(), request.headers()), request.body(), again)
+    of_parts(request.version(), (request.uri(), request.headers()), request.body(), again)
 }
 
-/// The same for a request in parts, from a client of this version.
-pub(super) fn charge_of(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, again: bool) -> u64 {
+/// The same for one that is on its way to a pod, from a client of this version.
+pub(super) fn charge_of(client: Version, prepared: &Prepared, again: bool) -> u64 {
+    let head = prepared.head();
+    of_parts(client, (&head.uri, &head.headers), prepared.body(), again)
+}
+
+fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, again: bool) -> u64 {
     let connection = match (client < Version::HTTP_2, again) {
         (true, false) => FRESH,
         (true, true) => AGAIN,

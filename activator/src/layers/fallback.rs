@@ -120,24 +120,24 @@ impl Fallbacks {
                     return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(at_pod))));
                 }
                 Err(Failure::Elsewhere { request, cause: why, evidence }) => {
+                    let has_no_room = evidence == Evidence::None;
                     if let Some(at_pod) = &mut at_pod
-                        && (evidence != Evidence::None || !watch.has_begun())
+                        && (!has_no_room || !watch.has_begun())
                     {
                         at_pod.failed(&why);
                     }
                     (prepared, cause) = (request, why);
-                    attempts -= usize::from(evidence != Evidence::None);
+                    if has_no_room {
+                        if watch.has_gone(|| peer.disconnect(client, prepared.body())) {
+                            return Err(Refusal::ClientGone);
+                        }
+                        let kept = || charge::charge_of(client, &prepared, again);
+                        waiting.get_or_insert_with(|| revision.memory.hold_again(kept()));
+                        continue;
+                    }
+                    attempts -= 1;
                     if attempts == 0 {
                         break;
-                    }
-                    let disconnect = || peer.disconnect(client, prepared.body());
-                    if evidence == Evidence::None && watch.has_gone(disconnect) {
-                        return Err(Refusal::ClientGone);
-                    }
-                    if evidence == Evidence::None {
-                        let head = prepared.head();
-                        let kept = || charge::charge_of(client, (&head.uri, &head.headers), prepared.body(), again);
-                        waiting.get_or_insert_with(|| revision.memory.hold_again(kept()));
                     }
                 }
                 Err(Failure::Final { error: ProxyError::Pod { cause, .. }, .. }) => {

@@ -52,7 +52,6 @@ use activator_net::{
     Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
     is_over,
 };
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Response, Version};
 use std::future::{Future, poll_fn};
@@ -457,8 +456,7 @@ impl ClientWatch {
 
     /// Whether it has gone. It is looked after from the first call on.
     pub(super) fn has_gone(&mut self, disconnect: impl FnOnce() -> Option<Disconnect>) -> bool {
-        let disconnect = self.0.get_or_insert_with(disconnect);
-        disconnect.as_mut().is_some_and(|disconnect| disconnect.gone().now_or_never().is_some())
+        self.0.get_or_insert_with(disconnect).as_ref().is_some_and(Disconnect::has_gone)
     }
 }
 
@@ -481,8 +479,7 @@ struct Client<'a> {
 impl Client<'_> {
     /// What the request keeps while it waits.
     fn keeps(self, prepared: &Prepared) -> u64 {
-        let head = prepared.head();
-        charge::charge_of(self.version, (&head.uri, &head.headers), prepared.body(), self.again)
+        charge::charge_of(self.version, prepared, self.again)
     }
 
     fn waits(self, prepared: &Prepared) -> Waits {

@@ -148,7 +148,6 @@ impl Gate {
     /// # Errors
     /// It may not send stats.
     pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, TokenError> {
-        let from = from.to_canonical();
         let admitted = match token(headers) {
             Some(token) => self.known(token, from).await,
             None => Err(TokenError::NoToken),

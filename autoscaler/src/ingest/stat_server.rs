@@ -340,7 +340,7 @@ impl Server {
                 Ok(_) => {}
                 Err(refused) => return status(refused.status()),
             },
-            None if ip.to_canonical().is_loopback() => {}
+            None if ip.is_loopback() => {}
             None => {
                 return *refuse(
                     StatusCode::FORBIDDEN,

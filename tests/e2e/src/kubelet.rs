@@ -3,13 +3,13 @@
 //! Environment, mounted files and rights are the Pod's own. Beyond those a process is told where the API server is, at
 //! which address of loopback it listens, and to find Services by their endpoints, since there is no DNS.
 
+use crate::accounts;
 use crate::process::{Process, Said};
 use anyhow::{Context, bail, ensure};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, ServiceAccount, Volume};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, Volume};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -114,25 +114,16 @@ impl Kubelet {
 
     /// A token of the Pod's account.
     async fn token(&self, pod: &Pod, spec: &PodSpec, audiences: &[&str]) -> anyhow::Result<String> {
-        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.meta().uid});
-        let request: TokenRequest =
-            serde_json::from_value(json!({"spec": {"audiences": audiences, "boundObjectRef": bound}}))?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let account = spec.service_account_name.as_deref().context("an account")?;
-        let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        given.status.and_then(|status| status.token).context("a token")
+        accounts::token(&self.client, (&self.namespace, account), audiences, Some(&pod.name_any())).await
     }
 
     /// A kubeconfig with the Pod's own rights.
     async fn own_kubeconfig(&self, pod: &Pod, spec: &PodSpec, root: &Path) -> anyhow::Result<PathBuf> {
-        let mut file: Value = serde_yaml_ng::from_str(&self.kubeconfig)?;
         let token = self.token(pod, spec, &[]).await?;
-        for user in file["users"].as_array_mut().into_iter().flatten() {
-            user["user"] = json!({"token": token});
-        }
         let path = root.join("kubeconfig");
         fs::create_dir_all(root)?;
-        fs::write(&path, file.to_string())?;
+        fs::write(&path, accounts::with_token(&self.kubeconfig, &token)?)?;
         Ok(path)
     }
 }

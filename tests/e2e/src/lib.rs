@@ -6,6 +6,7 @@
 //! cluster as [`Process`]es of their own. Nothing here sleeps until something should have happened: tests wait for
 //! the state itself, with a bound.
 
+pub mod accounts;
 pub mod bare;
 pub mod browser;
 pub mod counting;

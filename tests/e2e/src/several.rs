@@ -3,6 +3,7 @@
 //!
 //! As a drop-in they have the rights that Knative's own roles give, and no others.
 
+use crate::accounts;
 use crate::bare::{self, create};
 use crate::{Load, space};
 use anyhow::Context;
@@ -12,10 +13,9 @@ use common_api::ZeroScaler;
 use common_api::zeroscaler::BackendStatus;
 use common_runtime::environment::Mode;
 use futures::StreamExt;
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Endpoints, ServiceAccount};
+use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use local::api::ApiServer;
@@ -263,15 +263,8 @@ impl Several {
 
     /// A kubeconfig of the account `activator`.
     async fn own_kubeconfig(&self) -> anyhow::Result<String> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), bare::SYSTEM);
-        let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
-        let given = accounts.create_token_request("activator", &PostParams::default(), &request).await?;
-        let token = given.status.and_then(|status| status.token).context("a token")?;
-        let mut file: Value = serde_yaml_ng::from_str(&self.server.kubeconfig())?;
-        for user in file["users"].as_array_mut().into_iter().flatten() {
-            user["user"] = json!({"token": token});
-        }
-        Ok(file.to_string())
+        let token = accounts::token(&self.client, (bare::SYSTEM, "activator"), &[], None).await?;
+        accounts::with_token(&self.server.kubeconfig(), &token)
     }
 
     async fn apply<K>(&self, namespace: &str, object: Value) -> anyhow::Result<()>

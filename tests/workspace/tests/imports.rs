@@ -68,7 +68,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "e2e",
-        "lib > several soak test_env up > bare gate kubelet load parts relay space streams talk > browser counting process workload",
+        "lib > several soak test_env up > bare gate kubelet load parts relay space streams talk > accounts browser counting process workload",
     ),
     (
         "sim",

@@ -120,7 +120,8 @@ impl Disconnect {
         poll_fn(|cx| self.poll_gone(cx)).await;
     }
 
-    fn has_gone(&self) -> bool {
+    /// Whether it has gone.
+    pub fn has_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 }

@@ -50,7 +50,7 @@ impl Tracked {
 
     /// Something was written. The one writer is the connection's owner.
     pub(crate) fn wrote(&self) {
-        self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.count_write();
         self.waiting.store(true, Ordering::Relaxed);
     }
 
@@ -58,8 +58,12 @@ impl Tracked {
     /// sent, and acknowledged, as bytes are.
     pub(crate) fn ended(&self) {
         if !self.ended.swap(true, Ordering::Relaxed) {
-            self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            self.count_write();
         }
+    }
+
+    fn count_write(&self) {
+        self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether it was.

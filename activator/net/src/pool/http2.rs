@@ -70,17 +70,20 @@ impl Http2Pool {
 
     /// A place on the newest connection of the caller's worker, if it was made after so many, and has room.
     pub(super) fn open_since(&self, made: usize) -> Option<Stream> {
-        let connections = self.connections.lock();
-        let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
-        (!newest.is_closed()).then(|| newest.try_reserve()).flatten()
+        self.newest_since(made)?.try_reserve()
     }
 
     /// The newest connection of the caller's worker, if it was made after so many, and the pod has not said yet how many
     /// streams it takes there.
     pub(super) fn unsettled_since(&self, made: usize) -> Option<Http2> {
+        self.newest_since(made).filter(|newest| !newest.is_settled())
+    }
+
+    /// The newest connection of the caller's worker, if it was made after so many, and is open.
+    fn newest_since(&self, made: usize) -> Option<Http2> {
         let connections = self.connections.lock();
         let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
-        (!newest.is_closed() && !newest.is_settled()).then(|| newest.clone())
+        (!newest.is_closed()).then(|| newest.clone())
     }
 
     /// New requests take another connection than that of `left`, on which others may still run.

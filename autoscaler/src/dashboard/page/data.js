@@ -5,8 +5,8 @@ export const SPARK = 60;
 const SPARK_SECONDS = 10;
 /** Longest silence of a connection that lives, in milliseconds: the server says something every 15 s. */
 const SILENCE = 40000;
-/** Longest wait for an answer, in milliseconds. */
-const WITHIN = 10000;
+/** Longest wait for an answer, in milliseconds: one that never comes would keep all others from being asked for. */
+export const WITHIN = 10000;
 
 const workloads = new Map();
 const listeners = new Set();

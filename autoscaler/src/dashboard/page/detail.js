@@ -5,8 +5,6 @@ import { STATES, ceiling, clock, draw, length, make, money, number, podTime, tim
 
 const article = document.getElementById("detail");
 const EVERY = 2000;
-/** Longest wait for an answer, in milliseconds: one that never comes would keep all others from being asked for. */
-const WITHIN = 10000;
 /** What the curves go back. */
 const MINUTES = 10;
 const PHASES = {
@@ -52,7 +50,7 @@ async function ask() {
   clearTimeout(timer);
   const turn = asked;
   try {
-    const answer = await fetch(`/api/v1/workloads/${key}`, { signal: AbortSignal.timeout(WITHIN) });
+    const answer = await fetch(`/api/v1/workloads/${key}`, { signal: AbortSignal.timeout(data.WITHIN) });
     const workload = await answer.json();
     if (turn === asked) answer.ok ? paint(workload) : fail(workload.error);
   } catch {

@@ -10,7 +10,6 @@ use e2e::space::{SOON, program};
 use e2e::{Entry, Load, Space, TestEnv, Workload};
 use http::StatusCode;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -46,10 +45,7 @@ impl Tenant {
             "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": space.namespace}],
         });
         space.create::<RoleBinding>(binding).await?;
-        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-        let answer = space.api::<ServiceAccount>();
-        let answer = answer.create_token_request("tenant", &PostParams::default(), &request).await?;
-        let token = answer.status.and_then(|status| status.token).context("a token")?;
+        let token = e2e::accounts::token(&space.client, (&space.namespace, "tenant"), &[], None).await?;
         let kubeconfig = Kubeconfig::read_from(&env.cluster.kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.auth_info = Default::default();

@@ -5,8 +5,6 @@ use crate::install::manifests::{apply, folder, objects};
 use anyhow::Context;
 use e2e::process::Said;
 use e2e::{Process, bare};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -85,10 +83,7 @@ impl Site {
 
     /// A kubeconfig of `account`, with the API server at `at`. A trusting one looks at no certificate.
     pub(crate) async fn kubeconfig(&self, account: &str, at: SocketAddr, trusts: bool) -> anyhow::Result<PathBuf> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), SYSTEM);
-        let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
-        let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        let token = given.status.and_then(|status| status.token).context("a token")?;
+        let token = e2e::accounts::token(&self.client, (SYSTEM, account), &[], None).await?;
         let mut cluster = json!({"server": format!("https://{at}")});
         if trusts {
             cluster["insecure-skip-tls-verify"] = json!(true);

@@ -8,8 +8,7 @@ use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::space::SOON;
-use e2e::{Load, TestEnv, Workload, bare};
-use k8s_openapi::api::authentication::v1::TokenRequest;
+use e2e::{Load, TestEnv, Workload, accounts, bare};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -46,13 +45,7 @@ pub(crate) async fn total_of(env: &TestEnv, autoscalers: &[usize], name: &str, l
 
 /// A token of the account, for the audience, bound to the pod.
 async fn token(env: &TestEnv, account: &str, audience: Option<&str>, pod: Option<&str>) -> anyhow::Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(env.client.clone(), SYSTEM);
-    let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
-    let audiences: Vec<&str> = audience.into_iter().collect();
-    let request: TokenRequest =
-        serde_json::from_value(json!({"spec": {"audiences": audiences, "boundObjectRef": bound}}))?;
-    let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    given.status.and_then(|status| status.token).context("a token")
+    accounts::token(&env.client, (SYSTEM, account), audience.as_slice(), pod).await
 }
 
 /// The status that a handshake is answered with.
