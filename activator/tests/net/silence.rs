@@ -314,10 +314,6 @@ async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
     let mut client = rig.raw().await;
     rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
     rig::read_until(&mut client, "hello").await;
-    // What was sent before is known to be acknowledged: an end beside it, of which the kernel has been seen to send again
-    // already, is bounded by nobody.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-
     sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(silence);
     let ended = Instant::now();
     client.shutdown().await.expect("open");

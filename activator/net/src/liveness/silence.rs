@@ -22,7 +22,8 @@
 //!   every 500 ms (`tcp_invalid_ratelimit`).
 //! - What was dropped for want of room is sent again in the same rhythm, and heard about each time.
 //! - The end of our direction (FIN) is sent and acknowledged as bytes are, but the kernel does not say when. Its
-//!   silence begins with the first look at it. Where bytes before it may have been sent again by then, only they count.
+//!   silence begins with the first look at which nothing else waits for an acknowledgement. A pod without room may drop it
+//!   and say so: then it begins with the next time that it is sent.
 
 use crate::tcp::state::TcpState;
 use std::time::Duration;
@@ -72,8 +73,10 @@ pub(crate) struct SilenceDetector {
     reads: u32,
     /// Since when nothing has been heard of what was sent.
     unheard_since: Option<Instant>,
-    /// Our direction was ended, and the last write is its end.
-    ended: bool,
+    /// When it was looked at last.
+    looked: Option<Instant>,
+    /// What had been sent again when something was heard while the end of our direction waited alone.
+    end_answered: Option<u32>,
 }
 
 impl SilenceDetector {
@@ -86,6 +89,7 @@ impl SilenceDetector {
         closely: bool,
         state: impl FnOnce() -> Option<TcpState>,
     ) -> Judgement {
+        let last_look = self.looked.replace(now);
         let answered = std::mem::replace(&mut self.reads, reads) != reads;
         if answered || (self.is_settled(writes) && !closely) {
             self.unheard_since = None;
@@ -98,7 +102,7 @@ impl SilenceDetector {
         let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
         let (heard, unheard) = (ago(state.heard_ago), is_unheard(&state));
         let keepalive = closely && state.questions > 0 && !state.unsent;
-        if !keepalive && !unheard && !self.is_end_unheard(writes, heard, &state) {
+        if !keepalive && !unheard && !self.is_end_unheard(last_look, heard, &state) {
             self.unheard_since = None;
             return Judgement::Fine;
         }
@@ -124,21 +128,19 @@ impl SilenceDetector {
         writes == self.settled
     }
 
-    /// Whether our direction was ended, which is the last of its writes then.
-    pub(crate) fn set_ended(&mut self, ended: bool) {
-        self.ended = ended;
-    }
-
-    /// Whether the end of our direction is unacknowledged, and nothing has been heard since that was seen. `heard` is
-    /// when anything was, last.
-    fn is_end_unheard(&self, writes: u32, heard: Instant, state: &TcpState) -> bool {
-        if !self.ended || !state.unacknowledged || state.unsent {
+    /// Whether the end of our direction is all that waits, and nothing has been heard since that was seen, or since it was
+    /// sent again. `heard` is when anything was, last.
+    fn is_end_unheard(&mut self, last_look: Option<Instant>, heard: Instant, state: &TcpState) -> bool {
+        if !state.end_alone {
+            self.end_answered = None;
             return false;
         }
-        match self.unheard_since {
-            Some(since) => since >= heard,
-            None => !state.repeated || self.is_settled(writes.wrapping_sub(1)),
+        if last_look.is_some_and(|last| heard > last) {
+            self.end_answered = Some(state.repeats); // Which of both came first is not known.
+            return false;
         }
+        let is_older = self.unheard_since.is_some_and(|since| since >= heard);
+        is_older || self.end_answered.is_none_or(|repeats| state.repeats > repeats)
     }
 }
 
@@ -230,36 +232,28 @@ mod tests {
     /// before it that are dropped for want of room, and heard about each time, are none.
     #[test]
     fn an_end_of_which_nothing_is_heard_is_a_silence() {
-        let end = TcpState { unacknowledged: true, sent_ago: ms(5_010), heard_ago: ms(5_000), ..TcpState::default() };
-        let again = TcpState { repeated: true, ..end };
-        let dropped = |ago| TcpState { sent_ago: ms(ago), heard_ago: ms(ago), ..again };
-        let looks = |rows: &[(u64, u32, TcpState, Judgement)]| {
-            let (start, mut detector) = (Instant::now(), SilenceDetector::default());
-            detector.set_ended(true);
-            for (at, writes, state, expected) in rows {
-                let judgement = detector.look(start + ms(*at), (*writes, 0), false, || Some(*state));
-                assert_eq!(judgement, *expected, "at {at} ms");
-            }
-        };
+        let end = TcpState { unacknowledged: true, end_alone: true, sent_ago: ms(5_010), ..TcpState::default() };
+        let unheard = TcpState { heard_ago: ms(5_000), ..end };
+        let again = TcpState { repeated: true, ..unheard };
+        let heard = |ago, repeats| TcpState { heard_ago: ms(ago), repeats, ..again };
         looks(&[
-            (1000, 1, end, Fine),
-            (1100, 1, end, Fine),
-            (1200, 1, again, Doubtful),
-            (1500, 1, again, Silent),
-            (1600, 1, TcpState::default(), Fine),
-            (1700, 1, end, Fine), // All is known to be acknowledged: nobody asks.
-            (1900, 1, end, Fine),
+            (1000, (2, 0), again, Fine), // Seen late.
+            (1200, (2, 0), again, Doubtful),
+            (1300, (2, 0), heard(20, 1), Fine), // The peer has no room for it.
+            (1400, (2, 0), heard(120, 1), Fine),
+            (1900, (2, 0), heard(620, 1), Fine),
+            (2000, (2, 0), heard(20, 2), Fine), // It was sent again, and heard about.
+            (2100, (2, 0), heard(120, 2), Fine),
+            (3500, (2, 0), heard(1520, 3), Fine), // And now it is not.
+            (3700, (2, 0), heard(1720, 3), Doubtful),
+            (4000, (2, 0), heard(2020, 3), Silent),
         ]);
+        let dropped = |ago| TcpState { end_alone: false, sent_ago: ms(ago), ..heard(ago, 1) };
         looks(&[
-            (1000, 1, again, Fine), // Seen late: the end is all that there is.
-            (1500, 1, again, Silent),
-        ]);
-        looks(&[
-            (1000, 2, TcpState { repeated: false, heard_ago: ms(45), ..dropped(50) }, Fine),
-            (1100, 2, TcpState { repeated: false, heard_ago: ms(145), ..dropped(150) }, Fine),
-            (1300, 2, dropped(90), Fine), // Sent again, and heard about.
-            (1700, 2, dropped(490), Fine),
-            (2400, 2, dropped(1190), Fine),
+            (1000, (2, 0), TcpState { repeated: false, heard_ago: ms(45), ..dropped(50) }, Fine),
+            (1300, (2, 0), dropped(90), Fine), // Sent again, and heard about.
+            (1700, (2, 0), dropped(490), Fine),
+            (2400, (2, 0), dropped(1190), Fine),
         ]);
     }
 

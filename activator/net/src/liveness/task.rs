@@ -48,7 +48,6 @@ impl Entry {
     /// `closely`: a connect to its pod has just stayed unanswered.
     fn look(&mut self, now: Instant, closely: bool) -> Judgement {
         let counts = self.tracked.counts();
-        self.detector.set_ended(self.tracked.has_ended());
         let judgement = self.detector.look(now, counts, closely, || self.tracked.socket.state());
         let waits = self.tracked.waiting.load(Ordering::Relaxed) && self.detector.is_settled(counts.0);
         if self.asks_early != waits {

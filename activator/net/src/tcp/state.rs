@@ -25,8 +25,10 @@ pub(crate) struct TcpState {
     pub(crate) peer_finished: bool,
     /// The connection is no more: reset, or given up.
     pub(crate) closed: bool,
-    /// Whether sent bytes wait for an acknowledgement.
+    /// Whether something that was sent waits for an acknowledgement.
     pub(crate) unacknowledged: bool,
+    /// Whether that is the end of our direction (FIN) alone. Never before Linux 4.19, which counts the bytes.
+    pub(crate) end_alone: bool,
     /// Questions that wait for an answer: whether there is room again, or whether anybody is there (keep-alive).
     pub(crate) questions: u8,
     /// Whether something waits to be sent.
@@ -37,6 +39,8 @@ pub(crate) struct TcpState {
     pub(crate) room: u32,
     /// Whether what waits was sent more than once.
     pub(crate) repeated: bool,
+    /// Times so far that anything was sent again.
+    pub(crate) repeats: u32,
     /// Since bytes were sent last, again or for the first time. To a few milliseconds, as the next.
     pub(crate) sent_ago: Duration,
     /// Since an acknowledgement of anything came last.
@@ -133,6 +137,7 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         peer_finished: info.tcpi_state == TCP_CLOSE_WAIT,
         closed: info.tcpi_state == TCP_CLOSE,
         unacknowledged: info.tcpi_unacked > 0,
+        end_alone: info.tcpi_unacked > 0 && is_every_byte_acknowledged(&info),
         questions: info.tcpi_probes,
         unsent: info.tcpi_notsent_bytes > 0,
         stuck: info.tcpi_notsent_bytes > 0
@@ -140,10 +145,18 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
             && info.tcpi_snd_wnd >= info.tcpi_notsent_bytes.min(info.tcpi_snd_mss),
         room: info.tcpi_snd_wnd,
         repeated: info.tcpi_retransmits > 0,
+        repeats: info.tcpi_total_retrans,
         sent_ago: Duration::from_millis(info.tcpi_last_data_sent.into()),
         heard_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
         round_trip: Duration::from_micros(info.tcpi_rtt.into()),
     })
+}
+
+/// Whether all bytes are that were ever sent or wait to be. What was sent again is counted as sent, and as repeated; what
+/// is acknowledged includes one for the connect.
+fn is_every_byte_acknowledged(info: &libc::tcp_info) -> bool {
+    let sent = info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans);
+    sent > 0 && info.tcpi_notsent_bytes == 0 && info.tcpi_bytes_acked > sent
 }
 
 #[cfg(test)]
@@ -185,6 +198,29 @@ mod tests {
         assert_eq!(ours.read(&mut [0]).expect("ended here"), 0);
         shared.close();
         assert_eq!(shared.state(), None);
+    }
+
+    /// Goal: an end that is not acknowledged is told from bytes that are not, however often the kernel has sent either
+    /// again. Method: a peer whose kernel drops what comes, before or after the bytes.
+    #[test]
+    fn an_end_alone_is_told_from_bytes() {
+        for (bytes, alone) in [(false, true), (true, false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+            let (mut theirs, _) = listener.accept().expect("dialled");
+            let shared = SharedSocket::new(&ours).expect("a descriptor");
+            ours.write_all(b"hello").expect("open");
+            theirs.read_exact(&mut [0; 5]).expect("open");
+            assert!(!until(&shared, |state| !state.unacknowledged).end_alone);
+
+            SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+            if bytes {
+                ours.write_all(b"more").expect("open");
+            }
+            ours.shutdown(Shutdown::Write).expect("open");
+            assert_eq!(until(&shared, |state| state.unacknowledged).end_alone, alone);
+            assert_eq!(until(&shared, |state| state.repeated).end_alone, alone, "sent again");
+        }
     }
 
     #[test]
