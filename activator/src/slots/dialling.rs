@@ -18,13 +18,21 @@ const SECOND: Duration = Duration::from_millis(300);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// The same after somebody has answered who does not know of sessions.
 const FOREIGN: Duration = Duration::from_secs(5);
+/// A session that ends sooner is one more failure.
+pub(super) const LASTS: Duration = Duration::from_secs(1);
 
-/// Dials until a session has been opened.
-pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at_once: bool) {
-    if !at_once {
-        sleep(SECOND).await;
+/// The wait after one more failure.
+pub(super) fn longer(wait: Option<Duration>) -> Duration {
+    wait.map_or(BACKOFF.0, |wait| (wait * 2).min(BACKOFF.1))
+}
+
+/// Dials until a session has been opened. `pause`: the wait after sessions that did not last, if the last one did not.
+pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at_once: bool, pause: Option<Duration>) {
+    let first = if at_once { pause } else { pause.max(Some(SECOND)) };
+    if let Some(first) = first {
+        sleep(first).await;
     }
-    let mut wait = BACKOFF.0;
+    let mut wait = pause.unwrap_or(BACKOFF.0);
     let mut log = FailureLog::of(format!("the way to activator {address}, which pods are shared with"));
     loop {
         let pause = match dial(address, shared.parts.address, PROTOCOL, HeaderMap::new()).await {
@@ -49,6 +57,6 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
         };
         let jitter = rand::rng().random_range(0.75..1.25);
         sleep(pause.mul_f64(jitter)).await;
-        wait = (wait * 2).min(BACKOFF.1);
+        wait = longer(Some(wait));
     }
 }

@@ -47,10 +47,11 @@ impl Siblings for Link {
     }
 
     /// Later, on a task: it takes locks of its own.
-    fn cut(&self, pod: &Destination) {
+    fn cut(&self, pod: &Destination, stopped: bool) {
         // A slot is one of the pod, whichever of its ports the request is at.
         let (pools, address) = (self.shared.parts.pools.clone(), pod.address().ip());
-        tracing::warn!(revision = %self.key, pod = %pod, "cut: this activator has left and lost touch with who takes over");
+        let why = if stopped { "it ends" } else { "it has left and lost touch with who takes over" };
+        tracing::warn!(revision = %self.key, pod = %pod, why, "what this activator runs there is cut");
         self.shared.parts.runtime.spawn(async move { pools.cut(address) });
     }
 

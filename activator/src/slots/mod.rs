@@ -18,7 +18,8 @@
 //!
 //! The one with the lower address dials, at once; the other one only after a while, and who is not in the list, since
 //! nobody dials it. If both do, the lower one's connection stays. A session on which no beat was heard for
-//! [`DEAD_AFTER`](activator_core::slots::DEAD_AFTER) is closed, and dialled again, ever less often.
+//! [`DEAD_AFTER`](activator_core::slots::DEAD_AFTER) is closed. Where dialling fails, or the session does not last, the next
+//! attempt comes ever later.
 //!
 //! # Who may open one
 //!
@@ -28,8 +29,9 @@
 //! # Bounds
 //!
 //! Of a sibling: frames of 64 KiB, [`session::FRAMES_MAX`] of them between two beats of ours, [`session::QUEUE_MAX`] that
-//! wait to be sent to it; beyond, the session ends, which harms nothing. Claims for revisions that are not known here are
-//! answered and [remembered](roster) for some seconds, a bounded number of them.
+//! wait to be sent to it beside what pools say when the session begins (a claim for each pod that they hold); beyond, the
+//! session ends, which harms nothing. Claims for revisions that are not known here are answered and [remembered](roster) for
+//! some seconds, a bounded number of them.
 //!
 //! # The end
 //!

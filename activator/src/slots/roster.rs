@@ -5,8 +5,9 @@
 //! # Odd cases
 //!
 //! - A sibling may claim a pod of a revision that does not work here yet, because it has learned of it sooner. The claim
-//!   is confirmed, since nothing is in use, and told to the pool that comes within [`PLEDGES_KEPT`]. What else a sibling
-//!   says is dropped, and a loan is declined: it asks again once the pool that comes claims a pod.
+//!   is confirmed, since nothing is in use, and told to the pool that comes within [`PLEDGES_KEPT`]. One that comes later
+//!   declines its first loan of the pod, and is asked again some milliseconds later. What else a sibling says is dropped,
+//!   and a loan is declined: it asks again once the pool that comes claims a pod.
 //! - A message finds a revision without this lock, and its pool does not take it in, because it has just begun or ended. Then
 //!   it is looked at again under the lock.
 //! - A pool that is made later is told of the list as if it had been there when it became this one: the process has known
@@ -47,6 +48,8 @@ pub(super) struct Roster {
     endpoints: BTreeMap<Peer, SocketAddr>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
+    /// Whose last session did not last, and how long it is left alone for that.
+    pub(super) pauses: BTreeMap<Peer, Duration>,
     /// With whom pools are in touch.
     connected: BTreeSet<Peer>,
     /// The list as pools are told it, and since when.
@@ -78,6 +81,7 @@ impl Roster {
             endpoints: BTreeMap::new(),
             sessions: BTreeMap::new(),
             dialling: BTreeMap::new(),
+            pauses: BTreeMap::new(),
             connected: BTreeSet::new(),
             members: BTreeSet::new(),
             members_since: now,
@@ -113,6 +117,7 @@ impl Roster {
         self.siblings.shows_leaving = activators.shows_leaving;
         let (known, sessions) = (&self.siblings.known, &self.sessions);
         self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
+        self.pauses.retain(|peer, _| known.contains(peer));
         if self.council.is_none() {
             self.council = Some(Council::new(self.me.clone(), now()));
         }
@@ -169,6 +174,10 @@ impl Roster {
             return;
         }
         let peer = &session.peer;
+        match now().saturating_duration_since(session.began) >= dialling::LASTS {
+            true => _ = self.pauses.remove(peer),
+            false => _ = self.pauses.insert(peer.clone(), dialling::longer(self.pauses.get(peer).copied())),
+        }
         self.sessions.remove(peer);
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.disconnected(peer));
@@ -254,8 +263,7 @@ impl Roster {
         for (peer, session) in &self.sessions {
             let shares = matches!(self.siblings.contacts.get(peer), Some(Contact::Session(Says { shares: true, .. })));
             if shares && self.connected.insert(peer.clone()) {
-                shared.tell_all(&Input::Connected(peer.clone()));
-                session.connect();
+                session.connect(|| shared.tell_all(&Input::Connected(peer.clone())));
             }
         }
     }
@@ -335,7 +343,8 @@ impl Roster {
         for (peer, address) in missing {
             if !self.dialling.contains_key(peer) {
                 let at_once = self.me < *peer || !self.members.contains(&self.me);
-                let task = dialling::run(Arc::clone(shared), peer.clone(), *address, at_once);
+                let pause = self.pauses.get(peer).copied();
+                let task = dialling::run(Arc::clone(shared), peer.clone(), *address, at_once, pause);
                 self.dialling.insert(peer.clone(), shared.parts.runtime.spawn(task).abort_handle());
             }
         }

@@ -1,5 +1,11 @@
 //! One session: frames both ways on an upgraded connection, until one side ends it or falls silent.
+//!
+//! What is to be sent waits in a queue, since whoever sends it must not wait. Its bound is for a sibling that takes nothing,
+//! and not for what all pools say at once when the session begins, however many there are: so that is always let in, and the
+//! bound is higher from then on by what of it still waits. Nor do answers pile up while there is something to read: the writer
+//! has its turn in between. What comes is bounded in the same way, and for the same reason not in the first second.
 
+use super::dialling::LASTS;
 use super::security::{Io, ProofError};
 use super::{Shared, now};
 use activator_core::slots::session::{FRAME_MAX, FRAME_SHARED_MAX, Frame, SessionError, VERSION};
@@ -14,16 +20,17 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tokio_util::sync::CancellationToken;
 
 /// What the connection is upgraded to, and the header that every answer of ours to who asks for it carries.
 pub(super) const PROTOCOL: &str = "zeroscale-slots";
-/// What may wait to be sent to one sibling.
+/// What may wait to be sent to one sibling, beside what pools say when the session begins.
 pub(super) const QUEUE_MAX: usize = 16 * 1024;
 /// Frames of one sibling between two beats of ours.
 pub(super) const FRAMES_MAX: u32 = 20_000;
@@ -39,7 +46,10 @@ pub(super) struct Session {
     pub(super) peer: Peer,
     /// By this side.
     pub(super) dialled: bool,
+    pub(super) began: Instant,
     queue: mpsc::Sender<Outgoing>,
+    /// So much may wait there.
+    queue_max: AtomicUsize,
     /// Whether what is read is still delivered.
     open: Mutex<bool>,
     /// Whether pools are in touch over it.
@@ -82,10 +92,12 @@ pub(super) enum Broken {
 
 impl Session {
     fn new(peer: Peer, dialled: bool) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
-        let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
+        // Its bound is `queue_max`, which changes.
+        let (queue, outgoing) = mpsc::channel(Semaphore::MAX_PERMITS);
+        let queue_max = AtomicUsize::new(QUEUE_MAX);
         let (open, connected) = (Mutex::new(true), watch::Sender::new(false));
         let (frames, ending) = (AtomicU32::new(0), CancellationToken::new());
-        (Arc::new(Self { peer, dialled, queue, open, connected, frames, ending }), outgoing)
+        (Arc::new(Self { peer, dialled, began: now(), queue, queue_max, open, connected, frames, ending }), outgoing)
     }
 
     pub(super) fn send_beat(&self, beat: Beat) {
@@ -102,9 +114,14 @@ impl Session {
 
     /// What cannot be queued must not be lost either: then the session ends.
     fn send(&self, outgoing: Outgoing) {
-        if self.queue.try_send(outgoing).is_err() {
+        if self.waiting() >= self.queue_max.load(Ordering::Relaxed) || self.queue.try_send(outgoing).is_err() {
             self.end("it does not take what it is sent");
         }
+    }
+
+    /// What waits to be sent.
+    fn waiting(&self) -> usize {
+        self.queue.max_capacity().saturating_sub(self.queue.capacity())
     }
 
     pub(super) fn end(&self, why: &str) {
@@ -119,8 +136,11 @@ impl Session {
         *self.open.lock() = false;
     }
 
-    /// What it says of slots is delivered from now on.
-    pub(super) fn connect(&self) {
+    /// Pools are told of it by `tell`, and may say as much as they have to. What it says of slots is delivered from then on.
+    pub(super) fn connect(&self, tell: impl FnOnce()) {
+        self.queue_max.store(usize::MAX, Ordering::Relaxed);
+        tell();
+        self.queue_max.store(self.waiting() + QUEUE_MAX, Ordering::Relaxed);
         self.connected.send_replace(true);
     }
 
@@ -271,7 +291,7 @@ async fn read(
     let mut connected = session.connected.subscribe();
     while let Some(bytes) = stream.next().await {
         let frames = session.frames.fetch_add(1, Ordering::Relaxed) + 1;
-        if frames > FRAMES_MAX {
+        if frames > FRAMES_MAX && session.began.elapsed() > LASTS {
             return Err(Broken::TooMany(frames));
         }
         match Frame::decode(&bytes?)? {
@@ -281,6 +301,9 @@ async fn read(
                 // Whoever sends it knows that this side shares; its pools may not all have been told yet.
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
                 deliver(shared, session, &bytes)?;
+                if session.waiting() > BATCH {
+                    yield_now().await;
+                }
             }
             Some(Frame::Hello { .. }) => return Err(Broken::OutOfTurn),
             None => {}
@@ -320,9 +343,10 @@ fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broke
 mod tests {
     use super::super::tests::{beside_another, throttler};
     use super::*;
-    use activator_core::Destination;
+    use activator_core::slots::DEAD_AFTER;
     use activator_core::slots::standing::Standing;
     use activator_core::throttler::{Before, Throttler};
+    use activator_core::{Destination, Destinations};
 
     /// A session with the other one, which shares, and what is to be sent to it.
     fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
@@ -358,6 +382,66 @@ mod tests {
             shared.revisions.insert(key.clone(), throttler);
             deliver(&shared, &session, &claim(&key)).expect("delivered");
             assert!(is_answered(&mut outgoing, &key), "{name}");
+        }
+    }
+
+    /// Goal: however many pods are claimed all at once when a session begins, that does not end it.
+    #[tokio::test]
+    async fn a_session_that_begins_with_many_claims_goes_on() {
+        const PODS: u16 = QUEUE_MAX as u16 + 1;
+        let shared = beside_another().shared;
+        let (key, throttler) = (RevisionKey::new("ns", "many"), throttler());
+        let pod = |port| Destination::from(SocketAddr::from(([10, 0, 0, 1], port)));
+        throttler.update(Destinations::Pods((1..=PODS).map(pod).collect()));
+        shared.roster.lock().share(&shared, &key, &throttler, Before::Alone(now() - 2 * DEAD_AFTER));
+        shared.revisions.insert(key, throttler);
+        let (session, mut outgoing) = in_touch(&shared);
+        session.send_beat(shared.beat(&session.peer));
+        assert!(!session.ending.is_cancelled());
+        let claims = std::iter::from_fn(|| outgoing.try_recv().ok())
+            .filter(|sent| matches!(sent, Outgoing::Slots(_, Message::Claim { .. })));
+        assert_eq!(claims.count(), usize::from(PODS));
+    }
+
+    /// Goal: more claims than may wait as answers are answered, though all are there to be read before the first answer is
+    /// written.
+    #[tokio::test(start_paused = true)]
+    async fn many_claims_at_once_are_answered() -> Result<(), Broken> {
+        const CLAIMS: u16 = 3 * QUEUE_MAX as u16;
+        let shared = beside_another().shared;
+        let (session, outgoing) = in_touch(&shared);
+        let (ours, theirs) = tokio::io::duplex(8 << 20);
+        let mut theirs = Framed::new(theirs, codec());
+        let claim = |port: u16| {
+            let pod = Destination::from(SocketAddr::from(([10, 0, 0, 1], port)));
+            Message::Claim { pod, number: u64::from(port) }
+        };
+        for ports in (1..=CLAIMS).collect::<Vec<_>>().chunks(BATCH) {
+            let frame = Frame::Slots(message::encode("ns/unknown", ports.iter().copied().map(claim)));
+            theirs.send(Bytes::from(frame.encode())).await?;
+        }
+        tokio::spawn(run(Arc::clone(&shared), framed(Box::new(ours)), session, outgoing));
+        let mut answers = 0;
+        while answers < usize::from(CLAIMS) {
+            let bytes = theirs.next().await.ok_or(Broken::Ended)??;
+            if let Some(Frame::Slots(bytes)) = Frame::decode(&bytes)? {
+                answers += message::decode(&bytes)?.1.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Goal: whose sessions end soon after they begin is dialled ever later, and at once after one that lasted.
+    #[tokio::test(start_paused = true)]
+    async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
+        let shared = beside_another().shared;
+        for (lasts, pause) in [(0, Some(20)), (999, Some(40)), (500, Some(80)), (1000, None), (0, Some(20))] {
+            let session = Session::new(Peer::from("127.0.0.9"), true).0;
+            assert!(shared.with_roster(|roster, _| roster.opened(&shared, &session)));
+            tokio::time::advance(Duration::from_millis(lasts)).await;
+            shared.with_roster(|roster, _| roster.ended(&shared, &session));
+            let found = shared.roster.lock().pauses.get(&session.peer).copied();
+            assert_eq!(found, pause.map(Duration::from_millis), "after {lasts} ms");
         }
     }
 

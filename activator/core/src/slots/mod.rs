@@ -71,6 +71,12 @@
 //! and whoever asked does not know. But who lends has claimed the pod of the borrower before, so a claim is the sign to ask
 //! again: what was asked of the claimant until then is taken back, and asked with new numbers.
 //!
+//! # Loans that are declined
+//!
+//! Each activator proves a pod for itself, so one may be lent a slot of a pod that it cannot use yet. It declines, and is lent
+//! nothing there until the grantor has claimed the pod of it again: milliseconds later at first, twice as long after each
+//! further loan that it declines, up to [`RETRY_AFTER`].
+//!
 //! # Slots come back
 //!
 //! What is lost with a session is found by the claim that begins the next one: the answer replaces what was known of that

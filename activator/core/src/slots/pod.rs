@@ -55,7 +55,9 @@ pub(super) struct Pod {
     pub(super) excused: BTreeSet<Peer>,
     /// Claims that are answered once it has begun.
     pub(super) deferred: BTreeMap<Peer, u64>,
-    /// Not to be claimed, and nobody to be asked again there, before.
+    /// Who has declined a loan since the last one that it took, how long it is left alone for that, and until when.
+    pub(super) pauses: BTreeMap<Peer, (Duration, Instant)>,
+    /// Not to be claimed before.
     pub(super) retry_at: Instant,
     /// Since when the list names the one that it names as the grantor.
     pub(super) grantor_since: Instant,
@@ -81,6 +83,7 @@ impl Pod {
             confirmed: BTreeSet::new(),
             excused: BTreeSet::new(),
             deferred: BTreeMap::new(),
+            pauses: BTreeMap::new(),
             retry_at: now,
             grantor_since: now,
             idle: VecDeque::new(),
@@ -170,6 +173,7 @@ impl Pod {
     pub(super) fn stand_by(&mut self) {
         self.role = Role::Bystander;
         self.loans.clear();
+        self.pauses.clear();
         self.ask_again();
         self.idle.clear();
     }

@@ -535,6 +535,60 @@ fn a_pod_that_one_cannot_use_is_not_offered_to_it_again_and_again() {
     }
     // Asked, lent, declined, asked again; and up to two changed numbers of idle slots.
     assert!(messages <= 6, "{messages}");
+    for _ in 0..1000 {
+        cluster.wait(Duration::from_millis(5));
+        while let Some((from, to)) = cluster.wires.iter().find(|(_, wire)| !wire.is_empty()).map(|(way, _)| *way) {
+            cluster.deliver(from, to);
+            messages += 1;
+        }
+    }
+    // Eleven times in five seconds, 5 ms, 10 ms and so on to a second apart: claimed, confirmed, asked for anew, lent, declined.
+    assert!((40..100).contains(&messages), "{messages}");
+}
+
+/// Goal: who declined a loan because it had not proven the pod yet is lent a slot there a few milliseconds later, once it has.
+#[test]
+fn a_pod_that_is_proven_late_is_lent_soon_after() {
+    let mut cluster = Cluster::settled(2, 1, 1);
+    let (holder, borrower) = cluster.borrower();
+    for _ in 0..2 {
+        cluster.feed(borrower, Input::Pods(BTreeMap::from([(pod(1), false)])));
+        let request = cluster.arrive(borrower);
+        cluster.deliver_all();
+        assert_eq!(cluster.runs(request), None);
+        cluster.feed(borrower, Input::Pods(pods(1)));
+        let soon = cluster.now + Duration::from_millis(5);
+        assert!(cluster.pools[holder].due(cluster.now).is_some_and(|due| due <= soon), "nobody else tells it");
+        cluster.pass(Duration::from_millis(5));
+        assert_eq!(cluster.runs(request), Some(&pod(1)));
+        // A loan that was taken: the next one that is declined is the first again.
+        cluster.end(request);
+        cluster.deliver_all();
+        cluster.pass(Duration::from_millis(20));
+    }
+}
+
+/// Goal: who has died, with its slots free again and its pods taken over, leaves nothing to look at again and again, nor does it
+/// where there are no pods.
+#[test]
+fn the_dead_leave_nothing_to_look_at() {
+    for pods in [0, 5] {
+        let mut cluster = Cluster::settled(3, 1, pods);
+        (0..pods).for_each(|_| _ = cluster.arrive(2));
+        cluster.deliver_all();
+        assert_eq!(cluster.running.len(), usize::from(pods), "it has its own slots and the others'");
+        (0..2).for_each(|at| cluster.disconnect(at, 2));
+        (0..2).for_each(|at| cluster.list(at, 0..2));
+        cluster.feed(2, Input::Stop); // As if it had died: nobody hears of it.
+        let is_due = |cluster: &Cluster, at: usize| cluster.pools[at].due(cluster.now).is_some();
+        assert_eq!((0..2).any(|at| is_due(&cluster, at)), pods > 0);
+        (0..30).for_each(|_| cluster.pass(Duration::from_millis(100)));
+        assert!((1..=pods).all(|n| cluster.holder(&pod(n)).is_some_and(|at| at < 2)));
+        for at in 0..2 {
+            assert!(!is_due(&cluster, at), "{at}, {pods} pods");
+            assert_eq!(cluster.pools[at].pods().map(|(_, pod)| pod.in_use).sum::<u32>(), 0);
+        }
+    }
 }
 
 /// Goal: a question that came before there was a pool to hear it does not keep its request from the pod's idle slot.

@@ -159,7 +159,9 @@ impl Permit {
             && !snapshot.is_shared
         {
             let others: Vec<_> = pods.iter().filter(|pod| !Arc::ptr_eq(pod, &self.slot.pod)).cloned().collect();
-            if let Some(slot) = snapshot.policy.pick(&others, &inner.cursor.0, rng) {
+            // Looked at again: sharing may have begun.
+            let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng).filter(|_| !inner.is_shared());
+            if let Some(slot) = slot {
                 self.slot = slot;
             }
         }

@@ -50,8 +50,9 @@ pub trait Siblings: fmt::Debug + Send + Sync {
     fn peers(&self) -> Arc<Peers>;
     /// Sends a message about this revision on the present session, after all that was sent there before.
     fn send(&self, to: &Peer, message: Message);
-    /// All requests of this activator on that pod must end at once.
-    fn cut(&self, pod: &Destination);
+    /// All requests of this activator on that pod must end at once, since it ends (`stopped`), or has left and lost touch with
+    /// who takes over.
+    fn cut(&self, pod: &Destination, stopped: bool);
     /// [`Throttler::tell`] is to be called with [`Input::Tick`] then, or sooner: one tick is due at a time, the earliest.
     fn due(&self, at: Instant);
 }
@@ -354,12 +355,16 @@ impl Shared {
     }
 
     fn tell_at(&mut self, input: Input, now: Instant) {
+        let mut cut = BTreeSet::new();
         for output in self.pool.handle(input, &self.siblings.peers(), now) {
             match output {
                 Output::Run { request, pod } => self.lay_out(request, pod),
                 Output::Send { to, message } => self.siblings.send(&to, message),
-                Output::Cut(request) => self.cut(request),
+                Output::Cut(request) => _ = cut.insert(request),
             }
+        }
+        if !cut.is_empty() {
+            self.cut(&cut);
         }
         if let Some(due) = self.pool.due(now) {
             self.siblings.due(due);
@@ -380,12 +385,15 @@ impl Shared {
         self.laid_out.push(in_use.pod.reserve());
     }
 
-    /// A request must end: its connection breaks, or nobody gets the slot that was laid out for it. Either way its end is
-    /// told as any other.
-    fn cut(&mut self, request: Request) {
-        let Some((at, _)) = self.pods.iter().find(|(_, in_use)| in_use.running.contains(&request)) else { return };
-        self.siblings.cut(at);
-        self.withdrawn.extend(self.laid_out.extract_if(.., |slot| slot.destination() == at));
+    /// Requests must end: their connections break, or nobody gets the slots that were laid out for them. Either way their ends
+    /// are told as any others.
+    fn cut(&mut self, requests: &BTreeSet<Request>) {
+        let stopped = self.pool.has_stopped();
+        let runs = |in_use: &InUse| in_use.running.iter().any(|request| requests.contains(request));
+        for (at, _) in self.pods.iter().filter(|(_, in_use)| runs(in_use)) {
+            self.siblings.cut(at, stopped);
+            self.withdrawn.extend(self.laid_out.extract_if(.., |slot| slot.destination() == at));
+        }
     }
 
     fn new_request(&mut self) -> Request {

@@ -192,6 +192,20 @@ fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
     assert_eq!((back.destination(), throttler.pods().len()), (&at(1), 1), "nothing runs on the retired one");
 }
 
+/// Goal: a request moves no more once sharing has begun, and takes nothing.
+/// Method: the instant at which sharing has begun and requests still find the pods as they were before.
+#[test]
+fn a_request_stays_where_sharing_has_begun_meanwhile() {
+    let throttler = throttler(1, [1, 2]);
+    let permit = run(&throttler);
+    let from = permit.destination().clone();
+    throttler.inner.is_shared.store(true, Ordering::SeqCst);
+    let permit = permit.prefer_another(&mut rng());
+    throttler.inner.is_shared.store(false, Ordering::SeqCst);
+    assert_eq!(permit.destination(), &from);
+    assert_ne!(run(&throttler).destination(), &from, "the other one's slot is idle");
+}
+
 #[test]
 fn a_changed_bound_on_waiting_applies_to_who_comes() {
     let throttler = throttler(1, []);

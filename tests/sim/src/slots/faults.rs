@@ -6,6 +6,8 @@ use activator_core::Destination;
 use rand::RngExt;
 use std::time::Duration;
 
+/// The longest time that an activator takes to prove a pod that has come.
+const PROOF_MAX: Duration = Duration::from_millis(300);
 /// After the last fault: until all have learned of it, given up whom they must, and claimed what is theirs.
 const TO_PEACE: Duration = Duration::from_millis(3500);
 
@@ -79,7 +81,7 @@ impl World {
             }
             Fault::Stall(index) if self.is_in_touch(index) => self.activators[index].stalled_until = self.now + lasts,
             Fault::Slow => self.way = Duration::from_millis(40),
-            Fault::AddPod => self.add_pod(),
+            Fault::AddPod => self.add_unproven_pod(),
             Fault::RemovePod(nth) => {
                 lasts = lasts.max(Duration::from_secs(1));
                 self.list_pod(nth, false);
@@ -119,6 +121,16 @@ impl World {
                 self.publish();
             }
             Fault::Stall(_) | Fault::AddPod => {}
+        }
+    }
+
+    /// One that no activator may send to before it has proven it, each for itself.
+    fn add_unproven_pod(&mut self) {
+        let at = self.add_pod();
+        for index in 0..self.activators.len() {
+            self.activators[index].failed.insert(at.clone());
+            let proof = PROOF_MAX.mul_f64(self.rng.random_range(0.0..1.0));
+            self.at(proof, Event::Proven(index, at.clone()));
         }
     }
 

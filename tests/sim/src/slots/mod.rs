@@ -18,8 +18,8 @@
 //!
 //! Activators that crash and come back at the same address, with nothing known; that leave in order and go on for
 //! seconds; that leave the list and come back to it; pairs that cannot reach each other, and activators that reach nobody
-//! and are taken off the list meanwhile; lists that arrive seconds late; slow ways; pods that come and go, and that one
-//! activator alone believes to have failed; clients that leave.
+//! and are taken off the list meanwhile; lists that arrive seconds late; slow ways; pods that come and go, that each activator
+//! proves in its own time, and that one alone believes to have failed; clients that leave.
 //!
 //! [`Without`] leaves one rule out; each then breaks what must hold.
 //!

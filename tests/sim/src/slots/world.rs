@@ -111,6 +111,8 @@ pub(super) enum Event {
         version: u64,
         pods: BTreeSet<Destination>,
     },
+    /// An activator may send to the pod from now on.
+    Proven(usize, Destination),
     Fault(Fault),
     End(Fault),
     Start(usize),
@@ -190,7 +192,7 @@ impl World {
             let phase = self.gap.mul_f64((index as f64 + self.rng.random_range(0.0..1.0)) / activators as f64);
             self.at(self.arrivals_begin + phase, Event::Arrive(index));
         }
-        (0..pods).for_each(|_| self.add_pod());
+        (0..pods).for_each(|_| _ = self.add_pod());
     }
 
     /// A process that is not up yet and knows nothing.
@@ -215,13 +217,14 @@ impl World {
         }
     }
 
-    pub(super) fn add_pod(&mut self) {
+    pub(super) fn add_pod(&mut self) -> Destination {
         let number = u8::try_from(self.pods.len() % 200).unwrap_or_default() + 1;
         let slots = vec![Err(self.now); self.limit as usize];
         let at: Destination = std::net::SocketAddr::from(([10, 0, 0, number], 8012)).into();
-        let pod = self.pods.entry(at).or_insert(TruePod { listed: true, slots, served: 0, holder: None });
-        pod.listed = true;
+        let new = TruePod { listed: true, slots, served: 0, holder: None };
+        self.pods.entry(at.clone()).or_insert(new).listed = true;
         self.publish();
+        at
     }
 
     pub(super) fn run(&mut self) {
@@ -283,6 +286,11 @@ impl World {
                 }
             }
             Event::Tick(..) | Event::Members { .. } | Event::Pods { .. } => {}
+            Event::Proven(index, pod) => {
+                if self.activators[index].failed.remove(&pod) {
+                    self.publish();
+                }
+            }
             Event::Fault(fault) => self.begin(fault),
             Event::End(fault) => self.end(&fault),
             Event::Start(index) => self.start(index),

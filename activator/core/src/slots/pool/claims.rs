@@ -67,14 +67,26 @@ impl Pool {
         pod.confirmed.insert(from.clone());
     }
 
-    /// Claims it of all that have neither confirmed nor been asked. Says whether there was one.
+    /// Those in touch that have neither confirmed nor been asked.
+    pub(super) fn unasked<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Peer> {
+        let connected = self.siblings.iter().filter(|(_, sibling)| sibling.connected).map(|(peer, _)| peer);
+        connected.filter(move |peer| !pod.confirmed.contains(*peer) && !pod.claims.contains_key(*peer))
+    }
+
+    /// Claims it of all of those. Says whether there was one.
     pub(super) fn claim_all(&mut self, at: &Destination, out: &mut Vec<Output>) -> bool {
         let Some(pod) = self.pods.get(at) else { return false };
-        let open = |peer: &&Peer| !pod.confirmed.contains(*peer) && !pod.claims.contains_key(*peer);
-        let connected = self.siblings.iter().filter(|(_, sibling)| sibling.connected).map(|(peer, _)| peer);
-        let open: Vec<Peer> = connected.filter(open).cloned().collect();
-        open.iter().for_each(|peer| self.claim(at, peer, out));
-        !open.is_empty()
+        let unasked: Vec<Peer> = self.unasked(pod).cloned().collect();
+        unasked.iter().for_each(|peer| self.claim(at, peer, out));
+        !unasked.is_empty()
+    }
+
+    /// Claims one that is held of those that have declined a loan, when their pause is over.
+    pub(super) fn claim_again(&mut self, at: &Destination, now: Instant, out: &mut Vec<Output>) {
+        let Some(pod) = self.pods.get(at) else { return };
+        let is_due = |peer: &&Peer| pod.pauses.get(*peer).is_none_or(|(_, until)| *until <= now);
+        let due: Vec<Peer> = self.unasked(pod).filter(is_due).cloned().collect();
+        due.iter().for_each(|peer| self.claim(at, peer, out));
     }
 
     pub(super) fn claim(&mut self, at: &Destination, of: &Peer, out: &mut Vec<Output>) {

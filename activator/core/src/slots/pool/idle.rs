@@ -17,6 +17,8 @@ pub(super) struct Idle {
     pub(super) of_all: bool,
     /// [`Pool::is_open`].
     pub(super) open: bool,
+    /// [`Pool::claims_at`].
+    pub(super) claims_at: Option<Instant>,
 }
 
 impl Idle {
@@ -45,7 +47,7 @@ impl Pool {
         for at in self.pods.keys().cloned().collect::<Vec<_>>() {
             self.count_at(&at, now);
         }
-        self.idle.open = self.is_open();
+        (self.idle.open, self.idle.claims_at) = (self.is_open(), self.claims_at());
     }
 
     /// The same of one pod, of which nothing but its uses has changed.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ADVERTISE_EVERY, ASK_AGAIN_EVERY, ASKS_MAX, Pool, RETRY_AFTER, Sibling};
+use super::{ADVERTISE_EVERY, ASK_AGAIN_EVERY, ASKS_MAX, DECLINED_AGAIN, Pool, RETRY_AFTER, Sibling};
 use crate::destination::Destination;
 use crate::slots::event::{Output, Request};
 use crate::slots::pod::Pod;
@@ -169,12 +169,17 @@ impl Pool {
         let Some(pod) = self.pods.get_mut(at) else { return };
         pod.end_loan(from, number);
         self.idle.of.push(at.clone());
-        if declined && pod.is_held() {
+        let confirmed = pod.confirmed.contains(from);
+        if confirmed && !declined {
+            pod.pauses.remove(from);
+        } else if confirmed && pod.is_held() {
+            // It has not proven the pod yet, or cannot reach it, or has confirmed to somebody else since: asked again, soon at
+            // first.
             self.idle.of_all = true;
-            // It has confirmed to somebody else since, or cannot reach the pod: asked again, but not at once, and no more
-            // than once in a while.
             pod.confirmed.remove(from);
-            pod.retry_at = pod.retry_at.max(now + RETRY_AFTER);
+            let former = pod.pauses.get(from).map(|(long, _)| *long);
+            let long = former.map_or(DECLINED_AGAIN, |long| (long * 2).min(RETRY_AFTER));
+            pod.pauses.insert(from.clone(), (long, now + long));
         }
     }
 }

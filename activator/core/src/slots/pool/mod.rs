@@ -30,6 +30,9 @@ pub const ADVERTISE_EVERY: Duration = Duration::from_millis(5);
 pub const ASKS_MAX: usize = 16;
 /// A sibling that claims pods is asked again no more often.
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
+/// A pod of which a sibling has declined a loan is claimed of it again after so long, which doubles with each loan that it
+/// declines, up to [`RETRY_AFTER`].
+const DECLINED_AGAIN: Duration = Duration::from_millis(5);
 /// Time between two looks at what only time changes, while there is something to look at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A sibling that has left and is silent is known so long: longer than what has left takes to end.
@@ -145,7 +148,7 @@ impl Pool {
         };
         let again = |sibling: &Sibling| sibling.unheard.0.then(|| sibling.unheard.1 + ASK_AGAIN_EVERY);
         let of_siblings = self.siblings.values().flat_map(|sibling| later(sibling).into_iter().chain(again(sibling)));
-        of_siblings.chain(self.idle.open.then(|| now + LOOK_EVERY)).min()
+        of_siblings.chain(self.idle.claims_at).chain(self.idle.open.then(|| now + LOOK_EVERY)).min()
     }
 
     /// Whether this activator grants every pod's slots, alone: nobody else is ready, or has been for longer than those
@@ -157,14 +160,23 @@ impl Pool {
         only && self.siblings.iter().all(apart) && self.pods.values().all(own)
     }
 
-    /// Whether something is left that time decides.
+    /// Whether something is left that time decides. Of a sibling that has left that is what it was lent, and pods that this
+    /// activator waits for: with neither, nothing follows from its death.
     fn is_open(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.pods.is_empty();
-        let gone = self.siblings.values().any(|sibling| sibling.gone_since.is_some() || !sibling.connected);
-        let open = |pod: &Pod| pod.is_gathering() || !pod.is_listed() || (pod.is_held() && !self.lends_to_all(pod));
+        let is_gone = |sibling: &Sibling| sibling.gone_since.is_some() && !sibling.connected;
+        let frees = |user: &Peer| self.siblings.get(user).is_some_and(is_gone);
+        let waits = |pod: &Pod| pod.is_held() && (!self.lends_to_all(pod) || pod.loans.keys().any(frees));
+        let open = |pod: &Pod| pod.is_gathering() || !pod.is_listed() || waits(pod);
         let lost = |(at, pod): (&Destination, &Pod)| !pod.is_held() && self.is_grantor(at);
         let cut = self.stopped && !self.running.is_empty();
-        left || gone || cut || self.pods.values().any(open) || self.pods.iter().any(lost)
+        left || cut || self.pods.values().any(open) || self.pods.iter().any(lost)
+    }
+
+    /// When a sibling that has declined a loan is next asked again.
+    fn claims_at(&self) -> Option<Instant> {
+        let held = self.pods.values().filter(|pod| pod.is_held() && !pod.pauses.is_empty());
+        held.flat_map(|pod| self.unasked(pod).filter_map(move |peer| Some(pod.pauses.get(peer)?.1))).min()
     }
 
     /// Whether there is a session with it.
@@ -175,6 +187,11 @@ impl Pool {
     /// Requests that wait.
     pub fn queued(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether this activator ends: [`Input::Stop`].
+    pub fn has_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Requests that run.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::{FORGET_AFTER, GONE_AFTER, KNOWN_AFTER, Pool, RETRY_AFTER, Sibling};
+use super::{FORGET_AFTER, GONE_AFTER, KNOWN_AFTER, Pool, Sibling};
 use crate::destination::Destination;
 use crate::slots::event::Output;
 use crate::slots::pod::{Pod, Role};
@@ -36,6 +36,7 @@ impl Pool {
         }
         for (at, pod) in &mut self.pods {
             (pod.retry_at, pod.new) = (now, false);
+            pod.pauses.clear();
             if grantor(at, &members) != grantor(at, &self.members) {
                 pod.grantor_since = now;
             }
@@ -74,6 +75,7 @@ impl Pool {
             pod.claims.remove(peer);
             pod.confirmed.remove(peer);
             pod.deferred.remove(peer);
+            pod.pauses.remove(peer);
             pod.told.remove(peer);
         }
     }
@@ -112,15 +114,11 @@ impl Pool {
             Role::Holder if pod.is_unlisted_for(GONE_AFTER, now) => self.give_up(at, now, out),
             // Holder => Holder. It ends when it is claimed, or the pod is gone.
             Role::Holder => {
-                let retries = now >= pod.retry_at;
                 let dead = if is_grantor { self.dead_for(pod, peers, now) } else { BTreeSet::new() };
-                let asked = retries && self.claim_all(at, out);
                 if let Some(pod) = self.pods.get_mut(at) {
                     pod.loans.retain(|user, _| !dead.contains(user));
-                    if asked {
-                        pod.retry_at = now + RETRY_AFTER;
-                    }
                 }
+                self.claim_again(at, now, out);
             }
         }
     }
