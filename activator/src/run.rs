@@ -114,7 +114,8 @@ pub async fn run(
     let front_end = options.front_end();
     let configured = async {
         let (namespace, process) = (&options.system_namespace, &options.process);
-        let mut configs = Configs::watch(client.clone(), namespace, process, until.clone()).await;
+        let keeps_deleted = front_end.keeps_deleted_maps();
+        let mut configs = Configs::watch(client.clone(), namespace, process, keeps_deleted, until.clone()).await;
         front_end.check(&configs.refusals)?;
         if configs.network.borrow().system_internal_tls {
             configs.tls = Some(InternalTls::watch(client.clone(), namespace, until).await?);

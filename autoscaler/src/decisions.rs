@@ -44,7 +44,8 @@ pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
     fn has_upstream_activators(&self) -> bool;
 
     /// Whether our own rules hold where they differ from upstream's: an edited scale-down delay takes effect on a revision
-    /// that lives, and requests in flight ask for a pod where the load is requests a second.
+    /// that lives, requests in flight ask for a pod where the load is requests a second, and a ConfigMap that is deleted means
+    /// defaults.
     fn has_own_rules(&self) -> bool;
 
     /// Whether workloads have port numbers of their own, within the range of `config-ports`.

@@ -59,14 +59,17 @@ pub struct Configs {
 impl Configs {
     /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or if they may not be for a
     /// while. An API server that is absent is waited for: what is read at the start alone would stay at its default.
+    /// `keeps_deleted`: as [`ConfigMaps::keep_deleted`].
     pub(crate) async fn watch(
         client: Client,
         namespace: &str,
         process: &ProcessOptions,
+        keeps_deleted: bool,
         shutdown: CancellationToken,
     ) -> Self {
         let names = &process.config_maps;
         let mut maps = ConfigMaps::default();
+        maps.keep_deleted(keeps_deleted);
         let network = maps.subscribe(NETWORK, NetworkConfig::default(), NetworkConfig::from_map);
         let observability = maps.subscribe(&names.observability, Observability::default(), Observability::from_map);
         let telemetry =

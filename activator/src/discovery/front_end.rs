@@ -35,6 +35,9 @@ pub(crate) trait FrontEnd: Send + Sync {
     /// The map that stands in the way.
     fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap>;
 
+    /// Whether what a config map said stays in force when it is deleted.
+    fn keeps_deleted_maps(&self) -> bool;
+
     /// The authorities of pods' certificates, of those that system-internal TLS has: where there are some, requests to
     /// pods are encrypted.
     fn pod_roots(&self, internal: &Roots) -> Option<Roots>;

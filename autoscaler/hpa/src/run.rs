@@ -209,6 +209,7 @@ struct Configs {
 impl Configs {
     async fn read(client: &Client, options: &HpaOptions, until: &CancellationToken) -> Self {
         let mut maps = ConfigMaps::default();
+        maps.keep_deleted(options.mode == HpaMode::Delegate); // As upstream's.
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, COMPONENT);
         if let Some(logs) = &options.process.logs {

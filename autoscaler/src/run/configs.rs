@@ -29,6 +29,7 @@ impl Configs {
     /// Reads all of them, and follows them until `until`.
     pub(super) async fn read(client: &Client, options: &Options, until: &CancellationToken) -> Self {
         let mut maps = ConfigMaps::default();
+        maps.keep_deleted(!options.front_end.decides().has_own_rules());
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         maps.expect(config::AUTOSCALER, AutoscalerConfig::KEYS);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);

@@ -5,7 +5,7 @@ use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// What a user asks for.
@@ -36,6 +36,7 @@ pub struct PodAutoscalerSpec {
     pub reachability: Reachability,
     /// What the pods speak.
     #[schemars(with = "String")]
+    #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
 }
 
@@ -94,6 +95,12 @@ impl Reachability {
     }
 }
 
+/// As Knative reads it, whose definitions admit all words: what is not `h2c` is HTTP/1.1.
+pub(crate) fn read_protocol<'de, D: Deserializer<'de>>(word: D) -> Result<Protocol, D::Error> {
+    let is_h2c = String::deserialize(word)? == "h2c";
+    Ok(if is_h2c { Protocol::H2c } else { Protocol::Http1 })
+}
+
 fn is_zero(n: &i64) -> bool {
     *n == 0
 }
@@ -116,6 +123,15 @@ mod tests {
             let spec = json!({"scaleTargetRef": {}, "protocolType": "http1", "reachability": word});
             let read: PodAutoscalerSpec = serde_json::from_value(spec).expect("read");
             assert_eq!(read.reachability, expected, "{word:?}");
+        }
+    }
+
+    #[test]
+    fn every_protocol_can_be_read() {
+        for (word, expected) in [("http1", Protocol::Http1), ("h2c", Protocol::H2c), ("h3", Protocol::Http1)] {
+            let spec = json!({"scaleTargetRef": {}, "protocolType": word});
+            let read: PodAutoscalerSpec = serde_json::from_value(spec).expect("read");
+            assert_eq!(read.protocol_type, expected, "{word:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! ServerlessService: the two Services of a revision, and whether traffic takes the activators or the pods.
 
+use crate::podautoscaler::read_protocol;
 use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
 use kube::CustomResource;
@@ -30,6 +31,7 @@ pub struct ServerlessServiceSpec {
     pub object_ref: ObjectReference,
     /// Copy of the PodAutoscaler's `protocolType`.
     #[schemars(with = "String")]
+    #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
     /// How many activators carry the traffic in Proxy mode; 0: all.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -39,10 +41,12 @@ pub struct ServerlessServiceSpec {
 /// Which way traffic goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// Straight to the pods.
-    Serve,
     /// Through the activators.
     Proxy,
+    /// Straight to the pods. Any other word is read as this one, as Knative does: its definition admits all, and one object
+    /// must never keep a list from being read.
+    #[serde(other)]
+    Serve,
 }
 
 /// What the ServerlessService reconciler reports.
@@ -65,4 +69,20 @@ pub struct ServerlessServiceStatus {
 
 fn is_zero(n: &i32) -> bool {
     *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: words that Knative's definition lets pass keep no list from being read, and say what they say there.
+    #[test]
+    fn every_mode_can_be_read() {
+        for (word, expected) in [("Serve", Mode::Serve), ("Proxy", Mode::Proxy), ("Auto", Mode::Serve)] {
+            let spec = json!({"mode": word, "objectRef": {}, "protocolType": "http1"});
+            let read: ServerlessServiceSpec = serde_json::from_value(spec).expect("read");
+            assert_eq!(read.mode, Some(expected), "{word:?}");
+        }
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! One watch on the system namespace feeds all subscriptions. An update that does not parse is refused with its key
 //! and value, and the former configuration stays in force, or the default where there is no former one. A map that is
-//! missing means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install should
-//! work with none.
+//! missing at the start means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install
+//! should work with none. One that is deleted later means them again, but for whoever keeps what was in force as upstream does
+//! ([`ConfigMaps::keep_deleted`]): there a map may be deleted for a moment, to be made anew.
 //!
 //! [`Refusals`] holds what is refused at the moment: it is logged once, shown as a metric, and keeps a process that
 //! must not run on former values from starting. Where all keys of a map are known ([`ConfigMaps::expect`]), one that is
@@ -49,6 +50,7 @@ const TYPO_MAX: usize = 4;
 pub struct ConfigMaps {
     subscriptions: BTreeMap<String, Vec<Deliver>>,
     refusals: Refusals,
+    keeps_deleted: bool,
 }
 
 /// Which maps are refused in their present version. Clones share them.
@@ -113,7 +115,13 @@ impl Refusals {
 }
 
 impl ConfigMaps {
-    /// Subscribes to `name`. The value is `default` until the map has been seen, and again when it is deleted.
+    /// Has values of maps that are deleted after the first list stay in force, if `keeps`, until they are there again.
+    pub fn keep_deleted(&mut self, keeps: bool) {
+        self.keeps_deleted = keeps;
+    }
+
+    /// Subscribes to `name`. The value is `default` until the map has been seen, and again when it is deleted, but for who
+    /// keeps it ([`Self::keep_deleted`]).
     pub fn subscribe<T, E>(
         &mut self,
         name: &str,
@@ -177,6 +185,13 @@ impl ConfigMaps {
             }
         }
         self.refusals.record(name, outcome);
+    }
+
+    /// A map is not there any more.
+    fn deleted(&self, name: &str) {
+        if !self.keeps_deleted {
+            self.deliver(name, &Data::new());
+        }
     }
 
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or `shutdown`;
@@ -249,10 +264,15 @@ impl ConfigMaps {
                 watcher::Event::Apply(map) => {
                     self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                 }
-                watcher::Event::Delete(map) => self.deliver(&map.name_any(), &Data::new()),
+                watcher::Event::Delete(map) => self.deleted(&map.name_any()),
                 watcher::Event::InitDone => {
+                    let is_first = *first.borrow() != First::Listed;
                     for missing in self.subscriptions.keys().filter(|name| !listed.contains(*name)) {
-                        self.deliver(missing, &Data::new());
+                        if is_first {
+                            self.deliver(missing, &Data::new());
+                        } else {
+                            self.deleted(missing);
+                        }
                     }
                     first.send_replace(First::Listed);
                 }
@@ -293,6 +313,56 @@ mod tests {
         assert_eq!(**value.borrow(), 9, "a value that does not parse changes nothing");
         maps.deliver("config-x", &Data::new());
         assert_eq!(**value.borrow(), 7);
+    }
+
+    /// Goal: a map that is deleted to be made anew changes nothing meanwhile for whoever keeps it, and means defaults for
+    /// others. Method: a watch that lists the map, is told of its end, and lists none after its history is lost.
+    #[tokio::test(start_paused = true)]
+    async fn a_deleted_map_stays_in_force_for_whoever_keeps_it() {
+        for (keeps, expected) in [(true, 9), (false, 7)] {
+            for by_list in [true, false] {
+                let mut maps = ConfigMaps::default();
+                maps.keep_deleted(keeps);
+                let mut value = maps.subscribe("config-x", 7, parse);
+                let absent = maps.subscribe("config-y", 7, parse);
+                let shutdown = CancellationToken::new().drop_guard();
+                maps.start(deleting(by_list), "ns", shutdown.token().clone()).await;
+                let changed = timeout(Duration::from_secs(600), value.wait_for(|value| **value != 9)).await.is_ok();
+                assert_eq!(changed, !keeps, "by a list: {by_list}");
+                assert_eq!((**value.borrow(), **absent.borrow()), (expected, 7), "by a list: {by_list}");
+            }
+        }
+    }
+
+    /// A client of an API server that has one map with n=9, until it tells of its deletion by a watch event, or by a list
+    /// after a watch that is refused as too old. Later watches are not answered.
+    fn deleting(by_list: bool) -> Client {
+        let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": "9"},
+                             "metadata": {"name": "config-x", "namespace": "ns", "resourceVersion": "2"}});
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let body = if is_watch {
+                let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
+                                  "reason": "Expired", "message": "too old"});
+                let event = match by_list {
+                    true => json!({"type": "ERROR", "object": gone}),
+                    false => json!({"type": "DELETED", "object": map}),
+                };
+                (watches.fetch_add(1, Ordering::Relaxed) == 0).then_some(event)
+            } else {
+                let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+                let items = if is_first { vec![map] } else { Vec::new() };
+                let metadata = json!({"resourceVersion": "2"});
+                Some(json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items}))
+            };
+            async move {
+                let Some(body) = body else { return std::future::pending().await };
+                let body = Body::from((body.to_string() + "\n").into_bytes());
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        });
+        Client::new(service, "default")
     }
 
     #[test]

@@ -49,6 +49,10 @@ impl FrontEnd for Knative {
         refusals.none() // As upstream's.
     }
 
+    fn keeps_deleted_maps(&self) -> bool {
+        true // As upstream's.
+    }
+
     fn pod_roots(&self, internal: &Roots) -> Option<Roots> {
         Some(internal.clone())
     }

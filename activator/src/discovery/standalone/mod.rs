@@ -56,6 +56,10 @@ impl FrontEnd for Standalone {
         Ok(())
     }
 
+    fn keeps_deleted_maps(&self) -> bool {
+        false
+    }
+
     fn pod_roots(&self, _: &Roots) -> Option<Roots> {
         None
     }

@@ -24,7 +24,8 @@
 //! - A target burst capacity of −1 keeps activators in the path by itself: upstream does not probe then. Standalone
 //!   does ([`Input::probe_needed`]).
 //! - A decider that took over (`warming`) does not know the load yet: the scale is not reduced below the present
-//!   replicas, except to obey a maximum. When its window is full we look again.
+//!   replicas, except to obey a maximum. When its window is full we look again. A revision that was inactive stays so
+//!   meanwhile, and its last pod with it: the time until that goes is not begun anew.
 //! - The activation timeout is armed anew, in full, each time it is waited for.
 //!
 //! # Not here
@@ -217,6 +218,9 @@ pub fn decide(input: &Input) -> Outcome {
         None if !input.active.is_activating() => return hold(None, Reason::Unknown, None),
         desired => desired,
     };
+    if input.warm_in.is_some() && is_leaving(input) {
+        return hold(Some(0), Reason::Warming, input.warm_in);
+    }
     let warm = desired.map(|d| if input.warm_in.is_some() { d.max(input.current_replicas) } else { d });
     // Bounds below zero, which only unchecked annotations hold, ask for nothing.
     let bounded = input.bounds.clamp(warm.unwrap_or(-1)).max(0);
@@ -246,6 +250,13 @@ pub fn decide(input: &Input) -> Outcome {
         }
         Active::False(inactive) => last_pod(input, inactive),
     }
+}
+
+/// Whether nothing is asked of an inactive revision, and what it still has is within its bounds.
+fn is_leaving(input: &Input) -> bool {
+    let (current, bounds) = (input.current_replicas, input.bounds);
+    let is_inactive = matches!(input.active, Active::False(_)) && input.desired == Some(0);
+    is_inactive && input.scale_to_zero && bounds.clamp(0) <= 0 && current > 0 && bounds.clamp(current) == current
 }
 
 /// Steps 2 and 3.

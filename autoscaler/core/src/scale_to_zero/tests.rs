@@ -295,7 +295,12 @@ fn a_takeover_scales_up_and_not_down() {
     check([
         ("fewer", warming(Some(2), 5, active(900)), (Some(5), None, Some(40))),
         ("none", warming(Some(0), 5, active(900)), (Some(5), None, Some(40))),
-        ("none, inactive", warming(Some(0), 1, inactive(900)), (Some(1), None, Some(40))),
+        ("none, inactive", warming(Some(0), 1, inactive(900)), (Some(0), None, Some(40))),
+        (
+            "none, inactive, not less than one",
+            Input { bounds: min(1), ..warming(Some(0), 1, inactive(900)) },
+            (Some(1), None, Some(40)),
+        ),
         ("as many", warming(Some(5), 5, active(900)), (Some(5), None, None)),
         ("more", warming(Some(9), 5, active(900)), (Some(9), Some(9), None)),
         ("unknown", warming(None, 5, active(900)), (None, None, None)),
@@ -304,6 +309,8 @@ fn a_takeover_scales_up_and_not_down() {
     let lowered = Input { bounds: Bounds { min: 0, max: Some(3) }, ..warming(Some(2), 5, active(900)) };
     let outcome = decide(&lowered);
     assert_eq!((outcome.want, outcome.patch), (Some(3), Some(3)), "a maximum is a command, not a measurement");
+    let leaving = decide(&Input { active: inactive(900).active, desired: Some(0), ..lowered });
+    assert_eq!((leaving.want, leaving.patch), (Some(3), Some(3)), "also for one that is inactive");
 }
 
 #[test]
@@ -314,6 +321,8 @@ fn each_outcome_says_why() {
         (Input { desired: Some(3), ..active(5) }, Reason::Desired),
         (Input { bounds: min(3), ..active(5) }, Reason::Bounds),
         (Input { current_replicas: 3, warm_in: Some(secs(1)), ..active(5) }, Reason::Warming),
+        (Input { warm_in: Some(secs(1)), ..inactive(60) }, Reason::Warming),
+        (Input { current_replicas: 0, warm_in: Some(secs(1)), ..inactive(60) }, Reason::Zero),
         (Input { scale_to_zero: false, ..active(5) }, Reason::ScaleToZeroDisabled),
         (activating(1.0), Reason::Activating),
         (activating(152.0), Reason::ActivationTimedOut),
