@@ -61,7 +61,7 @@ pub async fn evaluate(
             }
             Step::SelectPods(ask) => {
                 let pods = sources.pods.select(namespace, ask.selector());
-                ask.answered(pods, &mut rules.selectors.lock())
+                ask.answered_locking(pods, || rules.selectors.lock())
             }
             Step::Measure(ask) => {
                 let answers = readings(sources.metrics, namespace, &ask.requests()).await;

@@ -13,8 +13,10 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// A status and a body; text is sent as it is.
-type Answer = (u16, Value);
+/// Name and value.
+type Header = (&'static str, &'static str);
+/// A status, a header and a body; text is sent as it is.
+type Answer = (u16, Option<Header>, Value);
 
 /// An API server made of answers. Clones are the same one.
 #[derive(Clone, Default)]
@@ -26,7 +28,16 @@ pub struct Mock {
 impl Mock {
     /// The next answer to `METHOD PATH?QUERY`. The last one is given for ever; what has none gets a plain 404.
     pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
-        self.answers.lock().entry(line.to_owned()).or_default().push_back((code, body));
+        self.answer_next(line, (code, None, body))
+    }
+
+    /// The same with a header.
+    pub fn with(&self, line: &str, code: u16, header: Header, body: Value) -> &Self {
+        self.answer_next(line, (code, Some(header), body))
+    }
+
+    fn answer_next(&self, line: &str, answer: Answer) -> &Self {
+        self.answers.lock().entry(line.to_owned()).or_default().push_back(answer);
         self
     }
 
@@ -73,13 +84,15 @@ impl Mock {
         let sent = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         self.asked.lock().push((line.clone(), sent));
         let mut answers = self.answers.lock();
-        let (code, body) = match answers.get_mut(&line) {
+        let (code, header, body) = match answers.get_mut(&line) {
             Some(row) if row.len() > 1 => row.pop_front().expect("more than one"),
             Some(row) => row.front().cloned().expect("at least one"),
-            None => (404, json!("404 page not found\n")),
+            None => (404, None, json!("404 page not found\n")),
         };
         let bytes = body.as_str().map_or_else(|| body.to_string(), str::to_owned).into_bytes();
-        Response::builder().status(code).body(Body::from(bytes)).expect("a response")
+        let response = Response::builder().status(code);
+        let response = header.into_iter().fold(response, |response, (name, value)| response.header(name, value));
+        response.body(Body::from(bytes)).expect("a response")
     }
 }
 

@@ -6,7 +6,7 @@ use super::usage::{PodUsage, PodValue};
 use common::labels::LabelSelector;
 
 /// One question for one metric of a spec. Selectors are texts, empty where nothing is required.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// The usage of all pods that the target's selector finds. The same for every resource and container: ask once.
     Usage {
@@ -53,6 +53,18 @@ pub enum Reading {
     Object(Result<Vec<i64>, String>),
     /// To [`Request::External`], in thousandths.
     External(Result<Vec<i64>, String>),
+}
+
+impl Request {
+    /// The answer that it failed, and why.
+    pub fn failed(&self, why: String) -> Reading {
+        match self {
+            Self::Usage { .. } => Reading::Usage(Err(why)),
+            Self::Pods { .. } => Reading::Pods(Err(why)),
+            Self::Object { .. } => Reading::Object(Err(why)),
+            Self::External { .. } => Reading::External(Err(why)),
+        }
+    }
 }
 
 impl Reading {

@@ -4,10 +4,9 @@
 //! what it last selected counts until it is removed, or until somebody else acts on it. A pod that two select blocks
 //! both, and not only the younger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::pod::Pod;
-use common::labels::Selector;
+use common::labels::{Labels, Selector};
 
 /// The selectors of all autoscalers, by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,10 +45,11 @@ impl Selectors {
         }
     }
 
-    /// Names of the autoscalers of a namespace that select one of `pods`, in order.
-    pub fn selecting(&self, namespace: &str, pods: &[Pod]) -> Vec<&str> {
+    /// Names of the autoscalers of a namespace that select pods with one of these label sets, in order. Pods of one
+    /// ReplicaSet have the same labels.
+    pub fn selecting(&self, namespace: &str, pods: &BTreeSet<&Labels>) -> Vec<&str> {
         let names = self.0.get(namespace).into_iter().flatten();
-        let selects = |selector: &Selector| pods.iter().any(|pod| selector.matches(&pod.labels));
+        let selects = |selector: &Selector| pods.iter().any(|labels| selector.matches(labels));
         names.filter(|(_, selector)| selector.as_ref().is_some_and(selects)).map(|(name, _)| name.as_str()).collect()
     }
 }
@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn only_known_autoscalers_that_have_looked_select() {
         let mut selectors = Selectors::default();
-        let pods = [Pod { labels: [("app".to_owned(), "web".to_owned())].into(), ..Pod::default() }];
+        let web: Labels = [("app".to_owned(), "web".to_owned())].into();
+        let pods = BTreeSet::from([&web]);
         let selector = |text| Selector::parse(text).expect(text);
         selectors.put("shop", "unknown", selector("app=web"));
         for name in ["b", "a", "quiet", "other"] {
@@ -73,7 +74,7 @@ mod tests {
         selectors.put("shop", "other", selector("app=other"));
         assert_eq!(selectors.selecting("shop", &pods), ["a", "b"]);
         assert!(selectors.selecting("elsewhere", &pods).is_empty());
-        assert!(selectors.selecting("shop", &[]).is_empty(), "it takes a pod");
+        assert!(selectors.selecting("shop", &BTreeSet::new()).is_empty(), "it takes a pod");
         assert!(selectors.remove("shop", "b") && !selectors.remove("shop", "b"));
         assert_eq!(selectors.selecting("shop", &pods), ["a"]);
         selectors.clear("shop", "a");

@@ -42,7 +42,7 @@ impl Spec {
 }
 
 /// An object of the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectReference {
     /// `group/version`, or `version` alone for the core group.

@@ -30,11 +30,13 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Who speaks in events, as upstream's controller does.
 const COMPONENT: &str = "horizontal-pod-autoscaler";
+/// How often a write that the API server throttles is repeated, as upstream's client does.
+const REPEATS: u32 = 10;
 
 /// An object as it is held.
 pub(super) struct CachedObject {
@@ -237,7 +239,7 @@ impl Controller {
 
     fn record_events(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
-            if self.event_limiter.lock().admits(key, Instant::now()) {
+            if self.event_limiter.lock().admits(key, event.warning, Instant::now()) {
                 let severity = if event.warning { Severity::Warning } else { Severity::Normal };
                 self.recorder.say(COMPONENT, &held.object, severity, event.reason, event.message.clone());
             }
@@ -297,7 +299,8 @@ impl WatchHandler {
     }
 }
 
-/// Scales that are written only while the lease lasts.
+/// Scales that are written only while the lease lasts. A write that is throttled is repeated when the API server says,
+/// if that is within the time of one write; the lease is looked at again each time.
 struct GuardedScales<'a> {
     scales: &'a RestScales,
     leadership: &'a dyn Leadership,
@@ -319,15 +322,25 @@ impl ScaleSource for GuardedScales<'_> {
 
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
         async move {
-            let Some(guard) = self.leadership.begin_write(self.key) else {
-                return WriteResult::Failed(WriteError::LeaseEnds.to_string());
-            };
-            let within = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
-            let result = self.scales.write_within(read, replicas, within.min(WRITE_TIMEOUT)).await;
-            if !matches!(result, WriteResult::Failed(_)) {
-                guard.answered(); // A failure may be silence.
+            let until = Instant::now() + WRITE_TIMEOUT;
+            let mut repeats = 0;
+            loop {
+                let Some(guard) = self.leadership.begin_write(self.key) else {
+                    return WriteResult::Failed(WriteError::LeaseEnds.to_string());
+                };
+                let end = guard.deadline().map_or(until, |deadline| deadline.min(until));
+                let (result, wait) = self.scales.write_within(read, replicas, end - Instant::now()).await;
+                // A failure may be silence.
+                match result {
+                    WriteResult::Failed(_) => drop(guard),
+                    WriteResult::Written | WriteResult::Conflict(_) => guard.answered(),
+                }
+                match wait {
+                    Some(wait) if repeats < REPEATS && wait < until - Instant::now() => sleep(wait).await,
+                    _ => return result,
+                }
+                repeats += 1;
             }
-            result
         }
         .boxed()
     }

@@ -23,6 +23,9 @@
 //!   `zeroscale_hpa_foreign_manager`, and in the explanation.
 //! - `desired_replicas` and the history go when the object goes, or the lease; the former also where another manager
 //!   writes the status.
+//! - Where the API server throttles (429 or 5xx with Retry-After), the scale's write is repeated as upstream's is, but
+//!   within 10 s. A read that is to wait for longer than a second, and the status's write, wait for the next pass;
+//!   upstream repeats these as well.
 //! - A pass that panics is counted and comes again after a period, and takes no worker with it.
 
 mod controller;

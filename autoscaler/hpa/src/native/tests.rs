@@ -306,6 +306,41 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
 }
 
+/// Goal: a scale whose write is throttled is written in the same pass, when the API server says, if that is within the
+/// time of one write; ten times more at most, as upstream's client does, and only while the lease lasts.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
+    let throttled = |wait: &'static str| {
+        let f = Fixture::new(1);
+        f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(EVENTS, 201, json!({}));
+        f.mock.with(PUT, 429, ("retry-after", wait), json!("not so fast"));
+        f.put(web());
+        f
+    };
+    let puts = |asked: &[(String, Value)]| lines(asked).iter().filter(|line| **line == PUT).count();
+
+    let f = throttled("2");
+    f.mock.on(PUT, 200, scale(4));
+    assert_eq!(puts(&f.after(15).await), 1);
+    assert_eq!(f.after(1).await, [], "it waits");
+    let asked = f.after(1).await;
+    assert_eq!((puts(&asked), reasons(&sent(&asked, STATUS)["status"])[0]), (1, "SucceededRescale"), "{asked:?}");
+
+    for (wait, tries) in [("0", 11), ("10", 1), ("soon", 1)] {
+        let f = throttled(wait);
+        let asked = f.after(16).await;
+        let reason = reasons(&sent(&asked, STATUS)["status"])[0];
+        assert_eq!((puts(&asked), reason), (tries, "FailedUpdateScale"), "{wait}: {asked:?}");
+    }
+
+    let f = throttled("1");
+    f.after(15).await;
+    f.lease.writes.store(false, Ordering::Relaxed);
+    let asked = f.after(1).await;
+    let told = sent(&asked, EVENTS)["message"].as_str().unwrap_or_default();
+    assert!(puts(&asked) == 0 && told.ends_with("the lease may end within two seconds"), "{asked:?}");
+}
+
 /// Goal: recommendations from before a time in which somebody else acts on an object keep no first pass after it from
 /// being stabilized. Method: five replicas, idle when it is ours again after ten minutes, twice the window.
 #[tokio::test(start_paused = true)]

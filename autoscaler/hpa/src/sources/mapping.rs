@@ -29,8 +29,6 @@ pub struct Mapping {
     pub version: String,
     /// The plural.
     pub resource: String,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
 }
 
 impl Mapping {
@@ -39,12 +37,12 @@ impl Mapping {
         qualified(&self.resource, &self.group)
     }
 
-    /// The path of an object.
+    /// The path of an object of a namespace, also where the kind has none: whoever may write in a namespace reaches
+    /// nothing outside of it, and the API server answers 404.
     pub fn path(&self, namespace: &str, name: &str) -> String {
-        let Self { group, version, resource, .. } = self;
+        let Self { group, version, resource } = self;
         let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let within = if self.namespaced { format!("/namespaces/{}", segment(namespace)) } else { String::new() };
-        format!("{base}{within}/{}/{}", segment(resource), segment(name))
+        format!("{base}/namespaces/{}/{}/{}", segment(namespace), segment(resource), segment(name))
     }
 }
 
@@ -147,7 +145,6 @@ impl Group {
                         group: group.to_owned(),
                         version: version.clone(),
                         resource: resource.name.clone(),
-                        namespaced: resource.namespaced,
                     });
                 }
             }

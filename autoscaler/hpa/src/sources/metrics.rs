@@ -13,7 +13,7 @@
 
 use super::MetricSource;
 use super::mapping::Mapper;
-use super::rest::{Rest, segment};
+use super::rest::{Rest, qualified, segment};
 use super::shapes::{ExternalValue, List, MetricValue, PodMetrics};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -85,7 +85,9 @@ impl RestMetrics {
             Some(object) => {
                 // A version that cannot be read names the core group, as upstream reads it.
                 let group = object.group().unwrap_or_default();
-                let mappings = self.mapper.mappings(group, &object.kind).await?;
+                let mappings = self.mapper.mappings(group, &object.kind).await.map_err(|error| {
+                    format!("unable to map kind {} to resource: {error}", qualified(&object.kind, group))
+                })?;
                 let resource = mappings.first().map(super::mapping::Mapping::qualified).unwrap_or_default();
                 self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
             }

@@ -10,9 +10,10 @@
 //!
 //! # Where we differ from upstream
 //!
-//! - The questions of one pass are asked side by side, and what several metrics need is asked once (cpu and memory of
-//!   the same pods are one list).
-//! - Each call has [`PATIENCE`]; upstream waits for ever, and a worker with it.
+//! - The questions of one pass are asked side by side, [`AT_ONCE`] of them, and what several metrics need is asked once
+//!   (cpu and memory of the same pods are one list).
+//! - Each call has [`PATIENCE`]; upstream waits for ever, and a worker with it. A question that cannot be asked within
+//!   [`ASKED_WITHIN`] fails: an object with thousands of metrics holds a worker for little longer than that.
 
 mod mapping;
 mod metrics;
@@ -29,13 +30,20 @@ pub use rest::PATIENCE;
 pub use scales::{RestScales, ScaleObject};
 
 use common::labels::Selector;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
 use hpa_core::pod::Pod;
 use hpa_core::reconcile::{ScaleError, WriteResult};
 use hpa_core::request::{Reading, Request};
 use hpa_core::spec::ObjectReference;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Questions of one pass that are under way at once.
+const AT_ONCE: usize = 8;
+/// How long a pass goes on asking: twice what a question to a silent API takes.
+const ASKED_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
 /// Answers what metrics measure.
 pub trait MetricSource: Send + Sync {
@@ -79,7 +87,8 @@ pub struct Sources<'a> {
     pub pods: &'a dyn PodSource,
 }
 
-/// Answers to `requests`, in their order, and how long each took. Equal requests are asked once.
+/// Answers to `requests`, in their order, and how long each took. Equal requests are asked once; [`AT_ONCE`] are under
+/// way, and what is not asked within [`ASKED_WITHIN`] has failed.
 ///
 /// Cancel safe: nothing is written.
 pub async fn readings(
@@ -88,19 +97,30 @@ pub async fn readings(
     requests: &[Option<Request>],
 ) -> Vec<(Reading, Duration)> {
     let mut distinct: Vec<&Request> = Vec::new();
+    let mut places: HashMap<&Request, usize> = HashMap::new();
     for request in requests.iter().flatten() {
-        if !distinct.contains(&request) {
+        places.entry(request).or_insert_with(|| {
             distinct.push(request);
-        }
+            distinct.len() - 1
+        });
     }
-    let timed = |request| async move {
+    let until = Instant::now() + ASKED_WITHIN;
+    let timed = |(place, request)| async move {
         let start = Instant::now();
-        (source.read(namespace, request).await, start.elapsed())
+        let answer = if start < until { source.read(namespace, request).await } else { unasked(request) };
+        (place, (answer, start.elapsed()))
     };
-    let answers = join_all(distinct.iter().map(|request| timed(*request))).await;
+    // One that is slow keeps a place, and not those after it.
+    let questions: Vec<_> = distinct.into_iter().enumerate().map(timed).collect();
+    let answers: HashMap<usize, _> = stream::iter(questions).buffer_unordered(AT_ONCE).collect().await;
     let answer = |request: &Option<Request>| {
-        let place = request.as_ref().and_then(|request| distinct.iter().position(|other| *other == request));
+        let place = request.as_ref().and_then(|request| places.get(request));
         place.and_then(|place| answers.get(place)).cloned().unwrap_or((Reading::None, Duration::ZERO))
     };
     requests.iter().map(answer).collect()
+}
+
+fn unasked(request: &Request) -> Reading {
+    let seconds = ASKED_WITHIN.as_secs();
+    request.failed(format!("not asked: the questions before it took {seconds} s"))
 }

@@ -1,7 +1,7 @@
 //! One request to the API server, by path: JSON in, JSON out, failures in upstream's words.
 
 use super::wording::{Asked, Failure, failure};
-use http::{Method, Request, header};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -72,11 +72,12 @@ impl Rest {
             .map_err(|e| Failure::silent(format!("{uri:?} is no path to ask for: {e}")))?;
         let exchange = async {
             let response = self.client.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
-            let code = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_MAX).collect().await;
             let body = body.map_err(|e| Failure::silent(format!("the answer could not be read: {e}")))?.to_bytes();
-            if !code.is_success() {
-                return Err(failure(code, &body, asked));
+            if !head.status.is_success() {
+                let retry_after = retry_after(head.status, &head.headers);
+                return Err(Failure { retry_after, ..failure(head.status, &media_type(&head.headers), &body, asked) });
             }
             serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the answer cannot be understood: {e}")))
         };
@@ -85,6 +86,21 @@ impl Rest {
             .await
             .unwrap_or_else(|_| Err(Failure::silent(format!("no answer within {seconds} s"))))
     }
+}
+
+/// What kind of text an answer is, without parameters; empty: it does not say.
+fn media_type(headers: &HeaderMap) -> String {
+    let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let said = String::from_utf8_lossy(said);
+    said.split(';').next().unwrap_or_default().trim().to_lowercase()
+}
+
+/// How long the API server asks to wait before the same is asked again, as upstream's client reads it: after 429 and
+/// 5xx, in whole seconds.
+fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let is_heeded = code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error();
+    let said = headers.get(header::RETRY_AFTER).filter(|_| is_heeded)?;
+    said.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
 /// One segment of a path, or the value of a parameter.
@@ -100,6 +116,36 @@ pub(super) fn qualified(resource: &str, group: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
+
+    fn headers(name: header::HeaderName, value: &'static str) -> HeaderMap {
+        [(name, HeaderValue::from_static(value))].into_iter().collect()
+    }
+
+    #[test]
+    fn a_media_type_is_read_without_its_parameters() {
+        for (said, media) in [("Text/Plain; charset=utf-8", "text/plain"), ("application/json", "application/json")] {
+            assert_eq!(media_type(&headers(header::CONTENT_TYPE, said)), media);
+        }
+        assert_eq!(media_type(&HeaderMap::new()), "");
+    }
+
+    #[test]
+    fn who_is_throttled_is_told_how_long_to_wait() {
+        for (code, said, seconds) in [
+            (429, "1", Some(1)),
+            (503, "30", Some(30)),
+            (429, "0", Some(0)),
+            (429, "-1", None),
+            (429, "Fri, 31 Dec 1999 23:59:59 GMT", None),
+            (403, "1", None),
+        ] {
+            let code = StatusCode::from_u16(code).expect("a status");
+            let wait = retry_after(code, &headers(header::RETRY_AFTER, said));
+            assert_eq!(wait, seconds.map(Duration::from_secs), "{code}: {said}");
+        }
+        assert_eq!(retry_after(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
+    }
 
     #[test]
     fn a_segment_cannot_leave_its_place() {

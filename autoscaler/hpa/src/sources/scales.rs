@@ -61,14 +61,20 @@ impl RestScales {
         Ok(ScaleObject::read(path, resource, name, document))
     }
 
-    /// Asks for so many replicas, and gives up after `within`.
-    pub(crate) async fn write_within(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
+    /// Asks for so many replicas, and gives up after `within`. Tells also how long the API server asks to wait before
+    /// the same is asked again, where it throttles.
+    pub(crate) async fn write_within(
+        &self,
+        read: &ScaleObject,
+        replicas: i32,
+        within: Duration,
+    ) -> (WriteResult, Option<Duration>) {
         let mut body = read.document.clone();
         body["spec"] = json!({"replicas": replicas});
         match self.rest.put::<Value>(&read.path, &body, within, (&read.resource, &read.name)).await {
-            Ok(_) => WriteResult::Written,
-            Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
-            Err(failure) => WriteResult::Failed(failure.message),
+            Ok(_) => (WriteResult::Written, None),
+            Err(Failure { code: Some(409), message, .. }) => (WriteResult::Conflict(message), None),
+            Err(failure) => (WriteResult::Failed(failure.message), failure.retry_after),
         }
     }
 
@@ -106,7 +112,7 @@ impl ScaleSource for RestScales {
     }
 
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
-        self.write_within(read, replicas, PATIENCE).boxed()
+        self.write_within(read, replicas, PATIENCE).map(|(result, _)| result).boxed()
     }
 }
 

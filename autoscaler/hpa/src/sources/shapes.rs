@@ -42,7 +42,7 @@ struct Named {
 #[derive(Deserialize)]
 struct ContainerMetrics {
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     usage: BTreeMap<String, Amount>,
 }
 
@@ -132,8 +132,8 @@ impl<'de> Deserialize<'de> for GoText {
     }
 }
 
-fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -185,6 +185,11 @@ mod tests {
     fn no_items_are_an_empty_list_and_nonsense_is_refused() {
         for empty in [json!({}), json!({"items": null}), json!({"items": []})] {
             assert!(serde_json::from_value::<List<ExternalValue>>(empty).expect("a list").items.is_empty());
+        }
+        for usage in [json!(null), json!({})] {
+            let idle = json!({"metadata": {"name": "p"}, "containers": [{"name": "c", "usage": usage}]});
+            let idle: PodUsage = serde_json::from_value::<PodMetrics>(idle).expect("one pod's").into();
+            assert!(idle.containers[0].1.is_empty());
         }
         assert!(serde_json::from_value::<ExternalValue>(json!({"value": "many"})).is_err());
         let bad = json!({"metadata": {"name": "p"}, "window": "soon", "containers": []});

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::fixture::{Mock, group, resource, resources, scale, with_apps};
+use futures::FutureExt;
 use hpa_core::reconcile::Scale;
 use hpa_core::usage::PodValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SCALE: &str = "/apis/apps/v1/namespaces/shop/deployments/web/scale";
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
@@ -98,6 +100,23 @@ async fn every_resource_of_a_kind_is_tried() {
     mock.on(older, 200, scale(2));
     assert_eq!(scales.read("shop", &reference).await.expect("the second").scale.spec_replicas, 2);
     assert_eq!(mock.asked(), [newer, older]);
+}
+
+/// Goal: from within a namespace nothing outside of it is read or written. Method: an object of the cluster that has a
+/// scale.
+#[tokio::test]
+async fn a_kind_without_namespaces_is_asked_for_in_the_namespace() {
+    let mock = Mock::default();
+    let mut gadgets = resource("gadgets", "Gadget");
+    gadgets["namespaced"] = json!(false);
+    mock.on("GET /apis/example.com", 200, group("example.com", &["v1"]));
+    mock.on("GET /apis/example.com/v1", 200, resources("example.com/v1", &[gadgets]));
+    mock.on("GET /apis/example.com/v1/gadgets/web/scale", 200, scale(3));
+    let read = scales(&mock).read("shop", &target("example.com/v1", "Gadget")).await;
+    let missing = "the server could not find the requested resource (get gadgets.example.com web)";
+    assert_eq!(read, Err(ScaleError::Read(missing.into())));
+    let line = "GET /apis/example.com/v1/namespaces/shop/gadgets/web/scale";
+    assert_eq!(mock.asked().pop().as_deref(), Some(line));
 }
 
 #[tokio::test]
@@ -206,13 +225,16 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     let path = format!("GET {CUSTOM}/v1beta1/namespaces/shop/deployments.apps/web/hits");
     mock.on(&path, 200, json!({"items": [value("web", "2500m")]}));
     assert_eq!(metrics.read("shop", &object).await, Reading::Object(Ok(vec![2500])));
-    let gadget = Request::Object {
-        object: Some(target("a/b/c", "Gadget")),
-        metric: "hits".into(),
-        metric_selector: String::new(),
-    };
-    let unknown = "no matches for kind \"Gadget\" in group \"\"".to_owned();
-    assert_eq!(metrics.read("shop", &gadget).await, Reading::Object(Err(unknown)));
+    for (api_version, kind, group) in [("a/b/c", "Gadget", ""), ("b.example/v1", "Gadget.b.example", "b.example")] {
+        let gadget = Request::Object {
+            object: Some(target(api_version, "Gadget")),
+            metric: "hits".into(),
+            metric_selector: String::new(),
+        };
+        let why = format!("no matches for kind \"Gadget\" in group {group:?}");
+        let unknown = format!("unable to map kind {kind} to resource: {why}");
+        assert_eq!(metrics.read("shop", &gadget).await, Reading::Object(Err(unknown)));
+    }
     let queue = "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue";
     mock.on(
         queue,
@@ -223,6 +245,10 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     mock.now(queue, 200, json!({"items": [{"value": "many"}]}));
     let Reading::External(Err(error)) = metrics.read("shop", &external).await else { panic!("no quantity") };
     assert!(error.starts_with("the answer cannot be understood: \"many\" is no quantity"), "{error}");
+    let pods = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods";
+    mock.with(pods, 403, ("content-type", "application/json"), json!("no text"));
+    let unknown = "unknown (get pods.metrics.k8s.io)".to_owned();
+    assert_eq!(metrics.read("shop", &usage).await, Reading::Usage(Err(unknown)));
 }
 
 /// The group's preferred version if it is known here, else the first known one that it lists; for one sync period.
@@ -283,4 +309,40 @@ async fn equal_questions_are_asked_once() {
     assert_eq!(answers[0], answers[3]);
     assert!(matches!(&answers[0].0, Reading::Usage(Err(_))));
     assert_eq!((&answers[1].0, &answers[2].0), (&Reading::None, &Reading::External(Ok(Vec::new()))));
+}
+
+/// Answers after [`PATIENCE`], with the number that is the metric's name.
+#[derive(Default)]
+struct Slow {
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl MetricSource for Slow {
+    fn read<'a>(&'a self, _: &'a str, request: &'a Request) -> BoxFuture<'a, Reading> {
+        async move {
+            let Request::External { metric, .. } = request else { panic!("not asked for: {request:?}") };
+            self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::time::sleep(PATIENCE).await;
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            Reading::External(Ok(vec![metric.parse().expect("a number")]))
+        }
+        .boxed()
+    }
+}
+
+/// Goal: one object with thousands of metrics has few connections, and is soon done.
+#[tokio::test(start_paused = true)]
+async fn few_questions_are_asked_at_once_and_none_late() {
+    let (slow, start) = (Slow::default(), Instant::now());
+    let metric = |i: usize| Some(Request::External { metric: i.to_string(), metric_selector: String::new() });
+    let requests: Vec<_> = (0..10_000).map(metric).chain([metric(0)]).collect();
+    let answers = readings(&slow, "shop", &requests).await;
+    assert_eq!((slow.most.into_inner(), start.elapsed()), (AT_ONCE, ASKED_WITHIN));
+    assert_eq!((answers.len(), &answers[10_000]), (10_001, &answers[0]), "asked once");
+    let late = "not asked: the questions before it took 20 s";
+    for (i, (answer, _)) in (0_i64..10_000).zip(&answers) {
+        let expected = if i < 16 { Ok(vec![i]) } else { Err(late.to_owned()) };
+        assert_eq!(answer, &Reading::External(expected), "{i}");
+    }
 }

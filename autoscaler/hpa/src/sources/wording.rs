@@ -1,10 +1,16 @@
 //! What the API server's answers are called when they are failures: users meet these texts in conditions and events.
 //!
 //! A `Status` object speaks for itself. Anything else, such as the plain text of a path that nobody serves, gets the
-//! words that Kubernetes' own clients put in its place, with the verb and the resource that was asked for.
+//! words that Kubernetes' own clients put in its place, with the verb and the resource that was asked for. What such an
+//! answer says itself is told if it is text, at most [`UNSTRUCTURED_MAX`] bytes of it; else it is `unknown`.
 
+use common::golang::quote;
 use http::StatusCode;
 use serde::Deserialize;
+use std::time::Duration;
+
+/// Longest part that is told of an answer that is no `Status`.
+const UNSTRUCTURED_MAX: usize = 2048;
 
 /// What was asked, for the words of a failure.
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +30,14 @@ pub(super) struct Failure {
     pub(super) code: Option<u16>,
     /// For people.
     pub(super) message: String,
+    /// How long the API server asks to wait before the same is asked again.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl Failure {
     /// No answer.
     pub(super) fn silent(message: impl Into<String>) -> Self {
-        Self { code: None, message: message.into() }
+        Self { code: None, message: message.into(), retry_after: None }
     }
 
     /// Whether what was asked for is not there.
@@ -45,22 +53,31 @@ struct Status {
     message: String,
 }
 
-/// The failure that an answer tells of.
-pub(super) fn failure(code: StatusCode, body: &[u8], asked: Asked<'_>) -> Failure {
-    let told = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
-    let message = match told.filter(|status| !status.message.is_empty()) {
+/// The failure that an answer of a media type tells of; without one it is taken for JSON, and for text.
+pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'_>) -> Failure {
+    let is_json = matches!(media, "" | "application/json");
+    let told = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
+    let message = match told.filter(|status| status.kind == "Status" && !status.message.is_empty()) {
         Some(status) => status.message,
-        None => generic(code, String::from_utf8_lossy(body).trim(), asked),
+        None => generic(code, said(media, body), asked),
     };
-    Failure { code: Some(code.as_u16()), message }
+    Failure { code: Some(code.as_u16()), message, retry_after: None }
 }
 
-fn generic(code: StatusCode, body: &str, asked: Asked<'_>) -> String {
-    let said = if body.is_empty() { "unknown" } else { body };
+/// What an answer says that is no `Status`.
+fn said<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
+    let is_text = media.is_empty() || media.starts_with("text/");
+    if is_text { body[..body.len().min(UNSTRUCTURED_MAX)].trim_ascii() } else { b"unknown" }
+}
+
+fn generic(code: StatusCode, said: &[u8], asked: Asked<'_>) -> String {
     let text = match code.as_u16() {
         400 => "the server rejected our request for an unknown reason",
         401 => "the server has asked for the client to provide credentials",
-        403 | 406 => said,
+        406 if matches!(said, b"" | b"unknown") => {
+            "the server was unable to respond with a content type that the client supports"
+        }
+        403 | 406 | 415 => return placed(&String::from_utf8_lossy(said), asked),
         404 => "the server could not find the requested resource",
         405 => "the server does not allow this method on the requested resource",
         409 => "the server reported a conflict",
@@ -71,22 +88,25 @@ fn generic(code: StatusCode, body: &str, asked: Asked<'_>) -> String {
         504 => {
             "the server was unable to return a response in the time allotted, but may still be processing the request"
         }
-        500.. => return format!("{} {}", quoted(said), place(asked)).trim_end().to_owned(),
-        _ => "the server responded with a status that is not known",
+        500.. => {
+            let text = format!("an error on the server ({}) has prevented the request from succeeding", quote(said));
+            return placed(&text, asked);
+        }
+        other => {
+            let text = format!("the server responded with the status code {other} but did not return more information");
+            return placed(&text, asked);
+        }
     };
-    format!("{text} {}", place(asked)).trim_end().to_owned()
+    placed(text, asked)
 }
 
-fn quoted(said: &str) -> String {
-    format!("an error on the server ({said:?}) has prevented the request from succeeding")
-}
-
-fn place(asked: Asked<'_>) -> String {
+/// A text, and what was asked.
+fn placed(text: &str, asked: Asked<'_>) -> String {
     let Asked { verb, resource, name } = asked;
     match (resource, name) {
-        ("", _) => String::new(),
-        (_, "") => format!("({verb} {resource})"),
-        _ => format!("({verb} {resource} {name})"),
+        ("", _) => text.to_owned(),
+        (_, "") => format!("{text} ({verb} {resource})"),
+        _ => format!("{text} ({verb} {resource} {name})"),
     }
 }
 
@@ -96,28 +116,47 @@ mod tests {
 
     const PODS: Asked<'_> = Asked { verb: "get", resource: "pods.metrics.k8s.io", name: "" };
 
-    /// (status, body) -> what a user reads, known from many questions on the web.
+    /// (status, media type, body) -> what a user reads, known from many questions on the web.
     #[test]
     fn failures_are_worded_as_kubernetes_clients_word_them() {
         let status = r#"{"kind":"Status","code":404,"message":"deployments.apps \"web\" not found"}"#;
-        for (code, body, message) in [
-            (404, status, "deployments.apps \"web\" not found"),
-            (404, "404 page not found\n", "the server could not find the requested resource (get pods.metrics.k8s.io)"),
-            (503, "", "the server is currently unable to handle the request (get pods.metrics.k8s.io)"),
-            (
-                502,
-                "bad gateway",
-                "an error on the server (\"bad gateway\") has prevented the request from succeeding \
-                 (get pods.metrics.k8s.io)",
-            ),
-            (403, "go away", "go away (get pods.metrics.k8s.io)"),
+        let (not_found, on_the_server) = ("the server could not find the requested resource", |said: &str| {
+            format!("an error on the server ({said}) has prevented the request from succeeding")
+        });
+        for (code, media, body, message) in [
+            (404, "text/plain", "404 page not found\n", not_found),
+            (404, "text/plain", status, not_found),
+            (503, "", "", "the server is currently unable to handle the request"),
+            (500, "", "", &on_the_server("\"\"")),
+            (502, "text/html", " bad\n\x1bgateway\n", &on_the_server(r#""bad\n\x1bgateway""#)),
+            (502, "application/json", "bad gateway", &on_the_server("\"unknown\"")),
+            (403, "text/plain", "go away", "go away"),
+            (403, "application/json", "go away", "unknown"),
+            (415, "text/plain", "speak JSON", "speak JSON"),
+            (406, "text/plain", "speak JSON", "speak JSON"),
+            (406, "", "", "the server was unable to respond with a content type that the client supports"),
+            (418, "", "", "the server responded with the status code 418 but did not return more information"),
         ] {
             let code = StatusCode::from_u16(code).expect("a status");
-            assert_eq!(failure(code, body.as_bytes(), PODS).message, message);
+            let expected = format!("{message} (get pods.metrics.k8s.io)");
+            assert_eq!(failure(code, media, body.as_bytes(), PODS).message, expected, "{media}");
+        }
+        for media in ["", "application/json"] {
+            let failure = failure(StatusCode::NOT_FOUND, media, status.as_bytes(), PODS);
+            assert_eq!(failure.message, "deployments.apps \"web\" not found");
         }
         let named = Asked { resource: "pods.custom.metrics.k8s.io", name: "*", ..PODS };
-        let failure = failure(StatusCode::NOT_FOUND, b"", named);
+        let failure = failure(StatusCode::NOT_FOUND, "", b"", named);
         assert!(failure.message.ends_with("(get pods.custom.metrics.k8s.io *)"), "{}", failure.message);
         assert!(failure.is_absent());
+    }
+
+    #[test]
+    fn a_long_answer_is_cut() {
+        let (long, nowhere) = ("é".repeat(3000), Asked { resource: "", ..PODS });
+        let message = |body: &str| failure(StatusCode::FORBIDDEN, "text/plain", body.as_bytes(), nowhere).message;
+        assert_eq!(message(&long), "é".repeat(1024));
+        let within = message(&format!("x{long}"));
+        assert_eq!(within, format!("x{}\u{fffd}", "é".repeat(1023)), "bytes, as upstream");
     }
 }

@@ -12,7 +12,9 @@ use crate::request::{self, Reading, Request};
 use crate::selectors::Selectors;
 use crate::status::{Event, MetricStatus};
 use crate::tolerance::Tolerances;
-use common::labels::Selector;
+use common::labels::{Labels, Selector};
+use std::collections::BTreeSet;
+use std::ops::DerefMut;
 
 /// List the pods that [`SelectPods::selector`] finds in the autoscaler's namespace.
 #[derive(Debug)]
@@ -76,17 +78,34 @@ impl<'a> SelectPods<'a> {
 
     /// Goes on with the pods of the namespace; those that are not selected do not matter.
     pub fn answered(self, pods: Result<Vec<Pod>, String>, selectors: &mut Selectors) -> Step<'a> {
+        self.answered_locking(pods, move || selectors)
+    }
+
+    /// The same where others wait for the selectors: `lock` takes them once all that concerns the pods alone is done,
+    /// and they are given back before this returns.
+    pub fn answered_locking<L: DerefMut<Target = Selectors>>(
+        self,
+        pods: Result<Vec<Pod>, String>,
+        lock: impl FnOnce() -> L,
+    ) -> Step<'a> {
         let Self { pass, scale, selector } = self;
         let (namespace, name) = (pass.autoscaler.namespace, pass.autoscaler.name);
-        selectors.put(namespace, name, selector.clone());
-        let mut pods = match pods {
+        let pods = pods.map(|mut pods| {
+            pods.retain(|pod| selector.matches(&pod.labels));
+            pods
+        });
+        let rivals: Vec<String> = {
+            let label_sets: BTreeSet<&Labels> = pods.iter().flatten().map(|pod| &pod.labels).collect();
+            let mut selectors = lock();
+            selectors.put(namespace, name, selector);
+            let rivals = selectors.selecting(namespace, &label_sets).into_iter();
+            rivals.map(|name| format!("{namespace}/{name}")).collect()
+        };
+        let pods = match pods {
             Ok(pods) => pods,
             Err(e) => return Step::Finish(unmeasured(pass, &scale, &e, Vec::new())),
         };
-        pods.retain(|pod| selector.matches(&pod.labels));
-        let rivals = selectors.selecting(namespace, &pods);
         if rivals.len() > 1 {
-            let rivals: Vec<_> = rivals.into_iter().map(|name| format!("{namespace}/{name}")).collect();
             let (selector, rivals) = (&scale.selector, rivals.join(" "));
             let e = format!("pods by selector {selector} are controlled by multiple HPAs: [{rivals}]");
             return unselected(pass, &scale, ("AmbiguousSelector", "AmbiguousSelector"), &e, &e);
