@@ -3,16 +3,25 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+/// The limit before it was raised.
+static GIVEN: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the limit on open descriptors to what the process may have, as Go's programs do. Many systems start processes
 /// with 1024, for the sake of programs that wait with `select`.
 pub fn raise_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+    let given = *GIVEN.get_or_init(|| getrlimit(Resource::Nofile));
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
         tracing::debug!(%error, "the limit on open descriptors stays as it is");
     }
+}
+
+/// The limit that this process was given, if it has raised it: programs that it starts are to have that one.
+pub fn given_limit() -> Option<Rlimit> {
+    GIVEN.get().copied()
 }
 
 /// Registers `fd` with the runtime of the caller; it is taken off and closed when the result is dropped.

@@ -1,7 +1,7 @@
 //! `local`: a small Kubernetes on one machine; its API server and its node also on their own.
 
 use clap::{Parser, Subcommand};
-use common_runtime::telemetry;
+use common_runtime::{descriptor, telemetry};
 use local::ending;
 use local::node::NodeArgs;
 use local::up::{self, ApiArgs, UpOptions};
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     }
     // Faults of the API server are told once, by whoever carries requests to it.
     telemetry::init_logs(telemetry::Format::Text, "warn");
+    descriptor::raise_limit();
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -19,6 +19,7 @@ use super::review;
 use super::route::RequestInfo;
 use super::selector::Selector;
 use super::status::{self, ApiError, Result};
+use super::store::Object;
 use super::table::Include;
 use super::target::Target;
 use super::write::{Part, Written};
@@ -221,20 +222,28 @@ impl Call {
         Accept { form: media::Form::Plain, ..self.accept }
     }
 
-    pub(super) fn one(&self, code: u16, object: &super::store::Object) -> Response<Body> {
+    pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
         let json = encode_one(self.kind(), object, self.accept.form, self.include);
         media::encode(code, json, self.accept)
     }
 
     fn written(&self, written: Written) -> Response<Body> {
         let mut response = self.one(written.code, &written.object);
-        for warning in &written.warnings {
+        let made = (written.code == 201).then(|| self.create_warning(&written.object)).flatten();
+        for warning in written.warnings.iter().chain(&made) {
             let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
                 response.headers_mut().append(HeaderName::from_static("warning"), value);
             }
         }
         response
+    }
+
+    fn create_warning(&self, made: &Object) -> Option<String> {
+        let warning = (*self.api.create_warning.read())?;
+        let kind = self.kind();
+        let title = kind.key(made.text("/metadata/namespace"), made.text("/metadata/name"));
+        warning(&kind.api_version(), &kind.kind, &title)
     }
 }
 

@@ -16,6 +16,7 @@ use super::query::WriteOptions;
 use super::resource::{Registry, Resource};
 use super::store::{Clash, Expect, Object, Store, Write};
 use super::target::Target;
+use super::warnings::CreateWarning;
 use crate::Range;
 use crate::usage::UsageTable;
 
@@ -29,6 +30,7 @@ pub(crate) struct Api {
     pub(crate) audit: Option<Audit>,
     pub(crate) logs: RwLock<Option<PodLogs>>,
     pub(crate) usage: RwLock<Option<UsageTable>>,
+    pub(crate) create_warning: RwLock<Option<CreateWarning>>,
     pub(crate) shutdown: CancellationToken,
     /// Held while the registry is replaced.
     definitions: Mutex<()>,
@@ -52,6 +54,7 @@ impl Api {
             audit,
             logs: RwLock::new(None),
             usage: RwLock::new(None),
+            create_warning: RwLock::new(None),
             shutdown,
             definitions: Mutex::new(()),
         });

@@ -28,6 +28,9 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer of an owner that waits for its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
+/// The longest grace that is kept, in seconds: a hundred years, as a timestamp does not hold every number of seconds.
+const GRACE_MAX: i64 = 100 * 365 * 24 * 3600;
+
 #[derive(Debug)]
 pub(crate) struct Deleted {
     /// The object as it is now, or was last.
@@ -157,7 +160,7 @@ fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     match asked.unwrap_or(own) {
         _ if idle => 0,
         grace if grace < 0 => 1,
-        grace => grace,
+        grace => grace.min(GRACE_MAX),
     }
 }
 
@@ -173,4 +176,31 @@ fn propagate(value: &mut Value, policy: Option<Propagation>) {
     }
     fields.insert("finalizers".into(), finalizers.into());
     meta::tidy(fields);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::builtin;
+
+    /// Goal: a grace beyond all timestamps is kept as the longest, and can be shortened to any other.
+    #[test]
+    fn a_grace_beyond_all_timestamps_is_the_longest() {
+        let pods = builtin::registry().get("", "v1", "pods").expect("pods");
+        let ask = |grace| DeleteOptions { grace, ..DeleteOptions::default() };
+        let seconds_left = |pod: &Value| {
+            let end: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().expect("a time");
+            end.duration_since(Timestamp::now()).as_secs()
+        };
+        for (own, asked) in [(i64::MAX, None), (30, Some(i64::MAX)), (i64::MIN, Some(GRACE_MAX))] {
+            let spec = json!({"nodeName": "n", "terminationGracePeriodSeconds": own});
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+            let leaving = mark(&pods, &pod, &ask(asked));
+            assert_eq!(number(&leaving, "/metadata/deletionGracePeriodSeconds"), Some(GRACE_MAX));
+            assert!((GRACE_MAX - 60..=GRACE_MAX).contains(&seconds_left(&leaving)));
+            let shortened = mark(&pods, &leaving, &ask(Some(5)));
+            assert_eq!(number(&shortened, "/metadata/deletionGracePeriodSeconds"), Some(5));
+            assert!((-60..=5).contains(&seconds_left(&shortened)));
+        }
+    }
 }

@@ -23,6 +23,12 @@ pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.lo
 pub(crate) const MASTERS: &str = "system:masters";
 /// Who the holder of the server's own token is.
 pub(crate) const ADMINISTRATOR: &str = "zeroscale:admin";
+/// The group of everybody with a token.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody without one.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of whoever has no token.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 const ACCOUNTS: &str = "/serviceaccounts";
 const PODS: &str = "/pods";
 /// Seconds that a token is good for at least, and if nothing is said.
@@ -52,7 +58,7 @@ struct Grant {
 impl Caller {
     /// Somebody without a token.
     pub(crate) fn anonymous() -> Self {
-        Caller { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], about: None }
+        Self::known(ANONYMOUS, vec![UNAUTHENTICATED.into()])
     }
 
     /// Somebody of whom name and groups are known.
@@ -61,16 +67,13 @@ impl Caller {
     }
 
     fn administrator() -> Self {
-        Self::known(ADMINISTRATOR, vec![MASTERS.into(), "system:authenticated".into()])
+        Self::known(ADMINISTRATOR, vec![MASTERS.into(), AUTHENTICATED.into()])
     }
 
     fn account(grant: Grant) -> Self {
         let name = format!("system:serviceaccount:{}:{}", grant.namespace, grant.account);
-        let groups = vec![
-            "system:serviceaccounts".into(),
-            format!("system:serviceaccounts:{}", grant.namespace),
-            "system:authenticated".into(),
-        ];
+        let [all, own] = account_groups(&grant.namespace);
+        let groups = vec![all, own, AUTHENTICATED.into()];
         Caller { name, groups, about: Some(Box::new(grant)) }
     }
 
@@ -125,6 +128,9 @@ impl Tokens {
         let account = store
             .get(ACCOUNTS, &format!("{namespace}/{name}"))
             .ok_or_else(|| ApiError::not_found_named("serviceaccounts", name))?;
+        if !body.is_object() || body.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
+            return Err(ApiError::bad_request("TokenRequest: the body and its spec must be objects"));
+        }
         let seconds = number(body, "/spec/expirationSeconds").unwrap_or(EXPIRATION.1);
         if seconds < EXPIRATION.0 {
             let mut causes = Causes::default();
@@ -151,6 +157,11 @@ impl Tokens {
         given.insert(token, grant);
         Ok(answer)
     }
+}
+
+/// The groups of the ServiceAccounts of a namespace.
+pub(crate) fn account_groups(namespace: &str) -> [String; 2] {
+    ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }
 
 /// A token nobody can guess.
@@ -194,4 +205,42 @@ pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
 fn same(given: &str, known: &str) -> bool {
     let (given, known) = (given.as_bytes(), known.as_bytes());
     given.len() == known.len() && given.iter().zip(known).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::builtin;
+    use crate::api::core::Api;
+    use crate::api::query::WriteOptions;
+    use tokio_util::sync::CancellationToken;
+
+    /// Goal: a token is given for any lifetime of ten minutes and more, and a body of a wrong type is refused.
+    #[test]
+    fn a_token_is_given_for_any_lifetime_and_no_body_panics() {
+        let range = "10.96.0.0/16".parse().expect("a range");
+        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let accounts = api.registry.load().get("", "v1", "serviceaccounts").expect("ServiceAccounts");
+        let account = json!({"metadata": {"name": "a"}});
+        api.create(&accounts, "default", account, &WriteOptions::internal()).expect("taken");
+        let rows = [
+            (json!({}), None),
+            (json!({"spec": null}), None),
+            (json!({"spec": {"expirationSeconds": i64::MAX}}), None),
+            (json!({"spec": {"expirationSeconds": i64::MIN}}), Some(422)),
+            (json!({"spec": []}), Some(400)),
+            (json!({"spec": "a"}), Some(400)),
+            (json!(null), Some(400)),
+            (json!([]), Some(400)),
+            (json!("a"), Some(400)),
+        ];
+        for (body, refused) in rows {
+            let given = api.tokens.give(&api.store, "default", "a", &body);
+            assert_eq!(given.as_ref().err().map(|error| error.code), refused, "{body}");
+            if let Ok(given) = given {
+                let caller = api.tokens.review(&api.store, text(&given, "/status/token"), &[]);
+                assert!(caller.is_some(), "{body}");
+            }
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be allowed by a
-//! role (`rbac`), and is answered by verbs that are the same for all resources: `list`, `watch`, `write`, `patch`,
-//! `delete`. What a resource is comes from one table (`builtin`) or from a CustomResourceDefinition (`crd`). All state
-//! is in [`store`]; the `collector` does what follows from deletions. Controllers for workloads and endpoints are
-//! clients like any other and live elsewhere. Imports run one way: server → handler → call → verbs → core → store →
-//! resource → fields.
+//! A request passes [`guard`] (loopback names, tokens in `identity`, `impersonate`), is routed to a resource, must be
+//! allowed by a role (`rbac`), and is answered by verbs that are the same for all resources: `list`, `watch`, `write`,
+//! `patch`, `delete`. What a resource is comes from one table (`builtin`) or from a CustomResourceDefinition (`crd`).
+//! All state is in [`store`]; the `collector` does what follows from deletions. Controllers for workloads and endpoints
+//! are clients like any other and live elsewhere. Imports run one way: server → handler → call → verbs → core → store
+//! → resource → fields.
 //!
 //! Rule: what a client can observe is what Kubernetes 1.36 does, by recorded scenarios.
 //!
@@ -37,6 +37,7 @@ mod fields;
 mod guard;
 mod handler;
 mod identity;
+mod impersonate;
 mod jsonpath;
 mod list;
 mod media;
@@ -63,6 +64,7 @@ mod strategic;
 mod table;
 mod target;
 mod tls;
+mod warnings;
 mod watch;
 mod write;
 
@@ -70,6 +72,7 @@ pub use access::Access;
 pub use audit::Audit;
 pub use pod_log::{PodLogQuery, PodLogs};
 pub use server::{ApiOptions, ApiServer};
+pub use warnings::CreateWarning;
 
 #[cfg(test)]
 mod tests;

@@ -13,14 +13,16 @@ pub struct PodLogQuery {
     pub namespace: String,
     /// Name of the pod.
     pub pod: String,
-    /// Name of the container; none if the client leaves it to the source.
-    pub container: Option<String>,
+    /// Name of the container.
+    pub container: String,
     /// Whether the stream goes on with what is still to come.
     pub follow: bool,
     /// Whether the log of the previous run of the container is wanted.
     pub previous: bool,
     /// Only so many of the last lines.
     pub tail_lines: Option<usize>,
+    /// Only so many bytes from the start of what would be answered.
+    pub limit_bytes: Option<usize>,
 }
 
 /// Finds a log: a stream of bytes, or the reason why there is none.

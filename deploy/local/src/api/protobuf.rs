@@ -1,4 +1,4 @@
-//! Bodies in protobuf, as `kubectl create`, `autoscale` and `auth can-i` write them: read into the JSON that everything
+//! Bodies in protobuf, as `kubectl create`, `autoscale` and `auth` write them: read into the JSON that everything
 //! else works on.
 //!
 //! kubectl asks for JSON but sends the kinds that it knows in Kubernetes' envelope: four bytes of magic, then the kind

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::access::Access;
 use super::fields::text;
-use super::identity::{Caller, MASTERS, texts};
+use super::identity::{AUTHENTICATED, Caller, MASTERS, texts};
 use super::store::{Object, Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -29,7 +29,7 @@ pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {
 
 /// What the bootstrap roles allow to all.
 fn everybody(caller: &Caller, access: &Access) -> bool {
-    let known = caller.groups.iter().any(|group| group == "system:authenticated");
+    let known = caller.groups.iter().any(|group| group == AUTHENTICATED);
     let under =
         |root: &str| access.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let is_path = access.resource.is_empty() && access.verb == "get";

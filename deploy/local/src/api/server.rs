@@ -23,6 +23,7 @@ use super::audit::Audit;
 use super::core::Api;
 use super::pod_log::PodLogs;
 use super::tls::Tls;
+use super::warnings::CreateWarning;
 use super::{builtin, collector, handler, identity};
 use crate::Range;
 use crate::usage::UsageTable;
@@ -143,6 +144,11 @@ impl ApiServer {
         self.api.0.serve_metrics(usage);
     }
 
+    /// Says what whoever makes an object is to be warned of.
+    pub fn set_create_warning(&self, warning: CreateWarning) {
+        *self.api.0.create_warning.write() = Some(warning);
+    }
+
     /// A kubeconfig for this server, with the token and the server's certificate in it, and where the cluster's dashboard
     /// is, if it has one.
     pub fn kubeconfig(&self) -> String {
@@ -235,7 +241,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
     });
     let mut builder = http1::Builder::new();
     // hyper's bound for a head runs from the former answer on.
-    builder.timer(TokioTimer::new()).header_read_timeout(IDLE).half_close(true);
+    builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -269,5 +275,22 @@ mod tests {
             assert!(answer[..length].starts_with(b"HTTP/1.1 "), "{turn}: {length} bytes");
             tokio::time::sleep(Duration::from_secs(90)).await;
         }
+    }
+
+    /// Goal: a watch ends with its client, although nothing happens that would be written to it.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_with_its_client() {
+        let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
+        let server = ApiServer::start(options).await.expect("a free port");
+        let (mut client, end) = duplex(1 << 16);
+        let served = tokio::spawn(serve(end, server.api.0.clone()));
+        let head = "GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";
+        client.write_all(format!("{head} {}\r\n\r\n", server.token()).as_bytes()).await.expect("it is open");
+        let mut answer = vec![0; 1 << 14];
+        let length = client.read(&mut answer).await.expect("it is open");
+        assert!(answer[..length].starts_with(b"HTTP/1.1 200 "));
+        drop(client);
+        // Shorter than any watch.
+        tokio::time::timeout(Duration::from_secs(600), served).await.expect("an end").expect("no panic");
     }
 }

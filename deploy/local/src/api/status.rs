@@ -66,17 +66,7 @@ impl ApiError {
 
     /// 403: the user has no right to it.
     pub(crate) fn denied(user: &str, resource: &Resource, access: &Access) -> Self {
-        let scope = match access.namespace.as_str() {
-            "" => "at the cluster scope".into(),
-            namespace => format!("in the namespace \"{namespace}\""),
-        };
-        let message = format!(
-            "{} is forbidden: User \"{user}\" cannot {} resource \"{}\" in API group \"{}\" {scope}",
-            resource.qualified(),
-            access.verb,
-            access.resource,
-            access.group
-        );
+        let message = format!("{} is forbidden: {}", resource.qualified(), access.refusal(user));
         ApiError::new(403, "Forbidden", message).details(Self::about(resource, &access.name))
     }
 

@@ -181,6 +181,44 @@ async fn foreign_hosts_origins_and_tokens_are_refused() {
     server.shutdown().await;
 }
 
+/// Goal: whoever makes an object is warned of it, by each way to make one; of changes and other objects nothing is said.
+#[tokio::test]
+async fn who_makes_an_object_is_warned_of_it() {
+    let (server, _) = start(options()).await;
+    let jobs = "apis/batch/v1/namespaces/default/jobs";
+    let job = |name: &str| {
+        let (metadata, spec) = (json!({"name": name}), json!({"template": {}}));
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let send = async |method: &str, path: &str, format: &str, body: &str| {
+        let (address, token, length) = (server.address(), server.token(), body.len());
+        let head = format!("Host: {address}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n");
+        let about = format!("Content-Type: application/{format}\r\nContent-Length: {length}\r\n");
+        exchange(&server, &format!("{method} /{path} HTTP/1.1\r\n{head}{about}\r\n{body}")).await
+    };
+    let quiet = send("POST", jobs, "json", &job("quiet")).await;
+    assert!(quiet.starts_with("HTTP/1.1 201 ") && !quiet.contains("\r\nwarning:"), "{quiet}");
+    server
+        .set_create_warning(|version, kind, title| (kind == "Job").then(|| format!("{version} {kind} {title} rests")));
+    let (a, b) = (format!("{jobs}/a"), format!("{jobs}/b?fieldManager=m"));
+    let label = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+    let map = json!({"metadata": {"name": "a"}}).to_string();
+    for (method, path, format, body, code, warned) in [
+        ("POST", jobs, "json", job("a"), 201, Some("a")),
+        ("PATCH", b.as_str(), "apply-patch+yaml", job("b"), 201, Some("b")),
+        ("PATCH", b.as_str(), "apply-patch+yaml", job("b"), 200, None),
+        ("PATCH", a.as_str(), "merge-patch+json", label, 200, None),
+        ("POST", "api/v1/namespaces/default/configmaps", "json", map, 201, None),
+    ] {
+        let answer = send(method, path, format, &body).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{method} {path}: {answer}");
+        let told = answer.lines().find_map(|line| line.strip_prefix("warning: 299 - "));
+        let expected = warned.map(|name| format!("\"batch/v1 Job default/{name} rests\""));
+        assert_eq!(told, expected.as_deref(), "{method} {path}");
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn only_loopback_addresses_are_listened_on() {
     let listen = "192.0.2.1:0".parse().unwrap();

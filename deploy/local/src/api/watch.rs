@@ -35,6 +35,9 @@ const BATCH: usize = 256;
 /// How often a watcher that wants bookmarks gets one while nothing happens.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
+/// The longest watch, in seconds: a year, as an instant does not hold every number of seconds.
+const SECONDS_MAX: u64 = 365 * 24 * 3600;
+
 /// Where a watch begins.
 enum Start {
     /// After a version.
@@ -80,7 +83,7 @@ impl Api {
             version => Start::After(version),
         };
         // Watches without a limit end at different times, so that their owners do not all come back at once.
-        let seconds = seconds.unwrap_or_else(|| rand::rng().random_range(1800..3600));
+        let seconds = seconds.unwrap_or_else(|| rand::rng().random_range(1800..3600)).min(SECONDS_MAX);
         let now = Instant::now();
         let mut watcher = Watcher {
             api: self.clone(),
@@ -235,5 +238,26 @@ impl Watcher {
         let error = ApiError::expired(format!("too old resource version: {}", self.cursor));
         self.ready.push_back(format!("{}\n", json!({"type": "ERROR", "object": error.body})).into());
         self.ended = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::builtin;
+    use tokio_util::sync::CancellationToken;
+
+    /// Goal: no number of seconds is too large for a watch.
+    #[test]
+    fn a_watch_may_ask_for_any_number_of_seconds() {
+        let range = "10.96.0.0/16".parse().expect("a range");
+        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let resource = api.registry.load().get("", "v1", "configmaps").expect("ConfigMaps");
+        for seconds in [0, 1, i64::MAX.unsigned_abs(), u64::MAX] {
+            let query = Query::parse(&format!("watch=1&timeoutSeconds={seconds}"));
+            let all = Selector::parse(&resource, "", "").expect("a selector");
+            let answer = api.watch(&resource, "", all, &query, Accept::JSON, Include::Metadata);
+            assert!(answer.is_ok(), "{seconds}");
+        }
     }
 }

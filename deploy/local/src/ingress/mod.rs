@@ -1,8 +1,8 @@
 //! The ingress of the embedded cluster: Host → public Service → its current endpoints.
 //!
-//! Besides the names that the activators know, `NAME.NS.localhost` is a Service's: browsers, curl and most resolvers take
-//! every name below `localhost` for this machine (RFC 6761), so the URL alone is enough ([`url_of`]). What the Service's
-//! pods read is the Host that the client sent.
+//! Besides the names that the activators know, `NAME.NS.localhost` is a Service's: browsers, curl and some resolvers
+//! (systemd-resolved, nss-myhostname) take every name below `localhost` for this machine (RFC 6761), so the URL alone is
+//! enough ([`url_of`]). What the Service's pods read is the Host that the client sent.
 //!
 //! It is deliberately dumb. It knows Services and EndpointSlices, no revisions, and sets no revision headers: which
 //! revision a request is for, the activator finds out from Host. Both HTTP/1.1 and h2c are taken on one port; towards

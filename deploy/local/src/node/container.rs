@@ -41,6 +41,8 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 const LOG_TAIL: u64 = 4096;
 /// Outcomes under way from at most three probes, each waiting for its last one to be taken.
 const OUTCOMES_MAX: usize = 4;
+/// The longest grace, a hundred years: an instant does not hold every number of seconds, and API servers pass on any.
+const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Everything about a container that does not change.
 pub(crate) struct Container {
@@ -56,8 +58,12 @@ pub(crate) struct Container {
 
 /// Seconds that a pod is given to end.
 pub(crate) fn grace_of(pod: &Pod) -> Duration {
-    let seconds = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    grace(pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30))
+}
+
+/// A grace of so many seconds, as far as it can be waited for.
+pub(crate) fn grace(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(GRACE_MAX)
 }
 
 /// How a run came to its end.

@@ -2,10 +2,13 @@
 //!
 //! The kernel sends a child the signal it asked for (`PR_SET_PDEATHSIG`) when the *thread* that made it ends. The child
 //! asks between `fork` and `execve`, and then looks whether its parent still lives: had it died before, no signal would
-//! come. The standard library does the rest: default signals, process group, descriptors 0 to 2, working directory.
+//! come. It also gets the limit on descriptors that this process was given, not the one that it raised for itself. The
+//! standard library does the rest: default signals, process group, descriptors 0 to 2, working directory.
 
 use super::child::Child;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal};
+use common_runtime::descriptor;
+use rustix::process::{Pid, PidfdFlags, Resource, Signal};
+use rustix::process::{getpid, getppid, pidfd_open, set_parent_process_death_signal, setrlimit};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -40,13 +43,17 @@ pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Child> 
     };
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     let parent = Some(getpid());
-    let die_with_parent = move || {
+    let limit = descriptor::given_limit();
+    let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
+        if let Some(limit) = limit {
+            setrlimit(Resource::Nofile, limit)?;
+        }
         if getppid() == parent { Ok(()) } else { Err(io::Error::from(rustix::io::Errno::SRCH)) }
     };
     // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The
-    // closure makes two system calls, and its errors are numbers.
-    unsafe { command.pre_exec(die_with_parent) };
+    // closure makes three system calls, and its errors are numbers.
+    unsafe { command.pre_exec(prepare) };
     let pid = command.spawn()?.id();
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     // Nobody else takes its status, so the id is its own even if it has ended.

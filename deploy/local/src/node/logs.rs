@@ -66,40 +66,40 @@ pub(crate) fn find(
 /// There is none, or it cannot be read.
 pub fn read(work_dir: &Path, namespace: &str, pod: &str, container: &str, query: &LogQuery) -> io::Result<Bytes> {
     let path = find(work_dir, namespace, pod, container, query.previous)?;
-    Ok(read_file(&path, query)?.0)
+    read_file(&File::open(path)?, query)
 }
 
-/// Reads the log of one run; and where in its file the reading ended, for who goes on from there.
-pub(crate) fn read_file(path: &Path, query: &LogQuery) -> io::Result<(Bytes, u64)> {
-    let (mut bytes, end) = tail(path, ANSWER_MAX)?;
+/// Reads the log of one run. What is written from then on is read next from `file`.
+pub(crate) fn read_file(file: &File, query: &LogQuery) -> io::Result<Bytes> {
+    let mut bytes = tail(file, ANSWER_MAX)?;
     if let Some(lines) = query.tail_lines {
         let from = start_of_last_lines(&bytes, lines);
         bytes.drain(..from);
     }
     bytes.truncate(query.limit_bytes.unwrap_or(usize::MAX));
-    Ok((bytes.into(), end))
+    Ok(bytes.into())
 }
 
-/// Whether nothing more is written to the log of one run: the run has ended, or there is a newer one.
+/// Whether nothing more is written to the log of one run: the run has ended, there is a newer one, or the log has gone
+/// with its pod.
 pub(crate) fn is_over(path: &Path) -> bool {
     let number = path.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
     let newer = number.and_then(|number| number.checked_add(1)).map(|next| path.with_file_name(format!("{next}.log")));
-    path.with_extension("over").exists() || newer.is_some_and(|newer| newer.exists())
+    !path.exists() || path.with_extension("over").exists() || newer.is_some_and(|newer| newer.exists())
 }
 
 /// The last `max` bytes of a file.
 pub(crate) fn tail_bytes(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    Ok(tail(path, max)?.0)
+    tail(&File::open(path)?, max)
 }
 
-/// The last `max` bytes of a file, and where they end.
-fn tail(path: &Path, max: u64) -> io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path)?;
+/// The last `max` bytes of a file.
+fn tail(mut file: &File, max: u64) -> io::Result<Vec<u8>> {
     let from = file.metadata()?.len().saturating_sub(max);
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    let count = file.take(max).read_to_end(&mut bytes)?;
-    Ok((bytes, from + u64::try_from(count).unwrap_or(0)))
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Where the last `lines` lines begin.

@@ -17,7 +17,7 @@
 //! `activeDeadlineSeconds`, eviction.
 
 use super::addresses::Leased;
-use super::container::{Container, grace_of};
+use super::container::{Container, grace, grace_of};
 use super::environment::{ConfigError, DownwardFields};
 use super::logs::PodLogs;
 use super::state::Node;
@@ -379,7 +379,7 @@ fn title(pod: &Pod) -> String {
 fn deletion_grace(pod: &Pod) -> Option<Duration> {
     pod.metadata.deletion_timestamp.as_ref()?;
     let seconds = pod.metadata.deletion_grace_period_seconds;
-    Some(seconds.map_or_else(|| grace_of(pod), |s| Duration::from_secs(u64::try_from(s).unwrap_or(0))))
+    Some(seconds.map_or_else(|| grace_of(pod), grace))
 }
 
 /// What changed between two statuses, as a patch. Conditions of others were carried over, so the array may be replaced.
@@ -398,4 +398,35 @@ fn refuse(views: &watch::Sender<Vec<View>>, error: &ConfigError) {
                 Phase::Waiting { reason: "CreateContainerConfigError".into(), message: Some(error.to_string()) };
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    /// Goal: a pod may ask for any grace, as a real API server has it. Method: graces, and seconds until the end.
+    #[test]
+    fn any_grace_can_be_waited_for() {
+        const MOST: u64 = 100 * 365 * 24 * 3600;
+        let rows = [
+            (Some(7), Some(5), 5),
+            (Some(7), None, 7),
+            (None, None, 30),
+            (Some(-1), None, 0),
+            (None, Some(-1), 0),
+            (Some(i64::MAX), None, MOST),
+            (None, Some(i64::MAX), MOST),
+        ];
+        for (own, asked, expected) in rows {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": asked},
+                "spec": {"containers": [], "terminationGracePeriodSeconds": own},
+            }))
+            .expect("a Pod");
+            let grace = deletion_grace(&pod).expect("it is deleted");
+            assert_eq!(grace.as_secs(), expected, "{own:?} {asked:?}");
+            assert!(Instant::now().checked_add(grace).is_some());
+        }
+    }
 }

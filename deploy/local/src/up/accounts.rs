@@ -1,18 +1,19 @@
 //! Who the planes are: ServiceAccounts with the rights that the manifests give them, and a Pod for each plane.
 //!
 //! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own
-//! account, bound to a Pod of their name. So whatever works here works with the roles in `deploy/kubernetes/base`, and
-//! a verb that is missing there is missing here. The Pods are names alone: their scheduler does not exist.
-//! As the manifests have it, each plane also has a token for the stat link.
+//! account, bound to a Pod of their name ([`super::pod`]). So whatever works here works with the roles in
+//! `deploy/kubernetes/base`, and a verb that is missing there is missing here. As the manifests have it, each plane also has
+//! a token for the stat link.
 
 use super::planes::{NAMESPACE, unless_there};
+use super::pod::PlanePod;
 use crate::up::manifests;
 use anyhow::Context;
 use autoscaler::ingest::admission::Demand;
 use common_runtime::credential::TokenFile;
 use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use serde_json::json;
@@ -72,29 +73,26 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
     folder.join(format!("{pod}.token"))
 }
 
-/// The way to the API server of the plane `pod`, which runs as `account`; `kube` is an administrator's. Its token for
-/// the stat link is in `folder` afterwards.
-pub(super) async fn enter(kube: Config, folder: &Path, account: &str, pod: &str) -> anyhow::Result<Client> {
+/// The way to the API server of the plane `name`, which runs as `account`, and its Pod; `kube` is an administrator's. Its
+/// token for the stat link is in `folder` afterwards.
+pub(super) async fn enter(
+    kube: Config,
+    folder: &Path,
+    account: &str,
+    name: &str,
+) -> anyhow::Result<(Client, PlanePod)> {
     let administrator = common_runtime::api_server::client(kube.clone(), "local")?;
-    let pods: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
-    let object: Pod = serde_json::from_value(json!({
-        "metadata": {"name": pod, "namespace": NAMESPACE, "labels": {"app": account}},
-        "spec": {
-            "serviceAccountName": account, "schedulerName": "none.zeroscale.dev",
-            "containers": [{"name": account, "image": format!("zeroscale/{account}")}],
-        },
-    }))?;
-    unless_there(&pods, &object).await.with_context(|| format!("Pod {pod}"))?;
-    let file = stat_token_path(folder, pod);
-    let secret = token(&administrator, account, pod, Some(STATS)).await?;
+    let pod = PlanePod::make(&administrator, account, name).await.with_context(|| format!("Pod {name}"))?;
+    let file = stat_token_path(folder, name);
+    let secret = token(&administrator, account, &pod, Some(STATS)).await?;
     write_secret(&file, &secret).with_context(|| format!("token file {}", file.display()))?;
     let mut own = kube;
-    own.auth_info.token = Some(token(&administrator, account, pod, None).await?.into());
+    own.auth_info.token = Some(token(&administrator, account, &pod, None).await?.into());
     own.auth_info.client_certificate_data = None;
     own.auth_info.client_key_data = None;
     own.auth_info.client_certificate = None;
     own.auth_info.client_key = None;
-    Ok(common_runtime::api_server::client(own, account)?)
+    Ok((common_runtime::api_server::client(own, account)?, pod))
 }
 
 /// Writes what only we may read.
@@ -104,7 +102,7 @@ fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
 }
 
 /// A token of `account` that is bound to `pod`; for the API server, or for `audience`.
-async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>) -> anyhow::Result<String> {
+async fn token(client: &Client, account: &str, pod: &PlanePod, audience: Option<&str>) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
@@ -113,8 +111,8 @@ async fn token(client: &Client, account: &str, pod: &str, audience: Option<&str>
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                name: Some(pod.into()),
-                uid: None,
+                name: Some(pod.name.clone()),
+                uid: Some(pod.uid.clone()),
             }),
         }),
         ..TokenRequest::default()

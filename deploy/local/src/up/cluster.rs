@@ -13,6 +13,8 @@ use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
 use crate::up::planes::unless_there;
+use crate::up::pod;
+use crate::up::pod_status::PodStatuses;
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
 use crate::up::unrun;
@@ -23,6 +25,7 @@ use autoscaler::dashboard::{Price, Settings as Dashboard};
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::{Cidr, Mode};
+use common_runtime::failure_log::FailureLog;
 use common_runtime::listen::listen;
 use common_runtime::namespaces::Namespaces;
 use common_runtime::resolve::Resolve;
@@ -44,6 +47,8 @@ const PROBE_PERIOD: Duration = Duration::from_millis(100);
 const PROBES_MISSED_MAX: u32 = 2;
 /// How often planes are probed while some plane has not become ready yet.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
+/// Pause after endpoints were not taken.
+const PUBLISH_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for both planes at start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for requests in flight when the cluster ends.
@@ -110,6 +115,14 @@ impl PlaneId {
         }
     }
 
+    /// The ServiceAccount that it runs as.
+    fn account(self) -> &'static str {
+        match self {
+            Self::Activator(_) => "activator",
+            Self::Autoscaler(_) => "autoscaler",
+        }
+    }
+
     fn service(self) -> &'static str {
         match self {
             Self::Activator(_) => names::ACTIVATOR_SERVICE,
@@ -163,6 +176,7 @@ impl Cluster {
         let pods = folder.path().join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
+            server.set_create_warning(unrun::warning);
         }
         let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
         if let Some(server) = &server {
@@ -231,6 +245,7 @@ impl Cluster {
             let implied = implied::scalers(&applied, is_embedded);
             if is_embedded {
                 unrun::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
+                manifests::make_namespaces(&client, &applied).await?;
             }
             manifests::apply(&client, applied).await?;
             for scaler in &implied {
@@ -271,7 +286,7 @@ impl Cluster {
     /// # Errors
     /// No threads can be made.
     pub fn start_plane(&self, id: PlaneId) -> anyhow::Result<()> {
-        let plane = self.shared.clone().start(id)?;
+        let plane = self.shared.clone().start(id, None)?;
         let mut planes = self.shared.planes.lock();
         self.shared.ready.send_modify(|ready| _ = ready.insert(id, false));
         planes.insert(id, plane);
@@ -315,7 +330,8 @@ impl Cluster {
         match self.server.take() {
             Some(server) => server.shutdown().await,
             None => {
-                let _ = tokio::time::timeout(DRAIN, system::withdraw(&self.client)).await;
+                let withdrawn = async { tokio::join!(system::withdraw(&self.client), pod::withdraw(&self.client)) };
+                let _ = tokio::time::timeout(DRAIN, withdrawn).await;
             }
         }
     }
@@ -344,6 +360,11 @@ impl Shared {
         let _ = self.events.send(event);
     }
 
+    /// A plane as its Service and its Pod show it.
+    fn member(&self, Probed { id, ready, .. }: &Probed) -> Member {
+        Member { name: id.name(), address: self.address(*id).ip(), ready: *ready }
+    }
+
     /// A plane that is to go, and counts no longer.
     fn take(&self, id: PlaneId) -> Option<Plane> {
         let mut planes = self.planes.lock();
@@ -366,30 +387,32 @@ impl Shared {
     /// Starts those again that have failed.
     fn restart(self: &Arc<Self>) {
         let mut planes = self.planes.lock();
-        for (id, plane) in planes.iter_mut().filter(|(_, plane)| plane.is_to_restart()) {
-            match self.clone().start(*id) {
+        for (id, plane) in planes.iter_mut() {
+            let Some(paused) = plane.pause_over() else { continue };
+            match self.clone().start(*id, Some(paused)) {
                 Ok(another) => *plane = another,
                 Err(error) => tracing::error!(plane = %id.name(), error = %format!("{error:#}"), "not started again"),
             }
         }
     }
 
-    fn start(self: Arc<Self>, id: PlaneId) -> anyhow::Result<Plane> {
+    /// Starts a plane; after that pause, if it takes the place of one that has failed.
+    fn start(self: Arc<Self>, id: PlaneId, paused: Option<Duration>) -> anyhow::Result<Plane> {
         let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
         let folder = self.folder.clone();
         match id {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
-                Plane::start(&id.name(), move |shutdown| async move {
-                    let client = accounts::enter(kube, &folder, "activator", &options.pod_name).await?;
-                    activator::run(options, client, resolver, shutdown).await
+                Plane::start(&id.name(), paused, move |shutdown| async move {
+                    let (client, pod) = accounts::enter(kube, &folder, id.account(), &options.pod_name).await?;
+                    pod.hold(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
-                Plane::start(&id.name(), move |shutdown| async move {
-                    let client = accounts::enter(kube, &folder, "autoscaler", &options.pod_name).await?;
-                    autoscaler::run(options, client, resolver, shutdown).await
+                Plane::start(&id.name(), paused, move |shutdown| async move {
+                    let (client, pod) = accounts::enter(kube, &folder, id.account(), &options.pod_name).await?;
+                    pod.hold(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
         }
@@ -480,10 +503,13 @@ impl Probed {
     }
 }
 
-/// Probes the planes as a kubelet does, and keeps the endpoints of their Services current.
+/// Probes the planes as a kubelet does, and keeps the endpoints of their Services and the status of their Pods current.
 async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
+    let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
     let mut missed: BTreeMap<(PlaneId, u64), u32> = BTreeMap::new();
+    let mut failures = FailureLog::of("the endpoints of the planes");
+    let mut statuses = PodStatuses::new(&client);
     loop {
         shared.restart();
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
@@ -506,20 +532,27 @@ async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: Cancellatio
         let starting = now.len() < asked || now.iter().any(|plane| !plane.ready);
         let mut wanted: BTreeMap<&'static str, Vec<Member>> =
             [(names::ACTIVATOR_SERVICE, Vec::new()), (names::AUTOSCALER_SERVICE, Vec::new())].into();
-        for Probed { id, ready, .. } in &now {
-            let member = Member { name: id.name(), address: shared.address(*id).ip(), ready: *ready };
-            wanted.entry(id.service()).or_default().push(member);
+        for plane in &now {
+            wanted.entry(plane.id.service()).or_default().push(shared.member(plane));
         }
         for (service, members) in &wanted {
-            if published.get(service) == Some(members) {
+            let is_too_soon = refused.get(service).is_some_and(|at| at.elapsed() < PUBLISH_RETRY);
+            if is_too_soon || published.get(service) == Some(members) {
                 continue;
             }
             match system::publish(&client, service, members).await {
                 Ok(()) => {
                     published.insert(service, members.clone());
+                    failures.recovered();
                 }
-                Err(error) => tracing::warn!(service, error = %format!("{error:#}"), "endpoints not published"),
+                Err(error) => {
+                    refused.insert(service, Instant::now());
+                    failures.failed(&format!("{error:#}"));
+                }
             }
+        }
+        for plane in &now {
+            statuses.show(plane.id.account(), plane.number, &shared.member(plane)).await;
         }
         shared.learned(&now);
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };

@@ -5,8 +5,13 @@ use crate::up::options::UpOptions;
 use crate::up::ranges::Ranges;
 use anyhow::Context;
 use kube::Config;
+use kube::config::Kubeconfig;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+/// What cluster, context and user are called in the kubeconfig of an embedded cluster, which has no others.
+const NAMES: [&str; 3] = ["zeroscale", "zeroscale", "admin"];
 
 /// The embedded API server and how to reach it.
 pub(super) struct Embedded {
@@ -23,6 +28,9 @@ impl Embedded {
         folder: &Path,
         dashboard: Option<SocketAddr>,
     ) -> anyhow::Result<Self> {
+        if let Some(path) = &options.kubeconfig {
+            check_writable(path)?;
+        }
         let audit = options.audit.clone();
         let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services()?) };
         let server = ApiServer::start(api)
@@ -37,11 +45,65 @@ impl Embedded {
     }
 }
 
+/// Refuses a file that is of use to somebody: only an empty one, or that of an embedded cluster, is written over.
+fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        read => read.with_context(|| format!("--kubeconfig {shown} is there already and cannot be read"))?,
+    };
+    anyhow::ensure!(
+        text.trim().is_empty() || is_own(&text),
+        "--kubeconfig {shown} is there already and not of an embedded cluster: name a file that may be written over"
+    );
+    Ok(())
+}
+
+/// Whether this is a kubeconfig of an embedded cluster, with nothing added.
+fn is_own(text: &str) -> bool {
+    let Ok(Kubeconfig { clusters, contexts, auth_infos, .. }) = Kubeconfig::from_yaml(text) else { return false };
+    let names = clusters.iter().map(|cluster| &*cluster.name).chain(contexts.iter().map(|context| &*context.name));
+    names.chain(auth_infos.iter().map(|user| &*user.name)).eq(NAMES)
+}
+
 /// How to reach the API server that a kubeconfig names.
 pub(super) async fn external_config(path: &Path) -> anyhow::Result<Config> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(path)
-        .with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
+    let kubeconfig =
+        Kubeconfig::read_from(path).with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
     Config::from_custom_kubeconfig(kubeconfig, &Default::default())
         .await
         .with_context(|| format!("--external {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whoever names the kubeconfig that they have does not lose it; one that an embedded cluster has left is written
+    /// over.
+    #[tokio::test]
+    async fn a_kubeconfig_of_another_cluster_is_not_to_be_written_over() {
+        let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;
+        let own = server.expect("a free port").kubeconfig();
+        let context = own.replace("contexts:\n", "contexts:\n- name: work\n  context: {cluster: work, user: me}\n");
+        let user = own.replace("users:\n", "users:\n- name: me\n  user: {token: t}\n");
+        let rows = [
+            (None, true),
+            (Some(""), true),
+            (Some(&*own), true),
+            (Some(&*context), false),
+            (Some(&*user), false),
+            (Some("apiVersion: v1\nkind: Config\n"), false),
+            (Some("a: [\n"), false),
+        ];
+        for (text, is_writable) in rows {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("config");
+            if let Some(text) = text {
+                std::fs::write(&path, text).expect("written");
+            }
+            let checked = check_writable(&path);
+            assert_eq!(checked.is_ok(), is_writable, "{text:?}: {checked:?}");
+        }
+    }
 }

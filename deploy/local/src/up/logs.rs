@@ -2,13 +2,13 @@
 
 use crate::api::{PodLogQuery, PodLogs};
 use crate::node::logs::{LogQuery, find, is_over, read_file};
-use anyhow::Context;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
 
 /// How often a followed log is looked at for more. A person reads it.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(200);
@@ -22,35 +22,38 @@ pub(super) fn of(work_dir: PathBuf) -> PodLogs {
 }
 
 async fn open(work_dir: &Path, query: PodLogQuery) -> anyhow::Result<BoxStream<'static, Bytes>> {
-    let PodLogQuery { namespace, pod, container, follow, previous, tail_lines } = query;
-    let container = container.context("the container must be named")?;
-    let part = LogQuery { tail_lines, previous, limit_bytes: None };
-    // One file throughout, whatever run is the current one meanwhile.
-    let file = find(work_dir, &namespace, &pod, &container, previous)?;
-    let (so_far, end) = read_file(&file, &part)?;
+    let PodLogQuery { namespace, pod, container, follow, previous, tail_lines, limit_bytes } = query;
+    let part = LogQuery { tail_lines, previous, limit_bytes };
+    let path = find(work_dir, &namespace, &pod, &container, previous)?;
+    // One file throughout, whatever run is the current one meanwhile, and also after it has gone with its pod.
+    let file = std::fs::File::open(&path)?;
+    let so_far = read_file(&file, &part)?;
+    let left = limit_bytes.map_or(usize::MAX, |limit| limit - so_far.len());
     let first = stream::once(async move { so_far });
     if !follow {
         return Ok(first.boxed());
     }
     Ok(first
-        .chain(stream::unfold((file, end), |(file, from)| async move {
-            let (bytes, end) = more(&file, from).await?;
-            Some((bytes, (file, end)))
+        .chain(stream::unfold((File::from_std(file), path, left), |(mut file, path, left)| async move {
+            if left == 0 {
+                return None;
+            }
+            let mut bytes = more(&mut file, &path).await?;
+            bytes.truncate(left);
+            let left = left - bytes.len();
+            Some((bytes, (file, path, left)))
         }))
         .boxed())
 }
 
-/// Waits until `file` is longer than `from`; `None` once its run is over and all of it was read, or it is gone, as it
-/// goes with its pod.
-async fn more(file: &Path, from: u64) -> Option<(Bytes, u64)> {
+/// Waits until there is more in `file`, which is or was at `path`; `None` once its run is over and all of it was read.
+async fn more(file: &mut File, path: &Path) -> Option<Bytes> {
     loop {
-        let is_over = is_over(file); // Before it is read, or else what comes in between would be lost.
-        let mut log = tokio::fs::File::open(file).await.ok()?;
-        log.seek(std::io::SeekFrom::Start(from)).await.ok()?;
+        let is_over = is_over(path); // Before it is read, or else what comes in between would be lost.
         let mut bytes = Vec::new();
-        let count = log.read_to_end(&mut bytes).await.ok()?;
-        if count > 0 {
-            return Some((bytes.into(), from + u64::try_from(count).unwrap_or(0)));
+        file.read_to_end(&mut bytes).await.ok()?;
+        if !bytes.is_empty() {
+            return Some(bytes.into());
         }
         if is_over {
             return None;
@@ -70,11 +73,16 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     async fn follow(work_dir: &Path) -> BoxStream<'static, Bytes> {
+        follow_up_to(None, work_dir).await
+    }
+
+    async fn follow_up_to(limit_bytes: Option<usize>, work_dir: &Path) -> BoxStream<'static, Bytes> {
         let query = PodLogQuery {
             namespace: "ns".into(),
             pod: "p".into(),
-            container: Some("main".into()),
+            container: "main".into(),
             follow: true,
+            limit_bytes,
             ..PodLogQuery::default()
         };
         open(work_dir, query).await.expect("a log")
@@ -121,5 +129,36 @@ mod tests {
         writeln!(file, "a").expect("written");
         files.end("main", 0);
         assert_eq!(text(stream).await, "a\n");
+    }
+
+    /// Goal: who follows has a program's last words, although the log has gone with its pod before they were read.
+    #[tokio::test]
+    async fn last_words_are_read_after_the_pod_has_gone() {
+        for is_told in [true, false] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let files = Files::new(dir.path(), "ns", "p", "u");
+            let mut file = files.create("main", 0).expect("a file").0;
+            writeln!(file, "a").expect("written");
+            let stream = follow(dir.path()).await;
+            writeln!(file, "b").expect("written");
+            if is_told {
+                files.end("main", 0);
+            }
+            files.remove();
+            assert_eq!(text(stream).await, "a\nb\n");
+        }
+    }
+
+    /// Goal: a followed log ends with the last byte that was asked for, while its run goes on.
+    #[tokio::test]
+    async fn a_followed_log_ends_at_its_limit() {
+        for (limit, expected) in [(0, ""), (1, "a"), (3, "a\nb"), (4, "a\nb\n")] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let mut file = Files::new(dir.path(), "ns", "p", "u").create("main", 0).expect("a file").0;
+            writeln!(file, "a").expect("written");
+            let stream = follow_up_to(Some(limit), dir.path()).await;
+            writeln!(file, "b\nc").expect("written");
+            assert_eq!(text(stream).await, expected);
+        }
     }
 }

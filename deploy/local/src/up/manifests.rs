@@ -1,26 +1,47 @@
 //! Manifests: read, checked, applied.
 //!
-//! What cannot be meant is refused before anything is written, with the file, the document and the field.
+//! What cannot be meant is refused before anything is written, with the file, the document and the field. What `kubectl
+//! get deployments,services -o yaml` prints of another cluster is taken, too: Lists, objects with what an API server has
+//! written into them, and namespaces that are only named. An exported object is known by its `metadata.uid`.
 
+use super::planes::unless_there;
 use crate::api::schema;
 use anyhow::Context;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::crd::crd;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
 use kube::{Api, Client, ResourceExt, discovery};
 use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Who applies, in `managedFields`.
 const FIELD_MANAGER: &str = "local-up";
 
+/// What an API server writes into the metadata of each object.
+const SERVER_OWNED: [&str; 8] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Kinds whose objects controllers make, and make anew.
+const MADE: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];
+
 /// One object of a manifest and where it stands.
 #[derive(Debug)]
 pub struct Manifest {
-    /// File and document, for errors.
+    /// File and document, and the item of a List, for errors.
     pub(super) origin: String,
     pub(super) types: TypeMeta,
     pub(super) object: DynamicObject,
@@ -47,30 +68,102 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
         let origin = format!("{file}, document {}", index + 1);
-        let value = serde_json::Value::deserialize(document).with_context(|| format!("{origin}: no YAML"))?;
-        if value.is_null() {
-            continue;
+        let value = Value::deserialize(document).with_context(|| format!("{origin}: no YAML"))?;
+        if !value.is_null() {
+            collect(origin, value, &mut manifests)?;
         }
-        let field = |name: &str| value.get(name).and_then(|v| v.as_str()).filter(|v| !v.is_empty());
-        let Some(kind) = field("kind") else { anyhow::bail!("{origin}: field kind: must name the kind of object") };
-        let Some(api_version) = field("apiVersion") else {
-            anyhow::bail!("{origin}: field apiVersion: must name group and version")
-        };
-        let types = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        if kind == "ZeroScaler" {
-            check_scaler(&value).with_context(|| origin.clone())?;
-        }
-        let object: DynamicObject = serde_json::from_value(value).with_context(|| format!("{origin}: no object"))?;
-        anyhow::ensure!(
-            object.metadata.name.is_some() || object.metadata.generate_name.is_some(),
-            "{origin}: field metadata.name: must be set"
-        );
-        manifests.push(Manifest { origin, types, object });
     }
     Ok(manifests)
 }
 
-fn check_scaler(value: &serde_json::Value) -> anyhow::Result<()> {
+/// An object, or the items of a List.
+fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
+    let field = |name: &str| value.get(name).and_then(|v| v.as_str()).filter(|v| !v.is_empty()).map(str::to_owned);
+    let Some(kind) = field("kind") else { anyhow::bail!("{origin}: field kind: must name the kind of object") };
+    let Some(api_version) = field("apiVersion") else {
+        anyhow::bail!("{origin}: field apiVersion: must name group and version")
+    };
+    let types = TypeMeta { api_version, kind };
+    if let Some(items) = items(&types, &mut value).with_context(|| origin.clone())? {
+        for (index, item) in items.into_iter().enumerate() {
+            collect(format!("{origin}, item {}", index + 1), item, manifests)?;
+        }
+        return Ok(());
+    }
+    let is_exported = value.pointer("/metadata/uid").is_some();
+    if is_exported
+        && MADE.contains(&(types.api_version.as_str(), types.kind.as_str()))
+        && let Some(owner) = controller(&value)
+    {
+        let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        tracing::warn!("{origin}: {} {name} is left out, as {owner} makes its own", types.kind);
+        return Ok(());
+    }
+    strip(&types, &mut value, is_exported);
+    if types.kind == "ZeroScaler" {
+        check_scaler(&value).with_context(|| origin.clone())?;
+    }
+    let object: DynamicObject = serde_json::from_value(value).with_context(|| format!("{origin}: no object"))?;
+    anyhow::ensure!(
+        object.metadata.name.is_some() || object.metadata.generate_name.is_some(),
+        "{origin}: field metadata.name: must be set"
+    );
+    manifests.push(Manifest { origin, types, object });
+    Ok(())
+}
+
+/// The items of a List; none: it is none. In one of a certain kind, as DeploymentList, each is of that kind, and need not
+/// say so.
+fn items(list: &TypeMeta, value: &mut Value) -> anyhow::Result<Option<Vec<Value>>> {
+    let Some(kind) = list.kind.strip_suffix("List") else { return Ok(None) };
+    // A List has no name, and an object has one, whatever its kind is called.
+    let is_named = value.pointer("/metadata/name").or_else(|| value.pointer("/metadata/generateName")).is_some();
+    let items = match value.get_mut("items") {
+        Some(Value::Array(items)) => items,
+        None | Some(Value::Null) if kind.is_empty() => return Ok(Some(Vec::new())),
+        _ if is_named => return Ok(None),
+        _ => anyhow::bail!("field items: must be a list"),
+    };
+    for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.is_empty()) {
+        item.entry("kind").or_insert_with(|| kind.into());
+        item.entry("apiVersion").or_insert_with(|| list.api_version.as_str().into());
+    }
+    Ok(Some(std::mem::take(items)))
+}
+
+/// Kind and name of the controller that an object belongs to.
+fn controller(value: &Value) -> Option<String> {
+    let owners = value.pointer("/metadata/ownerReferences")?.as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    Some(format!("{} {}", text("kind"), text("name")))
+}
+
+/// Takes away what the API server that an object comes from has written into it: another one would refuse it, and writes
+/// its own. What was exported also loses what is true in its cluster alone.
+fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
+    let Some(object) = value.as_object_mut() else { return };
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.retain(|field, _| !SERVER_OWNED.contains(&field.as_str()));
+    if !is_exported {
+        return;
+    }
+    // Nobody here has an owner's uid, so the collector would delete the object.
+    metadata.remove("ownerReferences");
+    object.remove("status");
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    match (types.api_version.as_str(), types.kind.as_str()) {
+        ("v1", "Pod") => drop(spec.remove("nodeName")),
+        // Of that cluster's range. What has none (None) is to have none here, either.
+        ("v1", "Service") if spec.get("clusterIP").is_some_and(|address| address != "None") => {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+        }
+        _ => {}
+    }
+}
+
+fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
     let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
     let scaler = read.with_context(|| format!("ZeroScaler {name}"))?;
@@ -82,13 +175,32 @@ fn check_scaler(value: &serde_json::Value) -> anyhow::Result<()> {
 }
 
 /// Fields of a ZeroScaler that its definition does not have. An API server would drop them.
-fn unknown_fields(mut value: serde_json::Value) -> Vec<String> {
+fn unknown_fields(mut value: Value) -> Vec<String> {
     let mut unknown = Vec::new();
     for version in crd().spec.versions {
         let schema = version.schema.and_then(|schema| serde_json::to_value(schema.open_api_v3_schema).ok());
         schema::prune(&mut value, &schema.unwrap_or_default(), &mut unknown);
     }
     unknown
+}
+
+/// Makes the namespaces that these objects are in, unless they are there: what was exported from one does not hold it.
+///
+/// # Errors
+/// The API server refuses one.
+pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> anyhow::Result<()> {
+    for name in namespaces(manifests) {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        let made = unless_there(&Api::all(client.clone()), &namespace).await;
+        made.map_err(said).with_context(|| format!("Namespace {name}"))?;
+    }
+    Ok(())
+}
+
+/// The namespaces that these objects name. One that is among the objects may come after what is in it.
+fn namespaces(manifests: &[Manifest]) -> BTreeSet<&str> {
+    manifests.iter().filter_map(|manifest| manifest.object.metadata.namespace.as_deref()).collect()
 }
 
 /// Creates the objects, or merges them into those that exist. Namespace `default` where none is named.
@@ -137,6 +249,7 @@ fn said(error: kube::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_bad_manifest_is_refused_with_file_document_and_field() {
@@ -145,11 +258,102 @@ mod tests {
             ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "f.yaml, document 1: field metadata.name"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\nmetadata: {name: b}\n", "document 2: field kind"),
             ("a: [\n", "f.yaml, document 1"),
+            ("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1}]\n", "document 1, item 1: field kind"),
+            ("apiVersion: v1\nkind: PodList\nitems: [{}]\n", "document 1, item 1: field metadata.name"),
+            ("apiVersion: v1\nkind: List\nitems: {}\n", "f.yaml, document 1: field items: must be a list"),
+            ("apiVersion: v1\nkind: PodList\nitems: null\n", "f.yaml, document 1: field items: must be a list"),
         ];
         for (text, expected) in rows {
             let error = format!("{:#}", parse("f.yaml", text).expect_err(text));
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    /// Goal: what `kubectl get -o yaml` prints is read as what somebody has written by hand, alone and in a List.
+    #[test]
+    fn what_was_exported_from_a_cluster_is_taken_without_what_its_server_wrote() {
+        let exported = "name: a, uid: u, resourceVersion: '7', generation: 2, selfLink: /a, \
+                        creationTimestamp: '2026-01-01T00:00:00Z', managedFields: [{manager: kubectl}], \
+                        deletionTimestamp: '2026-01-01T00:00:00Z', deletionGracePeriodSeconds: 30, \
+                        ownerReferences: [{apiVersion: v1, kind: Shop, name: b, uid: v, controller: true}]";
+        // Kind, metadata, the rest, and what is kept of the rest.
+        let rows = [
+            ("Deployment", exported, "spec: {replicas: 2}, status: {replicas: 1}", json!({"spec": {"replicas": 2}})),
+            ("Service", exported, "spec: {clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7]}", json!({"spec": {}})),
+            ("Service", exported, "spec: {clusterIP: None}", json!({"spec": {"clusterIP": "None"}})),
+            ("Pod", "name: a, uid: u", "spec: {nodeName: n, hostname: h}", json!({"spec": {"hostname": "h"}})),
+            // Written by somebody who has chosen it.
+            ("Service", "name: a", "spec: {clusterIP: 127.9.128.7}", json!({"spec": {"clusterIP": "127.9.128.7"}})),
+            ("Pod", "name: a", "spec: {nodeName: n}", json!({"spec": {"nodeName": "n"}})),
+            ("Shop", "name: a", "status: {open: true}", json!({"status": {"open": true}})),
+        ]
+        .map(|(kind, metadata, rest, kept)| {
+            (format!("{{apiVersion: v1, kind: {kind}, metadata: {{{metadata}}}, {rest}}}"), kept)
+        });
+        let items: Vec<_> = rows.iter().map(|(given, _)| given.as_str()).collect();
+        let list = format!("apiVersion: v1\nkind: List\nitems: [{}]\n", items.join(", "));
+        let listed = parse("f.yaml", &list).expect("a List");
+        assert_eq!(listed.len(), rows.len());
+        for (index, (manifest, (given, kept))) in listed.into_iter().zip(&rows).enumerate() {
+            assert_eq!(manifest.origin, format!("f.yaml, document 1, item {}", index + 1));
+            let alone = parse("f.yaml", given).expect(given).pop().expect("an object");
+            for object in [manifest.object, alone.object] {
+                let left = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
+                assert_eq!((object.metadata, &object.data), (left, kept), "{given}");
+            }
+        }
+    }
+
+    /// Goal: what a controller makes anew is left out, as it would be deleted as nobody's; of other objects only owners
+    /// that are in another cluster are. What somebody has written stays.
+    #[test]
+    fn what_a_controller_has_made_is_left_out() {
+        let rows = [
+            ("v1", "Pod", "uid: u", "controller: true", None),
+            ("apps/v1", "ReplicaSet", "uid: u", "controller: true", None),
+            ("apps/v1", "Deployment", "uid: u", "controller: true", Some(false)),
+            ("example.com/v1", "Pod", "uid: u", "controller: true", Some(false)),
+            ("v1", "Pod", "uid: u", "controller: false", Some(false)),
+            ("v1", "Pod", "labels: {}", "controller: true", Some(true)),
+        ];
+        for (version, kind, metadata, owner, expected) in rows {
+            let owner = format!("{{apiVersion: apps/v1, kind: ReplicaSet, name: b, uid: v, {owner}}}");
+            let metadata = format!("{{name: a, {metadata}, ownerReferences: [{owner}]}}");
+            let read = parse("f.yaml", &format!("{{apiVersion: {version}, kind: {kind}, metadata: {metadata}}}"));
+            let read = read.expect(kind);
+            let owned: Vec<_> = read.iter().map(|one| one.object.metadata.owner_references.is_some()).collect();
+            assert_eq!(owned, Vec::from_iter(expected), "{version} {kind} {metadata}");
+        }
+    }
+
+    #[test]
+    fn a_list_may_be_empty_and_an_object_may_be_called_one() {
+        let list = "apiVersion: v1\nkind: List\n";
+        let named = "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\n";
+        for (text, expected) in [
+            (list.to_owned(), 0),
+            (format!("{list}items: null\n"), 0),
+            (format!("{list}items: []\n"), 0),
+            (named.to_owned(), 1),
+        ] {
+            assert_eq!(parse("f.yaml", &text).expect(&text).len(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_namespace_that_objects_are_in_is_made_once() {
+        let of = |metadata: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, {metadata}}}\n---\n");
+        let text = [of("namespace: b"), of("labels: {}"), of("namespace: c"), of("namespace: b")].concat();
+        assert_eq!(namespaces(&parse("f.yaml", &text).expect("manifests")), BTreeSet::from(["b", "c"]));
+    }
+
+    #[test]
+    fn the_items_of_a_list_of_one_kind_need_not_name_it() {
+        let text = "apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]\n";
+        let read = parse("f.yaml", text).expect("a List");
+        let named = read.iter().map(|one| (&*one.types.api_version, &*one.types.kind, one.object.name_any()));
+        let expected = ["a", "b"].map(|name| ("apps/v1", "Deployment", name.to_owned()));
+        assert_eq!(named.collect::<Vec<_>>(), expected);
     }
 
     #[test]

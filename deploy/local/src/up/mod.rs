@@ -11,6 +11,8 @@ pub mod manifests;
 mod options;
 mod plane;
 mod planes;
+mod pod;
+mod pod_status;
 pub mod ranges;
 pub mod system;
 mod unrun;
@@ -25,10 +27,12 @@ use crate::ingress;
 use anyhow::Context;
 use common_api::ZeroScaler;
 use common_controller::Kind;
+use common_runtime::descriptor;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
+use rustix::process::{Resource, setrlimit};
 use std::fmt;
 use std::io::Write;
 use std::process::Stdio;
@@ -126,6 +130,11 @@ fn open(address: &str) {
     let program = browser.unwrap_or_else(|| "xdg-open".into());
     let mut command = tokio::process::Command::new(&program);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(limit) = descriptor::given_limit() {
+        // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The
+        // closure makes one system call, and its error is a number.
+        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, limit)?)) };
+    }
     match command.spawn() {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
         Err(error) => print_line(format_args!("  {address} cannot be opened by {}: {error}", program.display())),

@@ -45,7 +45,7 @@ pub struct UpOptions {
     /// A config-autoscaler ConfigMap, or just its data as a map.
     #[arg(long, value_name = "FILE")]
     pub config_autoscaler: Option<PathBuf>,
-    /// Where to write the kubeconfig [default: a new file in the temporary folder].
+    /// Where to write the kubeconfig, though not over one of another cluster [default: a new file in the temporary folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Addresses of pods [default: a free range of loopback].
@@ -107,7 +107,7 @@ pub struct ApiArgs {
     /// Where it listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(super) api: SocketAddr,
-    /// Where to write the kubeconfig.
+    /// Where to write the kubeconfig, though not over one of another cluster.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: PathBuf,
     /// Addresses of Services [default: a free range of loopback].

@@ -2,7 +2,7 @@
 //!
 //! A runtime for each makes the planes independent of each other as processes are: one can be drained, or taken away
 //! in an instant together with every task and socket it has, as by SIGKILL. One that ends by itself has failed, and is
-//! started again, as a kubelet does ([`Plane::is_to_restart`]).
+//! started again after a pause that grows with failures in a row, as a kubelet does ([`Plane::pause_over`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +18,18 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for the answer to a probe, as a kubelet's default.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From a plane's failure until it is started again.
-const RESTARTED_AFTER: Duration = Duration::from_secs(1);
+/// From a plane's failure until it is started again: the first time, and at most. It doubles with each failure in a row.
+const RESTARTED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A plane that has run for so long is the first of a row if it fails, as with a kubelet.
+const RUN_FORGETS: Duration = Duration::from_secs(600);
 
 pub(super) struct Plane {
     /// No other plane of this process has it: what was found out about a plane is not true of the one that follows it.
     pub(super) number: u64,
+    started: Instant,
+    /// After the failure of the plane whose place it takes, if that has failed.
+    paused: Option<Duration>,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     ended: Option<oneshot::Receiver<()>>,
@@ -32,11 +38,12 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts `run` on a runtime of its own; it gets the token that asks it to drain.
+    /// Starts `run` on a runtime of its own; it gets the token that asks it to drain. `paused` is the pause before it, if
+    /// it takes the place of a plane that has failed.
     ///
     /// # Errors
     /// No threads can be made.
-    pub(super) fn start<F, Run>(name: &str, run: F) -> anyhow::Result<Self>
+    pub(super) fn start<F, Run>(name: &str, paused: Option<Duration>, run: F) -> anyhow::Result<Self>
     where
         F: FnOnce(CancellationToken) -> Run + Send + 'static,
         Run: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -47,6 +54,7 @@ impl Plane {
         let (end, ended) = oneshot::channel();
         let failed = Arc::<OnceLock<Instant>>::default();
         let (token, name, fails) = (shutdown.clone(), name.to_owned(), failed.clone());
+        let started = Instant::now();
         runtime.spawn(async move {
             if let Err(error) = run(token).await {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
@@ -55,12 +63,14 @@ impl Plane {
             let _ = end.send(()); // Nobody waits if the cluster is going too.
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, runtime: Some(runtime), shutdown, ended: Some(ended), failed })
+        Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, ended: Some(ended), failed })
     }
 
-    /// Whether it failed a while ago: another one is to take its place.
-    pub(super) fn is_to_restart(&self) -> bool {
-        self.failed.get().is_some_and(|at| at.elapsed() >= RESTARTED_AFTER)
+    /// The pause after its failure, if that is over: another one is to take its place.
+    pub(super) fn pause_over(&self) -> Option<Duration> {
+        let failed = self.failed.get()?;
+        let pause = pause(failed.duration_since(self.started), self.paused);
+        (failed.elapsed() >= pause).then_some(pause)
     }
 
     /// Asks it to drain, and waits until it has.
@@ -85,6 +95,12 @@ impl Drop for Plane {
     }
 }
 
+/// The pause after the failure of a plane that has `run` for so long; `before` is that after the failure before it.
+fn pause(run: Duration, before: Option<Duration>) -> Duration {
+    let (first, most) = RESTARTED_AFTER;
+    before.filter(|_| run < RUN_FORGETS).map_or(first, |before| (before * 2).min(most))
+}
+
 /// Asks as a kubelet does whether the plane at `address`, its data or stat port, is ready; none: it has not said in time.
 pub async fn is_ready(address: SocketAddr) -> Option<bool> {
     let answer = tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.ok()?;
@@ -99,4 +115,24 @@ async fn probe(address: SocketAddr) -> std::io::Result<bool> {
     let mut status = [0; 12];
     stream.read_exact(&mut status).await?;
     Ok(status.ends_with(b" 200"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a plane that can do nothing but fail does so once a minute, and one that has worked is back in a second.
+    #[test]
+    fn the_pause_grows_with_failures_in_a_row_and_a_long_run_forgets_them() {
+        let mut before = None;
+        let mut after = |run: u64| {
+            let pause = pause(Duration::from_secs(run), before);
+            before = Some(pause);
+            pause.as_secs()
+        };
+        let rows = [(0, 1), (1, 2), (0, 4), (599, 8), (0, 16), (0, 32), (0, 60), (0, 60), (600, 1), (0, 2)];
+        for (run, expected) in rows {
+            assert_eq!(after(run), expected, "after {run} s");
+        }
+    }
 }

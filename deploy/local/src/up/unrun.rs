@@ -1,36 +1,40 @@
-//! What manifests may hold although nothing of the embedded cluster runs it.
+//! What nothing of the embedded cluster acts on, although its API server keeps it.
 //!
-//! The embedded API server keeps these objects as any other, so an apply of them succeeds; yet no controller here makes
-//! pods for them, and requests for them would wait in vain. So whoever applies them is told.
+//! The embedded API server keeps these objects as any other, so whoever makes them succeeds; yet no controller here
+//! makes pods for them, and the ingress does not read Ingresses, so that requests would wait in vain or find nothing.
+//! So whoever makes them is told: in the log of `local up`, if they are in its manifests, and in the API's answers.
 
 use super::manifests::Manifest;
 
-/// Kinds whose pods nothing here makes.
-const KINDS: &[(&str, &str)] = &[
-    ("apps/v1", "DaemonSet"),
-    ("apps/v1", "StatefulSet"),
-    ("batch/v1", "CronJob"),
-    ("batch/v1", "Job"),
-    ("v1", "ReplicationController"),
+const NO_PODS: &str = "will have no pods: without --external only Deployments, ReplicaSets and Pods are run";
+const NOT_READ: &str = "has no effect, as nothing here reads it: without --external a Service is reached as \
+                        NAME.NAMESPACE.localhost, or by a host of its ZeroScaler";
+
+/// Kinds that nothing here acts on, and what becomes of their objects.
+const KINDS: &[(&str, &str, &str)] = &[
+    ("apps/v1", "DaemonSet", NO_PODS),
+    ("apps/v1", "StatefulSet", NO_PODS),
+    ("batch/v1", "CronJob", NO_PODS),
+    ("batch/v1", "Job", NO_PODS),
+    ("networking.k8s.io/v1", "Ingress", NOT_READ),
+    ("v1", "ReplicationController", NO_PODS),
 ];
 
-/// A sentence for each object of these manifests that nothing will run.
+/// A sentence for each object of these manifests that nothing acts on.
 pub(super) fn warnings(manifests: &[Manifest]) -> impl Iterator<Item = String> {
-    manifests.iter().filter(|manifest| is_unrun(manifest)).map(|manifest| {
-        let meta = &manifest.object.metadata;
+    manifests.iter().filter_map(|Manifest { origin, types, object }| {
+        let meta = &object.metadata;
+        let namespace = meta.namespace.as_deref().unwrap_or("default");
         let name = meta.name.as_deref().or(meta.generate_name.as_deref()).unwrap_or_default();
-        format!(
-            "{}: {} {}/{name} will have no pods: without --external only Deployments, ReplicaSets and Pods are run",
-            manifest.origin,
-            manifest.types.kind,
-            meta.namespace.as_deref().unwrap_or("default"),
-        )
+        let warning = warning(&types.api_version, &types.kind, &format!("{namespace}/{name}"))?;
+        Some(format!("{origin}: {warning}"))
     })
 }
 
-fn is_unrun(manifest: &Manifest) -> bool {
-    let types = &manifest.types;
-    KINDS.contains(&(types.api_version.as_str(), types.kind.as_str()))
+/// A sentence for an object, whose `title` is `NAMESPACE/NAME`, if nothing acts on it.
+pub(super) fn warning(api_version: &str, kind: &str, title: &str) -> Option<String> {
+    let (.., rule) = KINDS.iter().find(|known| (known.0, known.1) == (api_version, kind))?;
+    Some(format!("{kind} {title} {rule}"))
 }
 
 #[cfg(test)]
@@ -38,25 +42,30 @@ mod tests {
     use super::super::manifests::parse;
     use super::*;
 
-    /// Goal: who applies what nothing runs is told, by object and rule; of what is run, nothing is said.
+    /// Goal: who applies what nothing acts on is told, by object and rule; of the rest nothing is said.
     #[test]
-    fn what_nothing_runs_is_told_by_object_and_rule() {
+    fn what_nothing_acts_on_is_told_by_object_and_rule() {
         let rows = [
             ("apps/v1", "Deployment", None),
             ("apps/v1", "ReplicaSet", None),
             ("v1", "Pod", None),
+            ("v1", "Service", None),
             ("example.com/v1", "Job", None),
-            ("apps/v1", "StatefulSet", Some("StatefulSet shop/a")),
-            ("apps/v1", "DaemonSet", Some("DaemonSet shop/a")),
-            ("batch/v1", "Job", Some("Job shop/a")),
-            ("batch/v1", "CronJob", Some("CronJob shop/a")),
+            ("example.com/v1", "Ingress", None),
+            ("apps/v1", "StatefulSet", Some("StatefulSet shop/a will have no pods")),
+            ("apps/v1", "DaemonSet", Some("DaemonSet shop/a will have no pods")),
+            ("batch/v1", "Job", Some("Job shop/a will have no pods")),
+            ("batch/v1", "CronJob", Some("CronJob shop/a will have no pods")),
+            ("v1", "ReplicationController", Some("ReplicationController shop/a will have no pods")),
+            ("networking.k8s.io/v1", "Ingress", Some("Ingress shop/a has no effect, as nothing here reads it")),
         ];
-        for (version, kind, object) in rows {
+        for (version, kind, expected) in rows {
             let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\n");
             let told: Vec<_> = warnings(&parse("f.yaml", &text).expect("manifests")).collect();
-            let rule = "will have no pods: without --external only Deployments, ReplicaSets and Pods are run";
-            let expected = object.map(|object| format!("f.yaml, document 1: {object} {rule}"));
-            assert_eq!(told, Vec::from_iter(expected));
+            let beginnings: Vec<_> =
+                told.iter().filter_map(|told| told.split(": without --external ").next()).collect();
+            let expected = expected.map(|expected| format!("f.yaml, document 1: {expected}"));
+            assert_eq!(beginnings, Vec::from_iter(expected));
         }
     }
 }

@@ -10,6 +10,9 @@ use tokio::process::{Child, ChildStdout, Command};
 /// How long anything may take; far more than it does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Soft limit on open descriptors that it is started with.
+pub(crate) const DESCRIPTORS: u32 = 1000;
+
 /// The sample program, as pods run it.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_local");
 
@@ -32,11 +35,11 @@ pub(crate) struct Ready {
 
 impl Local {
     pub(crate) fn start<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
-        // Whoever runs the tests may ignore SIGHUP, as under nohup, and a process starts as its parent has it. `env` takes
-        // the process over, and its number.
-        let mut command = Command::new("env");
+        // Whoever runs the tests may ignore SIGHUP, as under nohup, and a process starts as its parent has it; and most
+        // shells allow fewer descriptors than there may be. `env` takes the process over, and its number.
+        let mut command = Command::new("sh");
         command
-            .args(["--default-signal=HUP", BINARY])
+            .args(["-c", &format!("ulimit -Sn {DESCRIPTORS}; exec env --default-signal=HUP \"$@\""), "sh", BINARY])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

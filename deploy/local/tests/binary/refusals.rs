@@ -53,6 +53,21 @@ async fn a_taken_port_is_an_error_that_names_the_flag() {
 }
 
 #[tokio::test]
+async fn a_kubeconfig_of_another_cluster_stays_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: 'https://work'}}]\n";
+    let file = write(&folder, "config", text);
+    let path = file.display().to_string();
+    for args in [vec!["up", "--ingress", "127.0.0.1:0", "--kubeconfig", &path], vec!["api", "--kubeconfig", &path]] {
+        let (code, output, errors) = run(&args).await;
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+        let expected = format!("--kubeconfig {path} is there already and not of an embedded cluster");
+        assert!(errors.contains(&expected), "{errors}");
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text);
+    }
+}
+
+#[tokio::test]
 async fn a_bad_config_autoscaler_is_refused_by_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let settings = write(&folder, "settings.yaml", "stable-window: 1s\n").display().to_string();

@@ -1,10 +1,11 @@
 //! `local up`, used as the README says.
 
-use crate::process::{BINARY, Local, PATIENCE, eventually};
+use crate::process::{BINARY, DESCRIPTORS, Local, PATIENCE, children, eventually};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::DeleteParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -137,6 +138,86 @@ async fn an_ordinary_deployment_and_its_service_are_enough() {
         .await;
         is_answered(ingress, &url).await;
     }
+}
+
+/// Goal: what `kubectl -n shop get deployments,services -o yaml` prints is enough, although it does not hold the namespace.
+#[tokio::test]
+async fn a_namespace_that_manifests_name_is_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = (deployment("hello", 0) + &service("hello"))
+        .replace("metadata: {name: hello}", "metadata: {name: hello, namespace: shop, uid: u, resourceVersion: '7'}");
+    let manifest = write(&folder, "hello.yaml", &manifest);
+    let mut local = Local::up([manifest]);
+    is_answered(local.ready().await.ingress.expect("an ingress"), "hello.shop").await;
+}
+
+/// Whether a pod runs, and is ready, as `kubectl get pods` shows it.
+fn is_ready(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let containers = status.container_statuses.iter().flatten();
+    let is_true = |kind: &str| status.conditions.iter().flatten().any(|c| c.type_ == kind && c.status == "True");
+    status.phase.as_deref() == Some("Running")
+        && is_true("Ready")
+        && is_true("ContainersReady")
+        && containers.map(|container| container.ready).eq([true])
+}
+
+#[tokio::test]
+async fn the_planes_pods_are_ready_when_it_is() {
+    let mut local = Local::up::<&str>([]);
+    let client = client(&local.ready().await.kubeconfig).await;
+    let pods = Api::<Pod>::all(client).list(&Default::default()).await.expect("pods");
+    let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["activator-0", "autoscaler-0"]);
+    assert!(pods.iter().all(is_ready), "{pods:#?}");
+}
+
+/// Goal: whoever deletes the Pod of a plane, and with it the plane's rights, gets another one, as in a cluster; both planes
+/// do their work again.
+#[tokio::test]
+async fn a_plane_whose_pod_is_deleted_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
+    let mut local = Local::up([manifest]);
+    let ready = local.ready().await;
+    let pods: Api<Pod> = Api::namespaced(client(&ready.kubeconfig).await, local::up::system::NAMESPACE);
+    for name in ["autoscaler-0", "activator-0"] {
+        let former = pods.get(name).await.expect("a Pod").uid();
+        pods.delete(name, &DeleteParams::default()).await.expect("deleted");
+        eventually("another Pod, which is ready", async || {
+            let pod = pods.get_opt(name).await.expect("an answer");
+            pod.is_some_and(|pod| pod.uid() != former && is_ready(&pod))
+        })
+        .await;
+    }
+    let ingress = ready.ingress.expect("an ingress");
+    eventually("an answer of what slept", async || {
+        let answer = get(ingress, "hello.default").await.expect("an answer");
+        answer.starts_with("HTTP/1.1 200")
+    })
+    .await;
+}
+
+/// Goal: it has as many descriptors as it may have, since one request needs several; its pods have what it was given.
+#[tokio::test]
+async fn it_raises_its_own_limit_on_descriptors_and_not_its_pods() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The sample program would raise its own.
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: main\n    image: none\n    \
+               command: [/bin/sh, -c, exec sleep 600]\n";
+    let mut local = Local::up([write(&folder, "pod.yaml", pod)]);
+    let running: Api<Pod> = Api::namespaced(client(&local.ready().await.kubeconfig).await, "default");
+    eventually("a pod that runs", async || running.get("a").await.is_ok_and(|pod| is_ready(&pod))).await;
+    let limits = |pid: i32| {
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit").to_owned();
+        let numbers: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        (numbers[0], numbers[1])
+    };
+    let (soft, hard) = limits(local.pid());
+    assert!(soft == hard && soft > DESCRIPTORS, "{soft} of {hard}");
+    let pods = children(local.pid());
+    assert_eq!(pods.iter().map(|pod| limits(pod.pid())).collect::<Vec<_>>(), [(DESCRIPTORS, hard)]);
 }
 
 #[tokio::test]

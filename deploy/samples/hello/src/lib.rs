@@ -1,8 +1,8 @@
 //! The sample workload: a small HTTP server with knobs.
 //!
 //! It listens on `HOST:PORT` (default `0.0.0.0:8080`), speaks HTTP/1.1 and h2c, starts in a millisecond, and finishes
-//! what it has begun when it gets SIGTERM. It is a library with one entry point, so that `local` and the end-to-end
-//! tests can carry it inside their own binaries.
+//! what it has begun when it gets SIGTERM. It has as many descriptors as the system permits. It is a library with one
+//! entry point, so that `local` and the end-to-end tests can carry it inside their own binaries.
 //!
 //! | variable | query parameter | meaning | default |
 //! |---|---|---|---|
@@ -22,10 +22,14 @@ mod knobs;
 mod server;
 
 use knobs::Knobs;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 
 /// Runs the server until SIGTERM or SIGINT.
 pub fn main() -> ExitCode {
+    // As many connections as it may have, as with Go's programs. What the system refuses stays as it was.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let environment = |name: &str| std::env::var(name).ok();
     let served = Knobs::read(&environment).and_then(|knobs| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

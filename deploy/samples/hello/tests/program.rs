@@ -79,6 +79,24 @@ fn a_body_that_nobody_wants_does_not_cost_the_answer() {
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
 
+/// Goal: a load test from an ordinary shell, which allows few descriptors, gets its connections.
+#[test]
+fn it_has_as_many_descriptors_as_it_may_have() {
+    let address = own_address();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 100; exec \"$0\"", env!("CARGO_BIN_EXE_hello")]);
+    command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
+    let running = Running(command.spawn().expect("the program starts"));
+    assert!(get(address, "/").starts_with("HTTP/1.1 200"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.0.id())).expect("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let [soft, hard, _] = line["Max open files".len()..].split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("{line}")
+    };
+    assert_eq!(soft, hard);
+    assert_ne!(soft, "100");
+}
+
 #[test]
 fn a_bad_setting_ends_it_with_a_reason() {
     let output = Command::new(env!("CARGO_BIN_EXE_hello")).env("HELLO_START_MS", "soon").output().expect("it runs");

@@ -1,6 +1,6 @@
 //! The kinds and fields that are read, by their numbers in Kubernetes' protobuf.
 //!
-//! What `kubectl create`, `autoscale`, `auth can-i` and `helm` write of the kinds that people make here every day. All
+//! What `kubectl create`, `autoscale`, `auth` and `helm` write of the kinds that people make here every day. All
 //! others are for `kubectl apply`, which sends JSON. Each message stands above those that hold it.
 
 use self::Count::{Many, One, Optional};
@@ -45,7 +45,9 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static Message> {
         ("v1", "Service") => &SERVICE,
         ("apps/v1", "Deployment") => &DEPLOYMENT,
         ("autoscaling/v1", "HorizontalPodAutoscaler") => &HORIZONTAL,
+        ("authentication.k8s.io/v1", "SelfSubjectReview") => &NAMED,
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => &ACCESS_REVIEW,
+        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => &RULES_REVIEW,
         // Of whatever group the object is.
         (_, "DeleteOptions") => &DELETE_OPTIONS,
         _ => return None,
@@ -113,4 +115,6 @@ messages! {
         F(1, "resourceAttributes", Of(&RESOURCE_ACCESS), Optional),
         F(2, "nonResourceAttributes", Of(&PATH_ACCESS), Optional);
     ACCESS_REVIEW: F(1, "metadata", Of(&META), One), F(2, "spec", Of(&ACCESS), One);
+    RULES: F(1, "namespace", Text, One);
+    RULES_REVIEW: F(1, "metadata", Of(&META), One), F(2, "spec", Of(&RULES), One);
 }

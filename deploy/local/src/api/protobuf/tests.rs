@@ -64,6 +64,20 @@ fn what_kubectl_writes_is_read() {
             }),
         ),
         (
+            body("authentication.k8s.io/v1", "SelfSubjectReview", &[named(""), bytes(2, bytes(1, bytes(1, "")))]),
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}),
+        ),
+        (
+            body(
+                "authorization.k8s.io/v1",
+                "SelfSubjectRulesReview",
+                &[bytes(2, bytes(1, "n")), bytes(3, small(3, 0))],
+            ),
+            json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "n"},
+            }),
+        ),
+        (
             body("v1", "Secret", &[named("s"), pair(2, "a", "\u{0}"), pair(2, "b", ""), bytes(3, ""), small(5, 0)]),
             json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "AA==", "b": ""},
