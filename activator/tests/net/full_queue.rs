@@ -87,8 +87,8 @@ fn busy() -> SocketAddr {
             let reading = async {
                 while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|n| n > 0) {}
             };
-            // A probe's connection may bring nothing.
-            let _ = tokio::time::timeout(Duration::from_secs(1), reading).await;
+            // A probe's connection may bring nothing. What was dropped for want of room is sent again, seconds later perhaps.
+            let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
             if head.ends_with(b"\r\n\r\n") {
                 tokio::time::sleep(Duration::from_millis(40)).await;
                 let _ = stream.write_all(ANSWER).await; // Whoever asked may have gone.
