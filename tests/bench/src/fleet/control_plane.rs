@@ -105,6 +105,11 @@ impl ControlPlane {
         Ok(Self { client, kubeconfig, network, api, _kubelet: kubelet, _files: files })
     }
 
+    /// Whether the API server is a real one.
+    pub(crate) fn is_real(&self) -> bool {
+        self.api.is_none()
+    }
+
     /// The address of a plane, from 0 on.
     pub(crate) fn plane(&self, number: u32) -> IpAddr {
         Ipv4Addr::from(u32::from(self.network) + 1 + number).into()

@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Longest wait for a state.
-const PATIENCE: Duration = Duration::from_secs(1_200);
+const PATIENCE: Duration = Duration::from_secs(2_400);
 
 /// Activators that a workload's slices name, those that take requests.
 pub(super) type Led = BTreeMap<String, BTreeSet<IpAddr>>;
@@ -61,6 +61,8 @@ struct Slice {
 struct Scale {
     replicas: i32,
     ready: i32,
+    /// Kubernetes' controllers have seen it as it is.
+    observed: bool,
     /// When it was last given its first pod.
     woken: Option<Instant>,
 }
@@ -70,6 +72,11 @@ impl State {
     pub(super) fn ready_pods(&self, prefix: &str) -> usize {
         let of = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
         of.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
+    }
+
+    /// Workloads that Kubernetes' controllers have seen as they are.
+    pub(super) fn observed(&self) -> usize {
+        self.scales.values().filter(|scale| scale.observed).count()
     }
 
     /// When a workload that is awake was woken.
@@ -207,13 +214,15 @@ impl Watched {
         let (Event::Apply(deployment) | Event::InitApply(deployment)) = event else { return };
         let name = deployment.name_any();
         let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+        let status = deployment.status.as_ref();
+        let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        let observed = status.and_then(|status| status.observed_generation) == deployment.metadata.generation;
         let mut state = self.now();
         let scale = state.scales.entry(crate::fleet::revision_of(&name).to_owned()).or_default();
         if scale.replicas == 0 && replicas > 0 {
             scale.woken = Some(now);
         }
-        (scale.replicas, scale.ready) = (replicas, ready);
+        (scale.replicas, scale.ready, scale.observed) = (replicas, ready, observed);
     }
 
     fn map(&self, event: Event<ConfigMap>) {
