@@ -225,6 +225,13 @@ pub(crate) fn waiting(pod: &Pod) -> Option<(String, String)> {
     Some((waiting.reason.clone()?, waiting.message.clone().unwrap_or_default()))
 }
 
+/// Reason and message of the end of its last run.
+pub(crate) fn terminated(pod: &Pod) -> Option<(String, String)> {
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let terminated = container.last_state.as_ref()?.terminated.as_ref()?;
+    Some((terminated.reason.clone()?, terminated.message.clone().unwrap_or_default()))
+}
+
 /// The process of the pod's first container.
 pub(crate) fn pid(pod: &Pod) -> Option<i32> {
     let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;

@@ -1,6 +1,6 @@
 //! Programs that do not listen where they are told.
 
-use super::cluster::{Cluster, container, pod, waiting};
+use super::cluster::{Cluster, container, pod, terminated, waiting};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
 use serde_json::json;
@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
     let reported = |pods: &[Pod]| {
-        pods.iter()
-            .filter(|p| p.name_any() == loser)
-            .filter_map(waiting)
+        // While it waits, or after; a busy node may have no time to write the former before it ends.
+        let of_loser = pods.iter().filter(|p| p.name_any() == loser);
+        of_loser
+            .flat_map(|pod| waiting(pod).into_iter().chain(terminated(pod)))
             .any(|(reason, message)| reason == "PortCollision" && words.iter().all(|word| message.contains(word)))
     };
     cluster.until(&format!("{loser} reports a PortCollision with {words:?}"), reported).await;
