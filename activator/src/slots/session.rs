@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// Goal: however many pods are claimed all at once when a session begins, that does not end it.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_session_that_begins_with_many_claims_goes_on() {
         const PODS: u16 = QUEUE_MAX as u16 + 1;
         let shared = beside_another().shared;

@@ -24,6 +24,7 @@ use serde_json::json;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -212,7 +213,7 @@ async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
         "data": {"buckets": "11", "lease-duration": "20s"},
     });
     bare::create(&client, Some(SYSTEM), map).await.expect("created");
-    let listen = free_port().await;
+    let listen = own_address();
     let options = options(listen, None);
     let ended = autoscaler::run(options, client, Arc::new(Dns), CancellationToken::new());
     let error = timeout(PATIENCE, ended).await.expect("ends").expect_err("refused");
@@ -234,7 +235,7 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
         bare::create(&client, Some(SYSTEM), map).await.expect("created");
     }
     let drop_in = |listen| autoscaler::Options { front_end: FrontEnd::knative(), ..options(listen, None) };
-    let ended = autoscaler::run(drop_in(free_port().await), client.clone(), Arc::new(Dns), CancellationToken::new());
+    let ended = autoscaler::run(drop_in(own_address()), client.clone(), Arc::new(Dns), CancellationToken::new());
     let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
     assert!(text.starts_with("ConfigMap config-autoscaler: stable-window = 1s: "), "{text}");
 
@@ -245,8 +246,8 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     assert!(text.starts_with("ConfigMap config-network: system-internal-tls = perhaps: "), "{text}");
 
     bare::define_resources(&client).await.expect("the CRDs");
-    let (stop, admin) = (CancellationToken::new(), free_port().await);
-    let standalone = autoscaler::Options { admin: Some(admin), ..options(free_port().await, None) };
+    let (stop, admin) = (CancellationToken::new(), own_address());
+    let standalone = autoscaler::Options { admin: Some(admin), ..options(own_address(), None) };
     let running = tokio::spawn(autoscaler::run(standalone, client, Arc::new(Dns), stop.clone()));
     refused_maps(admin, 1).await;
     stop.cancel();
@@ -285,7 +286,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     }
 
     write(AUTOSCALER, "stable-window", Some("1s")).await;
-    let (stop, admin) = (CancellationToken::new(), free_port().await);
+    let (stop, admin) = (CancellationToken::new(), own_address());
     let native = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Native, Some(admin)), client.clone(), stop.clone()));
     refused_maps(admin, 1).await;
     write(AUTOSCALER, "stable-window", Some("60s")).await;
@@ -362,7 +363,7 @@ async fn a_stat_becomes_a_patch() {
     }
 
     let (events, mut scaled) = mpsc::unbounded_channel();
-    let listen = free_port().await;
+    let listen = own_address();
     let tell: autoscaler::OnScale = Arc::new(move |event| {
         let _ = events.send(event.clone());
     });
@@ -399,9 +400,11 @@ fn options(listen: SocketAddr, on_scale: Option<autoscaler::OnScale>) -> autosca
     }
 }
 
-async fn free_port() -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    listener.local_addr().expect("address")
+/// An address that nobody else takes: a free port of 127.0.0.1 may be a client's by the time that it is bound.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [process, ..] = std::process::id().to_le_bytes();
+    SocketAddr::from(([127, 1, process, NEXT.fetch_add(1, Ordering::Relaxed)], 18_013))
 }
 
 async fn status(client: &Client, condition: &str, expected: &str) {
