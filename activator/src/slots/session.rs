@@ -290,8 +290,9 @@ async fn read(
 ) -> Result<(), Broken> {
     let mut connected = session.connected.subscribe();
     while let Some(bytes) = stream.next().await {
-        let frames = session.frames.fetch_add(1, Ordering::Relaxed) + 1;
-        if frames > FRAMES_MAX && session.began.elapsed() > LASTS {
+        let begins = session.began.elapsed() <= LASTS;
+        let frames = if begins { 0 } else { session.frames.fetch_add(1, Ordering::Relaxed) + 1 };
+        if frames > FRAMES_MAX {
             return Err(Broken::TooMany(frames));
         }
         match Frame::decode(&bytes?)? {

@@ -92,6 +92,13 @@ impl Refusals {
         }
     }
 
+    /// A map that is not there has no version that could be refused.
+    fn forget(&self, name: &str) {
+        if self.errors.lock().remove(name).is_some() {
+            self.gauges.get_or_create_owned(&MapLabel { config_map: name.to_owned() }).set(0);
+        }
+    }
+
     fn record(&self, name: &str, outcome: Result<(), String>) {
         let gauge = self.gauges.get_or_create_owned(&MapLabel { config_map: name.to_owned() });
         gauge.set(i64::from(outcome.is_err()));
@@ -189,8 +196,9 @@ impl ConfigMaps {
 
     /// A map is not there any more.
     fn deleted(&self, name: &str) {
-        if !self.keeps_deleted {
-            self.deliver(name, &Data::new());
+        match self.keeps_deleted {
+            true => self.refusals.forget(name),
+            false => self.deliver(name, &Data::new()),
         }
     }
 

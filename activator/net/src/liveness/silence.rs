@@ -35,6 +35,9 @@ const DOUBT_MIN: Duration = Duration::from_millis(200);
 /// The same for a question of keep-alive, which is sent once a second has been silent already.
 const DOUBT_CLOSELY: Duration = Duration::from_millis(80);
 
+/// The kernel's clock may be off by so much, and the time between a look's begin and its question.
+const CLOCK: Duration = Duration::from_millis(10);
+
 /// Round trips that an acknowledgement may take before the pod is doubtful.
 const DOUBT_ROUND_TRIPS: u32 = 2;
 
@@ -73,7 +76,7 @@ pub(crate) struct SilenceDetector {
     reads: u32,
     /// Since when nothing has been heard of what was sent.
     unheard_since: Option<Instant>,
-    /// When it was looked at last.
+    /// When it was looked at last while nothing had been read.
     looked: Option<Instant>,
     /// What had been sent again when something was heard while the end of our direction waited alone.
     end_answered: Option<u32>,
@@ -89,9 +92,12 @@ impl SilenceDetector {
         closely: bool,
         state: impl FnOnce() -> Option<TcpState>,
     ) -> Judgement {
+        if std::mem::replace(&mut self.reads, reads) != reads {
+            self.unheard_since = None;
+            return Judgement::Fine; // What was heard is noted by the next look.
+        }
         let last_look = self.looked.replace(now);
-        let answered = std::mem::replace(&mut self.reads, reads) != reads;
-        if answered || (self.is_settled(writes) && !closely) {
+        if self.is_settled(writes) && !closely {
             self.unheard_since = None;
             return Judgement::Fine;
         }
@@ -135,7 +141,7 @@ impl SilenceDetector {
             self.end_answered = None;
             return false;
         }
-        if last_look.is_some_and(|last| heard > last) {
+        if last_look.is_some_and(|last| heard + CLOCK > last) {
             self.end_answered = Some(state.repeats); // Which of both came first is not known.
             return false;
         }
@@ -151,7 +157,8 @@ impl SilenceDetector {
 /// time counts as the later one, since an answer ends its wait anyway, and what was repeated as the earlier one.
 fn is_unheard(state: &TcpState) -> bool {
     let after = if state.repeated { state.heard_ago > state.sent_ago } else { state.heard_ago >= state.sent_ago };
-    state.questions > 1 || state.stuck || (state.unacknowledged && after)
+    // Of an end alone the kernel does not say when it was sent: that has a rule of its own.
+    state.questions > 1 || state.stuck || (state.unacknowledged && !state.end_alone && after)
 }
 
 #[cfg(test)]
@@ -236,6 +243,9 @@ mod tests {
         let unheard = TcpState { heard_ago: ms(5_000), ..end };
         let again = TcpState { repeated: true, ..unheard };
         let heard = |ago, repeats| TcpState { heard_ago: ms(ago), repeats, ..again };
+        // The last bytes were acknowledged at once, long ago.
+        let just = TcpState { sent_ago: ms(2_000), heard_ago: ms(2_000), ..end };
+        looks(&[(1000, (2, 0), just, Fine), (1190, (2, 0), just, Fine), (1200, (2, 0), TcpState::default(), Fine)]);
         looks(&[
             (1000, (2, 0), again, Fine), // Seen late.
             (1200, (2, 0), again, Doubtful),
@@ -247,6 +257,14 @@ mod tests {
             (3500, (2, 0), heard(1520, 3), Fine), // And now it is not.
             (3700, (2, 0), heard(1720, 3), Doubtful),
             (4000, (2, 0), heard(2020, 3), Silent),
+        ]);
+        looks(&[
+            (1000, (2, 1), again, Fine), // It sends, and has no room.
+            (1100, (2, 2), again, Fine),
+            (1200, (2, 2), heard(110, 2), Fine),
+            (1700, (2, 2), heard(610, 2), Fine),
+            (1800, (2, 2), heard(105, 3), Fine), // Heard as the last look began.
+            (2400, (2, 2), heard(705, 3), Fine),
         ]);
         let dropped = |ago| TcpState { end_alone: false, sent_ago: ms(ago), ..heard(ago, 1) };
         looks(&[

@@ -27,7 +27,8 @@ pub(crate) struct TcpState {
     pub(crate) closed: bool,
     /// Whether something that was sent waits for an acknowledgement.
     pub(crate) unacknowledged: bool,
-    /// Whether that is the end of our direction (FIN) alone. Never before Linux 4.19, which counts the bytes.
+    /// Whether that is the end of our direction (FIN) alone. Never before Linux 4.19, which counts the bytes, nor once a packet
+    /// could not leave this machine, which it counts twice.
     pub(crate) end_alone: bool,
     /// Questions that wait for an answer: whether there is room again, or whether anybody is there (keep-alive).
     pub(crate) questions: u8,
@@ -166,6 +167,15 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
+    /// Both ends of a connection, and ours as others see it.
+    fn connected() -> (TcpStream, TcpStream, SharedSocket) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (theirs, _) = listener.accept().expect("dialled");
+        let shared = SharedSocket::new(&ours).expect("a descriptor");
+        (ours, theirs, shared)
+    }
+
     fn until(shared: &SharedSocket, wanted: impl Fn(&TcpState) -> bool) -> TcpState {
         for _ in 0..10_000 {
             let state = shared.state().expect("open");
@@ -179,10 +189,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_knows_is_told_for_as_long_as_the_socket_is_open() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        let (mut theirs, _) = listener.accept().expect("dialled");
-        let shared = SharedSocket::new(&ours).expect("a descriptor");
+        let (mut ours, mut theirs, shared) = connected();
         ours.write_all(b"hello").expect("open");
         theirs.read_exact(&mut [0; 5]).expect("open");
         until(&shared, |state| !state.unacknowledged);
@@ -205,10 +212,7 @@ mod tests {
     #[test]
     fn an_end_alone_is_told_from_bytes() {
         for (bytes, alone) in [(false, true), (true, false)] {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-            let (mut theirs, _) = listener.accept().expect("dialled");
-            let shared = SharedSocket::new(&ours).expect("a descriptor");
+            let (mut ours, mut theirs, shared) = connected();
             ours.write_all(b"hello").expect("open");
             theirs.read_exact(&mut [0; 5]).expect("open");
             assert!(!until(&shared, |state| !state.unacknowledged).end_alone);
@@ -225,10 +229,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_finished_is_told_from_one_that_reset() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        let (theirs, _) = listener.accept().expect("dialled");
-        let shared = SharedSocket::new(&ours).expect("a descriptor");
+        let (mut ours, theirs, shared) = connected();
         theirs.shutdown(Shutdown::Write).expect("open");
         assert!(!until(&shared, |state| state.peer_finished).closed);
         drop(theirs);

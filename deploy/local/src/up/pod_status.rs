@@ -36,7 +36,8 @@ pub(super) struct PodStatuses {
 struct Written {
     /// The plane's, of which only one ever has it.
     number: u64,
-    ready: bool,
+    /// None: no write has been answered.
+    ready: Option<bool>,
     /// Since when the plane runs.
     started: Timestamp,
     /// Since when the Pod has planes, and how many it had before this one.
@@ -59,12 +60,11 @@ impl PodStatuses {
     pub(super) async fn show(&mut self, account: &str, number: u64, plane: &Member) {
         let before = self.written.get(&plane.name).copied().filter(|written| written.number == number);
         let is_too_soon = self.failed.get(&plane.name).is_some_and(|at| at.elapsed() < RETRY);
-        if is_too_soon || before.is_some_and(|before| before.ready == plane.ready) {
+        if is_too_soon || before.is_some_and(|before| before.ready == Some(plane.ready)) {
             return;
         }
         match tokio::time::timeout(WRITE_TIMEOUT, self.write(account, number, plane, before)).await {
-            Ok(Ok(written)) => {
-                self.written.insert(plane.name.clone(), written);
+            Ok(Ok(())) => {
                 self.failed.remove(&plane.name);
                 self.failures.recovered();
             }
@@ -78,25 +78,22 @@ impl PodStatuses {
         self.failures.failed(error);
     }
 
-    async fn write(
-        &self,
-        account: &str,
-        number: u64,
-        plane: &Member,
-        before: Option<Written>,
-    ) -> kube::Result<Written> {
+    async fn write(&mut self, account: &str, number: u64, plane: &Member, before: Option<Written>) -> kube::Result<()> {
         let now = Timestamp::now();
         let shown = match before {
             Some(before) => before,
             None => self.first(number, &plane.name, now).await?,
         };
-        let shown = Written { ready: plane.ready, ..shown };
+        // A write may count although its answer never comes: the next one says the same.
+        self.written.insert(plane.name.clone(), shown);
         let patch = Patch::Merge(status(account, plane, shown, now));
         match self.pods.patch_status(&plane.name, &PatchParams::default(), &patch).await {
             // Not made yet, or deleted: a Pod that is not there is not shown as ready.
-            Err(kube::Error::Api(answer)) if answer.code == 404 && !plane.ready => Ok(shown),
-            answer => answer.map(|_| shown),
+            Err(kube::Error::Api(answer)) if answer.code == 404 && !plane.ready => {}
+            answer => drop(answer?),
         }
+        self.written.insert(plane.name.clone(), Written { ready: Some(plane.ready), ..shown });
+        Ok(())
     }
 
     /// What the Pod is to show of a plane that was started now. If it had another one before, that was restarted.
@@ -105,7 +102,7 @@ impl PodStatuses {
         let former = status.container_statuses.iter().flatten().next();
         Ok(Written {
             number,
-            ready: false,
+            ready: None,
             started: now,
             pod_started: status.start_time.map_or(now, |time| time.0),
             restarts: former.map_or(0, |former| former.restart_count + 1),

@@ -403,8 +403,8 @@ fn options(listen: SocketAddr, on_scale: Option<autoscaler::OnScale>) -> autosca
 /// An address that nobody else takes: a free port of 127.0.0.1 may be a client's by the time that it is bound.
 fn own_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [process, ..] = std::process::id().to_le_bytes();
-    SocketAddr::from(([127, 1, process, NEXT.fetch_add(1, Ordering::Relaxed)], 18_013))
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    SocketAddr::from(([127, 1 + high % 32, low, NEXT.fetch_add(1, Ordering::Relaxed)], 18_013))
 }
 
 async fn status(client: &Client, condition: &str, expected: &str) {

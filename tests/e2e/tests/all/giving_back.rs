@@ -177,7 +177,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
 
 /// Asks every 50 ms until `ends`, on one connection for as long as that stands. How many were ended by an answer; each
 /// request is `answered`. Where a busy machine lets a connection idle for a second, it may be ended without one, while the
-/// next request is on its way: that is sent again.
+/// next request is on its way: that is sent again, and the end counts.
 ///
 /// # Errors
 /// A request is refused, or broken off.
@@ -201,7 +201,10 @@ async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancella
             Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
         };
         let (head, body) = match timeout(SOON, asked).await? {
-            Err(error) if idled && error.is_incomplete_message() => continue,
+            Err(error) if idled && (error.is_incomplete_message() || error.is_canceled()) => {
+                ended += 1;
+                continue;
+            }
             answer => answer.context("on a connection that nobody had ended")?,
         };
         last = Instant::now();
