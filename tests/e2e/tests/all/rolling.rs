@@ -51,7 +51,8 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
 }
 
 /// Activators that end in order cost no request, and a service that sleeps wakes through either of them
-/// afterwards; of one that is taken away in an instant, no more is lost than was in its hands.
+/// afterwards; of one that is taken away, no more is lost than was in its hands, and what reached it before its last thread
+/// was gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
@@ -86,7 +87,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     stop.cancel();
     let killed = running.await?;
     eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
-    assert!(killed.failures() <= CLIENTS, "{:?}", killed.failed);
+    assert!(killed.failures() <= 2 * CLIENTS, "{:?}", killed.failed);
     env.end().await;
     Ok(())
 }

