@@ -76,7 +76,7 @@ pub(crate) struct SilenceDetector {
     reads: u32,
     /// Since when nothing has been heard of what was sent.
     unheard_since: Option<Instant>,
-    /// When it was looked at last while nothing had been read.
+    /// When it was looked at last while nothing had been read, or else first.
     looked: Option<Instant>,
     /// What had been sent again when something was heard while the end of our direction waited alone.
     end_answered: Option<u32>,
@@ -94,6 +94,7 @@ impl SilenceDetector {
     ) -> Judgement {
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.unheard_since = None;
+            self.looked.get_or_insert(now);
             return Judgement::Fine; // What was heard is noted by the next look.
         }
         let last_look = self.looked.replace(now);
