@@ -33,7 +33,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// How long a connection may idle: longer than clients keep one that idles (kube's 90 s), or else one is closed while a
 /// request is on its way.
-const IDLE: Duration = Duration::from_secs(180);
+pub(super) const IDLE: Duration = Duration::from_secs(180);
 
 /// The extension of a kubeconfig's cluster that says where its dashboard is.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
@@ -275,6 +275,18 @@ mod tests {
             assert!(answer[..length].starts_with(b"HTTP/1.1 "), "{turn}: {length} bytes");
             tokio::time::sleep(Duration::from_secs(90)).await;
         }
+    }
+
+    /// Goal: the same of a connection that was dialled ahead, on which nothing was said yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_dialled_ahead_is_not_closed_under_its_client() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("room");
+        let (stream, _) = listener.accept().await.expect("dialled");
+        let spoken = tokio::spawn(async move { Tls::is_spoken(&stream).await });
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        client.write_all(b"G").await.expect("it is open");
+        assert!(!spoken.await.expect("no panic").expect("in time"));
     }
 
     /// Goal: a watch ends with its client, although nothing happens that would be written to it.

@@ -18,7 +18,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client has for its first byte, and then for its part of a handshake.
+use super::server::IDLE;
+
+/// How long a client has for its part of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The first byte of a TLS connection: a handshake record.
@@ -47,10 +49,11 @@ impl Tls {
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: made.cert.pem().into() })
     }
 
-    /// Whether a connection speaks TLS; waits for its first byte.
+    /// Whether a connection speaks TLS; waits for its first byte. Clients dial ahead, and may say nothing for as long as they
+    /// keep a connection that idles.
     pub(crate) async fn is_spoken(stream: &TcpStream) -> std::io::Result<bool> {
         let mut first = [0];
-        Ok(timeout(HANDSHAKE, stream.peek(&mut first)).await?? == 1 && first[0] == HANDSHAKE_RECORD)
+        Ok(timeout(IDLE, stream.peek(&mut first)).await?? == 1 && first[0] == HANDSHAKE_RECORD)
     }
 
     /// The server's part of a handshake.
