@@ -19,9 +19,13 @@ pub fn raise_limit() {
     }
 }
 
-/// The limit that this process was given, if it has raised it: programs that it starts are to have that one.
-pub fn given_limit() -> Option<Rlimit> {
-    GIVEN.get().copied()
+/// Sets the limit that this process was given, if it has raised it, as programs that it starts are to have that one: for
+/// `pre_exec`. It makes one system call, allocates nothing, and its error is a number.
+///
+/// # Errors
+/// What the system says.
+pub fn give_limit_back() -> io::Result<()> {
+    GIVEN.get().map_or(Ok(()), |given| Ok(setrlimit(Resource::Nofile, *given)?))
 }
 
 /// Registers `fd` with the runtime of the caller; it is taken off and closed when the result is dropped.

@@ -242,15 +242,12 @@ fn has_finalizer(object: &Object, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::builtin;
     use serde_json::json;
-    use tokio_util::sync::CancellationToken;
 
     /// Goal: an Event goes an hour after it has happened last, and not before, whichever of its times says so.
     #[test]
     fn an_event_goes_an_hour_after_it_has_happened_last() {
-        let range = "10.96.0.0/16".parse().expect("a range");
-        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let api = Api::for_tests();
         let resource = api.registry.load().by_table(EVENTS).expect("Events");
         let made = Timestamp::now();
         let later = (made + SignedDuration::from_mins(30)).to_string();

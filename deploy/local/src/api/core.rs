@@ -70,6 +70,13 @@ impl Api {
         api
     }
 
+    /// A server with the built-in resources, for tests.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Arc<Self> {
+        let range = "10.96.0.0/16".parse().expect("a range");
+        Self::new(super::builtin::registry(), "token", range, 16, None, CancellationToken::new())
+    }
+
     /// Serves further resources.
     pub(crate) fn add_resources(&self, resources: impl IntoIterator<Item = Resource>) {
         let _guard = self.definitions.lock();

@@ -210,16 +210,13 @@ fn same(given: &str, known: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::builtin;
     use crate::api::core::Api;
     use crate::api::query::WriteOptions;
-    use tokio_util::sync::CancellationToken;
 
     /// Goal: a token is given for any lifetime of ten minutes and more, and a body of a wrong type is refused.
     #[test]
     fn a_token_is_given_for_any_lifetime_and_no_body_panics() {
-        let range = "10.96.0.0/16".parse().expect("a range");
-        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let api = Api::for_tests();
         let accounts = api.registry.load().get("", "v1", "serviceaccounts").expect("ServiceAccounts");
         let account = json!({"metadata": {"name": "a"}});
         api.create(&accounts, "default", account, &WriteOptions::internal()).expect("taken");

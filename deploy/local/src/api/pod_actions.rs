@@ -115,12 +115,11 @@ fn container<'a>(pod: &'a Object, named: &'a str) -> Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{PodLogs, builtin};
+    use crate::api::PodLogs;
     use bytes::Bytes;
     use futures::future::BoxFuture;
     use futures::stream::{self, BoxStream};
     use std::sync::Arc;
-    use tokio_util::sync::CancellationToken;
 
     /// Answers with what it is asked for.
     fn echo(query: PodLogQuery) -> BoxFuture<'static, anyhow::Result<BoxStream<'static, Bytes>>> {
@@ -132,8 +131,7 @@ mod tests {
     /// Goal: options of a log reach its source, or are refused by name; without a name a pod's only container is meant.
     #[tokio::test]
     async fn options_of_a_log_are_passed_on_or_refused() {
-        let range = "10.96.0.0/16".parse().expect("a range");
-        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let api = Api::for_tests();
         let source: PodLogs = Arc::new(echo);
         *api.logs.write() = Some(source);
         let resource = api.registry.load().get("", "v1", "pods").expect("pods");

@@ -244,14 +244,11 @@ impl Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::builtin;
-    use tokio_util::sync::CancellationToken;
 
     /// Goal: no number of seconds is too large for a watch.
     #[test]
     fn a_watch_may_ask_for_any_number_of_seconds() {
-        let range = "10.96.0.0/16".parse().expect("a range");
-        let api = Api::new(builtin::registry(), "token", range, 16, None, CancellationToken::new());
+        let api = Api::for_tests();
         let resource = api.registry.load().get("", "v1", "configmaps").expect("ConfigMaps");
         for seconds in [0, 1, i64::MAX.unsigned_abs(), u64::MAX] {
             let query = Query::parse(&format!("watch=1&timeoutSeconds={seconds}"));

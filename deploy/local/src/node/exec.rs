@@ -7,8 +7,7 @@
 
 use super::child::Child;
 use common_runtime::descriptor;
-use rustix::process::{Pid, PidfdFlags, Resource, Signal};
-use rustix::process::{getpid, getppid, pidfd_open, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, set_parent_process_death_signal};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -43,12 +42,9 @@ pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Child> 
     };
     command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
     let parent = Some(getpid());
-    let limit = descriptor::given_limit();
     let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        if let Some(limit) = limit {
-            setrlimit(Resource::Nofile, limit)?;
-        }
+        descriptor::give_limit_back()?;
         if getppid() == parent { Ok(()) } else { Err(io::Error::from(rustix::io::Errno::SRCH)) }
     };
     // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The

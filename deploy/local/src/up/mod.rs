@@ -32,7 +32,6 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
-use rustix::process::{Resource, setrlimit};
 use std::fmt;
 use std::io::Write;
 use std::process::Stdio;
@@ -130,11 +129,9 @@ fn open(address: &str) {
     let program = browser.unwrap_or_else(|| "xdg-open".into());
     let mut command = tokio::process::Command::new(&program);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Some(limit) = descriptor::given_limit() {
-        // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The
-        // closure makes one system call, and its error is a number.
-        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, limit)?)) };
-    }
+    // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. This one
+    // says that it does no more than a system call.
+    unsafe { command.pre_exec(descriptor::give_limit_back) };
     match command.spawn() {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
         Err(error) => print_line(format_args!("  {address} cannot be opened by {}: {error}", program.display())),
