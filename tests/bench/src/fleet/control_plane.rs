@@ -14,6 +14,7 @@ use crate::settings::Settings;
 use anyhow::Context;
 use common::names;
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
@@ -129,6 +130,19 @@ impl ControlPlane {
             created.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
+    }
+
+    /// Creates a Deployment without pods, and nothing beside it.
+    pub(crate) async fn bare(&self, name: &str) -> anyhow::Result<()> {
+        objects::create_target(&self.client, name).await.with_context(|| name.to_owned())
+    }
+
+    /// Asks for so many pods of a Deployment, as an autoscaler does.
+    pub(crate) async fn scale(&self, name: &str, replicas: i32) -> anyhow::Result<()> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        api.patch(&objects::target(name), &PatchParams::default(), &patch).await.with_context(|| name.to_owned())?;
+        Ok(())
     }
 
     /// Starts the autoscaler of a number, at that plane's address, and waits until it answers. `is_paced`: it writes no

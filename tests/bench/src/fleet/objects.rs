@@ -65,6 +65,12 @@ pub(super) async fn create(
     Ok(())
 }
 
+/// Creates what a plain workload would scale, asleep, and nothing beside it.
+pub(super) async fn create_target(client: &Client, name: &str) -> anyhow::Result<()> {
+    put(client, plain_deployment(name, 0)).await?;
+    Ok(())
+}
+
 /// Creates the Service through which a plain workload is called.
 pub(super) async fn create_service(client: &Client, name: &str) -> anyhow::Result<()> {
     put(client, plain_service(name)).await?;

@@ -46,6 +46,8 @@ const FEW_BUSY: u32 = FEW / 5;
 
 const ASLEEP: &str = "asleep";
 const BUSY: &str = "busy";
+/// A Deployment that no autoscaler knows: what a patch of it takes is the API server's own part.
+const BARE: &str = "bare";
 
 /// One more than a sleeping workload's slices name.
 const ACTIVATORS: u32 = 4;
@@ -114,6 +116,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         beside("µs of CPU for each busy one and second", part.cpu);
         beside("s until all busy ones have a pod", vec![part.woken]);
         beside("ms from stat to replicas", part.patches);
+        beside("ms from a patch to replicas where no autoscaler is between, turn by turn with those", part.bare);
     }
     // Those that were woken sleep again: what that costs is no part of what follows.
     bench.watched.until("all others to sleep", |now| (now.ready_pods(ASLEEP) == 0).then_some(())).await?;
@@ -134,6 +137,7 @@ struct Part {
     cpu: Vec<f64>,
     woken: f64,
     patches: Vec<f64>,
+    bare: Vec<f64>,
 }
 
 struct Bench {
@@ -153,6 +157,7 @@ impl Bench {
         }
         let bench = Self { plane, watched, activators };
         bench.plane.publish(&bench.standing_with(Some(Standing::Ready))).await?;
+        bench.plane.bare(BARE).await?;
         Ok(bench)
     }
 
@@ -180,17 +185,21 @@ impl Bench {
         asleep: Range<u32>,
         busy: Range<u32>,
     ) -> anyhow::Result<(Part, Autoscaler)> {
-        let all = asleep.end + busy.end;
+        let (all, start) = (asleep.end + busy.end, Instant::now());
+        let progress = |what: &str| eprintln!("{all} workloads: {what} after {:.0?}", start.elapsed());
         self.plane.fill(ASLEEP, asleep.clone()).await?;
         self.plane.fill(BUSY, busy.clone()).await?;
-        // What Kubernetes' controllers do for new objects is no part of what follows.
-        self.watched.until("controllers", |now| (now.observed() >= all as usize).then_some(())).await?;
+        progress("made");
+        // What Kubernetes' controllers do for new objects, the bare one among them, is no part of what follows.
+        self.watched.until("controllers", |now| (now.observed() > all as usize).then_some(())).await?;
+        progress("seen by controllers");
         let begin = Instant::now();
         let filling = self.plane.autoscaler(0, self.plane.is_real()).await?;
         self.activators.report_to(filling.stats);
         self.watched.until("all to be led", |now| (now.count_led() >= all as usize).then_some(())).await?;
         let filled = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
         filling.process.end()?;
+        progress("led to activators");
 
         let mut autoscaler = self.autoscaler(0).await?;
         sleep(SETTLE).await;
@@ -200,11 +209,13 @@ impl Bench {
         let have_pods = |now: &watched::State| (now.ready_pods(BUSY) >= busy.end as usize).then_some(());
         self.watched.until("all busy ones to have a pod", have_pods).await?;
         let woken = begin.elapsed().as_secs_f64();
+        progress("given pods, the busy ones");
         self.watched.until_quiet(begin).await?;
         sleep(SETTLE).await;
         let resident = autoscaler.process.resident()?;
         let cpu = cpu(settings, &autoscaler, busy.end as usize).await?;
-        let patches = self.patches(asleep.start..asleep.end - STARTS).await?;
+        let (patches, bare) = self.patches(asleep.start..asleep.end - STARTS).await?;
+        progress("woken, some of them");
 
         let (mut starts, mut ready) = (Vec::new(), Vec::new());
         for name in (1..=STARTS).map(|n| fleet::name(ASLEEP, asleep.end - n)) {
@@ -218,14 +229,15 @@ impl Bench {
             starts.push((woken - begin).as_secs_f64());
         }
         self.watched.until_quiet(Instant::now()).await?;
-        Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches }, autoscaler))
+        Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches, bare }, autoscaler))
     }
 
-    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over. A stall of the machine puts
-    /// a figure aside, and a wake is over before the next one begins.
-    async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<Vec<f64>> {
+    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over; and as many times, between
+    /// those, from a patch of our own to the replicas of [`BARE`]. A stall of the machine puts a figure aside, and a wake
+    /// is over before the next one begins.
+    async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
         let stalls = StallDetector::new();
-        let mut delays = Vec::with_capacity(SLEEPERS);
+        let (mut delays, mut bare) = (Vec::with_capacity(SLEEPERS), Vec::with_capacity(SLEEPERS));
         let mut aside = 0;
         let count = SLEEPERS as u32;
         for n in 0..count {
@@ -233,17 +245,31 @@ impl Bench {
             let begin = self.activators.wait_for(&name)?;
             let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
             self.activators.wait_no_more();
-            if stalls.stalled_between(begin, woken).await {
-                aside += 1;
-            } else {
-                delays.push((woken - begin).as_secs_f64() * 1e3);
-            }
             self.watched.until(&name, |now| (now.ready_pods(&name) > 0).then_some(())).await?;
+            let (asked, seen) = self.wake_bare().await?;
+            for (from, to, delays) in [(begin, woken, &mut delays), (asked, seen, &mut bare)] {
+                if stalls.stalled_between(from, to).await {
+                    aside += 1;
+                } else {
+                    delays.push((to - from).as_secs_f64() * 1e3);
+                }
+            }
             sleep(PAUSE).await;
         }
         if aside > 0 {
-            eprintln!("{aside} of {count} wakes were measured while the machine stood still, and put aside");
+            eprintln!("{aside} of {} wakes were measured while the machine stood still, and put aside", 2 * count);
         }
-        Ok(delays)
+        Ok((delays, bare))
+    }
+
+    /// Gives [`BARE`] a pod, and takes it away again. When the pod was asked for, and when a watcher was told.
+    async fn wake_bare(&self) -> anyhow::Result<(Instant, Instant)> {
+        let asked = Instant::now();
+        self.plane.scale(BARE, 1).await?;
+        let seen = self.watched.until(BARE, |now| now.woken(BARE).filter(|seen| *seen >= asked)).await?;
+        self.watched.until(BARE, |now| (now.ready_pods(BARE) > 0).then_some(())).await?;
+        self.plane.scale(BARE, 0).await?;
+        self.watched.until(BARE, |now| (now.ready_pods(BARE) == 0).then_some(())).await?;
+        Ok((asked, seen))
     }
 }

@@ -74,7 +74,7 @@ impl State {
         of.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
     }
 
-    /// Workloads that Kubernetes' controllers have seen as they are.
+    /// Deployments that Kubernetes' controllers have seen as they are.
     pub(super) fn observed(&self) -> usize {
         self.scales.values().filter(|scale| scale.observed).count()
     }
