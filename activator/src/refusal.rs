@@ -156,7 +156,8 @@ impl Refusal {
         }
     }
 
-    /// What a client reads. Anybody may read it, so it names no pod, no address and no namespace: those are in the log.
+    /// What a client reads. Anybody may read it, so what we say names no pod, no address and no namespace: those are in the
+    /// log. What the API server says to a wake is told in its own words, which may.
     pub(crate) fn text(&self) -> String {
         match self {
             Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload: {cause}\n"),

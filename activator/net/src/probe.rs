@@ -19,7 +19,7 @@ use crate::pod::tls::PodIo;
 use crate::pool::Pool;
 use activator_core::backends::{Outcome, Timeouts};
 use bytes::{BufMut, Bytes, BytesMut};
-use common::backend::{Probe, Protocol};
+use common::backend::{HttpGet, Probe, Protocol};
 use common::headers;
 use common_runtime::tls::rustls::pki_types::ServerName;
 use common_runtime::tls::{self, TlsConnector};
@@ -64,17 +64,27 @@ pub async fn probe(
             .await
         }
         Probe::Http(get) | Probe::Https(get) => {
-            let own = [(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, pool.host.clone())];
-            let given = get.headers.iter().filter_map(|(name, value)| {
-                Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
-            });
-            let fields = own.into_iter().chain(given);
+            let fields = fields_of(get, pool.host.clone());
             let secure = matches!(probe, Probe::Https(_));
             let target = Target { address: address(&get.port), path: &get.path, secure };
             http(pool, target, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
         }
         Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
     }
+}
+
+/// What an HTTP probe's head says, as the kubelet's: given fields stand instead of ours by the same name. An empty `Host` is
+/// as none, and an empty `User-Agent` has none sent.
+fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
+    let read = |(name, value): &(String, String)| {
+        Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
+    };
+    let given = get.headers.iter().filter_map(read).filter(|(name, value)| *name != HOST || !value.is_empty());
+    let given: Vec<(HeaderName, HeaderValue)> = given.collect();
+    let mut fields = vec![(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, host)];
+    fields.retain(|(own, _)| given.iter().all(|(name, _)| name != own));
+    fields.extend(given.into_iter().filter(|(name, value)| *name != USER_AGENT || !value.is_empty()));
+    fields
 }
 
 /// Connects to the pod's address, or to another port of it, which is `beside` that of requests.
@@ -244,7 +254,6 @@ struct HealthCheckResponse {
 mod tests {
     use super::*;
     use crate::pool::Pools;
-    use common::backend::HttpGet;
     use std::net::Ipv4Addr;
     use tokio::net::TcpSocket;
     use tokio_util::sync::CancellationToken;
@@ -280,6 +289,24 @@ mod tests {
                 assert!(expected, "{asked:?}: {outcome:?}");
             }
         }
+    }
+
+    /// Goal: what is given replaces ours, all of it if there are several of a name, and the rest of ours stays.
+    #[test]
+    fn given_fields_replace_ours() {
+        let fields = |given: &[(&str, &str)]| {
+            let headers = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let get = HttpGet { headers, ..HttpGet::path("/") };
+            let fields = fields_of(&get, HeaderValue::from_static("10.0.0.1:8080"));
+            let text = |(name, value): (HeaderName, HeaderValue)| format!("{name}: {}", value.to_str().expect("text"));
+            fields.into_iter().map(text).collect::<Vec<_>>()
+        };
+        let ours = ["user-agent: kube-probe/zeroscale", "host: 10.0.0.1:8080"];
+        assert_eq!(fields(&[]), ours);
+        assert_eq!(fields(&[("Host", "a.example")]), [ours[0], "host: a.example"]);
+        let several = fields(&[("X", "1"), ("user-agent", "a"), ("x", "2"), ("User-Agent", "b"), ("no name", "")]);
+        assert_eq!(several, [ours[1], "x: 1", "user-agent: a", "x: 2", "user-agent: b"]);
+        assert_eq!(fields(&[("host", ""), ("User-Agent", ""), ("x", "")]), [ours[1], "x: "]);
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //!
 //! # The end
 //!
-//! WorkerRuntimes end with their last handle, and what still runs on them is dropped then.
+//! Workers end with the last handle on them, and what still runs on them is dropped then.
 
 use std::cell::Cell;
 use std::io;
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// WorkerRuntimes for each core.
+/// Workers for each core.
 const PER_CORE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 thread_local! {

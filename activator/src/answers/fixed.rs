@@ -52,10 +52,15 @@ impl Fixed {
                 headers.append(name, value);
             }
         }
-        if !said.body.is_empty() && !headers.contains_key(CONTENT_TYPE) {
+        // These have none, and over HTTP/2 one would make the answer malformed.
+        let body = match status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Bytes::new(),
+            _ => Bytes::from(said.body.clone()),
+        };
+        if !body.is_empty() && !headers.contains_key(CONTENT_TYPE) {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         }
-        Self { status, headers, body: Bytes::from(said.body.clone()) }
+        Self { status, headers, body }
     }
 }
 
@@ -78,6 +83,18 @@ mod tests {
         let kind: (&str, &[u8]) = ("content-type", b"text/plain; charset=utf-8");
         assert_eq!(fields, [("a", &b"1"[..]), ("a", b"2"), kind]);
         assert_eq!((response.status.as_u16(), &response.body[..]), (202, &b"x"[..]));
+    }
+
+    /// Goal: an answer whose status says that it has no body has none, nor a type that nobody has given.
+    #[test]
+    fn a_status_without_a_body_has_none() {
+        for (status, body) in [(200, "x"), (204, ""), (304, "")] {
+            let response = Fixed::new(&fixed(&format!("{{status: {status}, body: x}}")));
+            assert_eq!(&response.body[..], body.as_bytes(), "{status}");
+            assert_eq!(response.headers.contains_key(CONTENT_TYPE), !body.is_empty(), "{status}");
+        }
+        let said = fixed("{status: 304, body: x, headers: [{name: Content-Type, value: image/png}]}");
+        assert_eq!(Fixed::new(&said).headers[CONTENT_TYPE], "image/png");
     }
 
     #[test]

@@ -8,8 +8,9 @@
 //! is open. Pods are connected to anew for each; one that refuses is out, and the connection goes to the next: nothing of
 //! it was sent.
 //!
-//! Where the port's pod port is not the one that readiness is judged by, a refusal says only that nobody listens there
-//! yet: the pod stays, and the connection tries again, in the rhythm of probes.
+//! Where the port's pod port is not the one that readiness is judged by, a connect that fails says nothing of the pod,
+//! which stays. Refused: nobody listens there yet, and the connection tries again, in the rhythm of probes. Not answered:
+//! a policy may bar the way, or the pod has gone, so the connection tries others as well, for a while.
 //!
 //! # Bounds
 //!
@@ -18,7 +19,7 @@
 //! `idle` bounds its time.
 
 use super::hold::{
-    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, pick, refusal, report_cold_start, take_out, too_much,
+    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, pick, refusal, report_cold_start, take_out, too_much,
     until_it_listens,
 };
 use crate::metrics::cold_start::OnColdStart;
@@ -154,17 +155,17 @@ impl PortConnector {
         in_flight: InFlight,
         received: Instant,
     ) -> Result<(TcpEnd, Occupied), Refusal> {
-        let (mut admitted, cold) = admit(&revision).await?;
+        let (admitted, cold) = admit(&revision).await?;
         let active = Active::new(revision.clone());
-        let (mut failed, mut waiting) = (0, None);
+        // Who holds the connection notices its client's going.
+        let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
+        let mut picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
+        let (mut failed, mut waiting, begun) = (0, None, Instant::now());
         loop {
-            // Who holds the connection notices its client's going.
-            let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
-            let permit = pick(&self.shared.sink, &revision, admitted, waits).await?;
             let released = Instant::now();
+            let (permit, target) = at_port(&revision, picked, Some(&self.port))?;
             let pod = permit.destination().address();
             let pool = self.shared.pools.get(pod, revision.key.namespace());
-            let target = revision.address_of(permit.destination(), Some(&self.port)).ok_or(Refusal::NotServed)?;
             let error = match pool.connect_tcp(Some(target.port())).await {
                 Ok(end) => {
                     if cold {
@@ -175,18 +176,25 @@ impl PortConnector {
                 Err(error) => error,
             };
             let evidence = evidence_of_connect(&error);
-            let is_of_the_port = match evidence {
-                Evidence::Refused => true,
-                Evidence::Out => received.elapsed() < LISTENS_WITHIN,
-                Evidence::None | Evidence::Ours | Evidence::Silent => false,
-            };
-            if target != pod && is_of_the_port {
-                // A port that nobody judges the pod by: nobody listens there, or a policy may bar the way.
-                admitted = permit.give_up_pod();
-                sleep(until_it_listens(received)).await;
+            let cause = format!("connect: {error}");
+            // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
+            let is_of_the_port = target != pod && matches!(evidence, Evidence::Refused | Evidence::Out);
+            if is_of_the_port && evidence == Evidence::Out && begun.elapsed() >= LISTENS_WITHIN {
+                return Err(ProxyError::Pod { dest: target, cause }.into());
+            }
+            if is_of_the_port {
+                let pause = sleep(until_it_listens(received));
+                picked = if evidence == Evidence::Refused {
+                    let admitted = permit.give_up_pod();
+                    pause.await;
+                    pick(&self.shared.sink, &revision, admitted, waits).await?
+                } else {
+                    // It may be the pod itself that has gone, and another one be well.
+                    pause.await;
+                    permit.prefer_another(&mut rand::rng())
+                };
                 continue;
             }
-            let cause = format!("connect: {error}");
             take_out(&revision, &pool, &permit, &cause, evidence);
             // What had no room for this connect had it wait for a while: the time bounds how often.
             failed += usize::from(evidence != Evidence::None);
@@ -198,7 +206,7 @@ impl PortConnector {
                 Evidence::Ours => sleep(PAUSE.1).await,
                 Evidence::Out | Evidence::Silent | Evidence::Refused => {}
             }
-            admitted = permit.give_up_pod();
+            picked = pick(&self.shared.sink, &revision, permit.give_up_pod(), waits).await?;
         }
     }
 }

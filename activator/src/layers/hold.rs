@@ -7,10 +7,11 @@
 //! of the queue, where it is charged and looked after as one that waits for the first time ([`Waits`]). So does, once,
 //! a request that is safe to repeat and was sent to a pod that is gone before a byte of a response came. Where only a
 //! reused connection was lost, the pod stays in use, and the request goes to another that has a free slot, or to the
-//! same if none has. Where its port's pod port is not the one that readiness is judged by, a refused connect says only
-//! that nobody listens there yet: the pod stays, and the request tries again, in the rhythm of probes, for a while. A
-//! request that finds no pod any more says so to the autoscaler at once, not at the next report. The place and the
-//! pod's slot are held until the response's body, or the tunnel, has ended.
+//! same if none has. A pod without the port that the request came to is left for one that has it. Where its port's pod
+//! port is not the one that readiness is judged by, a refused connect says only that nobody listens there yet: the pod
+//! stays, and the request tries again, in the rhythm of probes, for a while. A request that finds no pod any more says so
+//! to the autoscaler at once, not at the next report. The place and the pod's slot are held until the response's body, or
+//! the tunnel, has ended.
 //!
 //! A request that is no load ([`Call::counts`]) wakes nobody, so it does not wait for a wake either: it is refused as soon
 //! as no pod is ready, and gets the answer that it would have got then ([`super::answers`]).
@@ -43,6 +44,7 @@ use crate::refusal::Refusal;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
+use activator_core::Destination;
 use activator_core::breaker;
 use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
 use activator_core::hold::rule::Full;
@@ -55,6 +57,7 @@ use activator_net::{
 use futures::future::BoxFuture;
 use http::{Response, Version};
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -346,13 +349,13 @@ async fn send(
     let (mut failed, begun, mut watch, mut waiting) = (0, Instant::now(), ClientWatch::default(), None);
     let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?;
     loop {
-        let address = revision.address_of(permit.destination(), peer.port()).ok_or(Refusal::NotServed)?;
+        let (at, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
         let released = Instant::now();
         if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
             trace.sending(at_pod, prepared.head_mut());
         }
-        let mut seat = Seat::new(permit);
+        let mut seat = Seat::new(at);
         match prepared.send(&pool).await {
             Ok(mut response) => {
                 told(&pool, Ending::answered(response.status()), released);
@@ -543,6 +546,25 @@ pub(super) async fn pick(
             }
         }
     }
+}
+
+/// A permit for a pod that has the `port` that a request came to, and where that is. The pod is the one that was picked, or
+/// else another: while pods are replaced they need not be alike.
+///
+/// # Errors
+/// The pod has no such port, and no other that has it has a free slot.
+pub(super) fn at_port(
+    revision: &Revision,
+    permit: Permit,
+    port: Option<&WorkloadPort>,
+) -> Result<(Permit, SocketAddr), Refusal> {
+    let address_of = |pod: &Destination| revision.address_of(pod, port);
+    if let Some(address) = address_of(permit.destination()) {
+        return Ok((permit, address));
+    }
+    let permit = permit.prefer_another_that(|pod| address_of(pod).is_some(), &mut rand::rng());
+    let address = address_of(permit.destination()).ok_or(Refusal::NotServed)?;
+    Ok((permit, address))
 }
 
 /// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a

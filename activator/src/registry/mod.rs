@@ -4,7 +4,7 @@
 //!
 //! In standalone a host is looked up in a [`HostTable`], whose rules keep namespaces apart. It is rebuilt and swapped
 //! whole when names or hosts change; a burst of changes is one rebuild, and so is all that is told before everything is
-//! known: until then no host leads anywhere, and requests are refused as not served yet.
+//! known: until then no host leads anywhere, and requests wait a while for it ([`crate::layers::lookup`]).
 //!
 //! # Odd cases
 //!

@@ -5,7 +5,7 @@ use super::session::{self, PROTOCOL};
 use activator_core::slots::Peer;
 use activator_net::{DialError, dial};
 use common_runtime::failure_log::FailureLog;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use rand::RngExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +26,13 @@ pub(super) fn longer(wait: Option<Duration>) -> Duration {
     wait.map_or(BACKOFF.0, |wait| (wait * 2).min(BACKOFF.1))
 }
 
+/// Whether an answer is that of somebody who does not know of sessions. 503 does not tell: a sibling without room for more
+/// connections answers so whatever is asked, and a mesh does for one that is not there. (One of Knative's says 404: no
+/// revision has its address as a host.)
+fn is_foreign(status: StatusCode, fields: &HeaderMap) -> bool {
+    !fields.contains_key(PROTOCOL) && status != StatusCode::SERVICE_UNAVAILABLE
+}
+
 /// Dials until a session has been opened. `pause`: the wait after sessions that did not last, if the last one did not.
 pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at_once: bool, pause: Option<Duration>) {
     let first = if at_once { pause } else { pause.max(Some(SECOND)) };
@@ -44,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
                 }
             },
             Err(DialError::Refused(status, fields)) => {
-                let foreign = !fields.contains_key(PROTOCOL);
+                let foreign = is_foreign(status, &fields);
                 tracing::debug!(%peer, %status, foreign, "no session");
                 shared.with_roster(|roster, _| roster.answered(&peer, foreign));
                 if foreign { FOREIGN } else { wait }
@@ -58,5 +65,27 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
         let jitter = rand::rng().random_range(0.75..1.25);
         sleep(pause.mul_f64(jitter)).await;
         wait = longer(Some(wait));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    /// Goal: a sibling that has no room for clients is not taken for a foreign one, which would end sharing everywhere.
+    #[test]
+    fn who_has_no_room_is_not_foreign() {
+        let ours = HeaderMap::from_iter([(HeaderName::from_static(PROTOCOL), HeaderValue::from_static("1"))]);
+        let none = HeaderMap::new();
+        for (status, fields, foreign) in [
+            (StatusCode::NOT_FOUND, &none, true),
+            (StatusCode::INTERNAL_SERVER_ERROR, &none, true),
+            (StatusCode::SERVICE_UNAVAILABLE, &none, false),
+            (StatusCode::FORBIDDEN, &ours, false),
+            (StatusCode::SERVICE_UNAVAILABLE, &ours, false),
+        ] {
+            assert_eq!(is_foreign(status, fields), foreign, "{status}");
+        }
     }
 }

@@ -356,6 +356,41 @@ async fn another_port_of_the_pod_is_waited_for() {
     assert_eq!(read_until(&mut client, "query").await, "late query");
 }
 
+/// Goal: a further port to which a policy bars the way takes the pod from nobody, however long it is tried, and who connects
+/// there is told in the end.
+/// Method: the kernel drops what comes to its listener, a handshake too. The probe has a port of its own, at which the pod
+/// would be asked again if it had been taken out.
+#[tokio::test]
+async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
+    let judged = Program::start("", "").await;
+    let barred = std::net::TcpListener::bind((judged.address.ip(), 0)).expect("a free port");
+    SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+    let probed = listen().await;
+    let probe = Probe::Tcp { port: Some(probed.local_addr().expect("bound").port()) };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    tokio::spawn(async move {
+        while probed.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let pod_port = Some(barred.local_addr().expect("bound").port());
+    let elsewhere = Port { id: PortId { name: "barred".to_owned(), port: 80 }, pod_port, ..tcp() };
+    let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
+    rig.pods(&[judged.address]).await;
+    rig.until_open().await;
+    until(|| asked.load(Ordering::SeqCst) > 0).await;
+    let before = asked.load(Ordering::SeqCst);
+    let (mut client, begun) = (connect(second).await, tokio::time::Instant::now());
+    write(&mut client, "query").await;
+    is_reset(&mut client).await;
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(asked.load(Ordering::SeqCst), before, "the pod was taken out");
+    let mut sibling = connect(first).await;
+    write(&mut sibling, "a").await;
+    read_until(&mut sibling, "a").await;
+}
+
 /// Goal: whoever is still connected when the drain's time is up is reset, not closed.
 #[tokio::test]
 async fn a_drain_resets_what_is_still_connected() {

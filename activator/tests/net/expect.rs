@@ -66,7 +66,8 @@ async fn the_pods_own_100_lets_the_upload_go() {
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 201"));
 }
 
-/// Goal: a pod that refuses an upload unread has refused it: no 100, no byte of it, and the connection ends.
+/// Goal: a pod that refuses an upload unread has refused it: no 100, no byte of it, and the connection ends, as the answer
+/// says.
 #[tokio::test]
 async fn a_refusal_reaches_the_client_without_its_upload() {
     let (address, mut pods) = scripted().await;
@@ -78,6 +79,7 @@ async fn a_refusal_reaches_the_client_without_its_upload() {
         pod.write_all(format!("{answer}\r\ncontent-length: 2\r\n\r\nno").as_bytes()).await.expect("open");
         let text = rig::read_to_end(&mut client).await;
         assert!(text.starts_with(answer) && text.ends_with("no") && !text.contains(" 100 "), "{text}");
+        assert_eq!(text.matches("\r\nconnection: close\r\n").count(), 1, "{text}");
         let mut rest = Vec::new();
         let _ = patient(pod.read_to_end(&mut rest)).await;
         assert!(rest.is_empty(), "nothing of the body came");

@@ -154,6 +154,35 @@ async fn a_workload_with_several_ports_is_reached_by_each() {
     }
 }
 
+/// Goal: a request to a port that some pods do not have goes to one that has it, as while pods are replaced by others.
+#[tokio::test]
+async fn a_port_that_some_pods_lack_is_found_at_the_others() {
+    let (rig, ip) = rig().await;
+    let at = [own_address(), own_address()];
+    let on = async |at: SocketAddr, text: &'static str| {
+        let listener = tokio::net::TcpListener::bind(at).await.expect("nobody else's");
+        Pod::on(listener, move |_| async move { Response::new(full(text)) })
+    };
+    let (former, newer) = (on(at[0], "former").await, on(at[1], "newer").await);
+    let admin = on(SocketAddr::new(at[1].ip(), at[1].port() + 1), "admin").await;
+    two_ports(&rig, newer.address, admin.address.port()).await;
+    let web = ("web".to_owned(), at[0].port());
+    let both = [web.clone(), ("admin".to_owned(), admin.address.port())].into();
+    let ports = [(at[0].ip(), [web].into()), (at[1].ip(), both)].into();
+    let listing = Listing { not_ready: [at[0].into(), at[1].into()].into(), ports, ..Listing::default() };
+    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
+    until_async(async || {
+        ask_at(FIRST).await;
+        former.requests() > 0 && newer.requests() > 0
+    })
+    .await;
+    for _ in 0..20 {
+        let answer = ask_at(FIRST + 1).await;
+        assert_eq!(answer.body, "admin", "{answer:?}");
+    }
+}
+
 /// Goal: a request to a port of a pod on which nobody listens yet waits until somebody does, and takes the pod from nobody.
 #[tokio::test]
 async fn a_port_that_listens_later_than_its_pod_is_waited_for() {

@@ -22,8 +22,6 @@ pub const CALM_AFTER: Duration = Duration::from_secs(600);
 pub enum Attempt {
     /// At once.
     Now,
-    /// At once, and report that somebody else keeps changing it: this is the last time without a pause.
-    NowAndReport,
     /// After so long.
     After(Duration),
 }
@@ -45,8 +43,7 @@ impl ScaleConflict {
         };
         // This time included.
         match self.undone + 1 {
-            undone if undone < FREE_ATTEMPTS => Attempt::Now,
-            FREE_ATTEMPTS => Attempt::NowAndReport,
+            undone if undone <= FREE_ATTEMPTS => Attempt::Now,
             undone => {
                 let pause = PAUSE.saturating_mul(1 << (undone - FREE_ATTEMPTS - 1).min(16)).min(PAUSE_MAX);
                 let left = (at + pause).saturating_duration_since(now);
@@ -55,11 +52,13 @@ impl ScaleConflict {
         }
     }
 
-    /// `replicas` were written, and accepted.
-    pub fn written(&mut self, replicas: i32, now: Instant) {
+    /// `replicas` were written, and accepted. Whether to report that somebody else keeps changing them: this was the last
+    /// time without a pause.
+    pub fn written(&mut self, replicas: i32, now: Instant) -> bool {
         let again = self.written.is_some_and(|(last, at)| last == replicas && now < at + CALM_AFTER);
         self.undone = if again { self.undone.saturating_add(1) } else { 0 };
         self.written = Some((replicas, now));
+        self.undone == FREE_ATTEMPTS
     }
 }
 
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn whoever_undoes_a_scale_again_and_again_slows_it_down() {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut reported) = (Vec::new(), Vec::new());
         for _ in 0..13 {
             let verdict = conflict.attempt(3, now);
             if let Attempt::After(left) = verdict {
@@ -85,10 +84,12 @@ mod tests {
                 now += left;
                 assert_eq!(conflict.attempt(3, now), Attempt::Now);
             }
-            conflict.written(3, now);
+            reported.push(conflict.written(3, now));
             verdicts.push(verdict);
         }
-        assert_eq!(verdicts[..4], [Attempt::Now, Attempt::Now, Attempt::Now, Attempt::NowAndReport]);
+        assert_eq!(verdicts[..4], [Attempt::Now; 4]);
+        assert_eq!(reported.iter().position(|reported| *reported), Some(3), "with the last one without a pause");
+        assert_eq!(reported.iter().filter(|reported| **reported).count(), 1);
         let pauses = [5, 10, 20, 40, 80, 160, 300, 300, 300].map(|secs| Attempt::After(Duration::from_secs(secs)));
         assert_eq!(verdicts[4..], pauses);
     }
@@ -114,8 +115,9 @@ mod tests {
     #[test]
     fn peace_begins_when_it_is_due() {
         let (mut conflict, now) = (ScaleConflict::default(), origin());
-        (0..FREE_ATTEMPTS).for_each(|_| conflict.written(3, now));
-        assert_eq!(conflict.attempt(3, now + CALM_AFTER - Duration::from_nanos(1)), Attempt::NowAndReport);
-        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now);
+        assert!((0..FREE_ATTEMPTS).all(|_| !conflict.written(3, now)));
+        let mut in_peace = conflict;
+        assert!(conflict.written(3, now + CALM_AFTER - Duration::from_nanos(1)));
+        assert!(!in_peace.written(3, now + CALM_AFTER));
     }
 }

@@ -148,7 +148,10 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
             () = shutdown.cancelled() => return Ok(()),
         }
     }
-    let configs = Configs::read(&client, &options, &last).await;
+    let configs = tokio::select! {
+        configs = Configs::read(&client, &options, &last) => configs,
+        () = shutdown.cancelled() => return Ok(()),
+    };
     if options.mode == HpaMode::Delegate {
         configs.refusals.none()?; // As upstream's, whose place it takes.
     }
@@ -304,6 +307,19 @@ mod tests {
             shutdown.cancel();
             running.await.expect("no panic").expect("no error");
         }
+    }
+
+    /// Goal: who waits for its configuration ends when it is told to, too.
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_while_its_configuration_cannot_be_read() {
+        let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Everything is answered with 404.
+        let running = tokio::spawn(run(bare(HpaMode::Native), mock.client(), shutdown.clone()));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let asked = mock.asked();
+        assert!(!asked.is_empty() && asked.iter().all(|line| line.contains("/configmaps")), "{asked:?}");
+        shutdown.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it ends");
+        ended.expect("no panic").expect("no error");
     }
 
     /// With no port open.

@@ -93,7 +93,7 @@ impl Scraper {
         Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, places, durations }
     }
 
-    /// Scrapes until `shutdown`. Scrapes under way then are dropped.
+    /// Scrapes until `shutdown`. Scrapes under way then come to their own end.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut ticks = interval(STEP);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

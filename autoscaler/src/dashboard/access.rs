@@ -53,7 +53,7 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
             ),
         };
     };
-    let text = |name| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let text = |name| headers.get_all(name).iter().filter_map(|value| str::from_utf8(value.as_bytes()).ok());
     let bearer = text(header::AUTHORIZATION).find_map(|value| value.strip_prefix("Bearer "));
     let cookies = text(header::COOKIE).flat_map(|value| value.split(';'));
     let cookie = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE);

@@ -22,11 +22,11 @@ use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
 use common_controller::Leadership;
 use common_controller::shares::{Owner, Shares};
 use common_runtime::clock::Clock;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -56,12 +56,9 @@ pub(super) struct Own {
 }
 
 /// The table of fingerprints, while somebody follows.
+/// With when everything was last looked at; one look at a time.
 #[derive(Default)]
-pub(super) struct Followed {
-    table: Mutex<Option<(Changes, Instant)>>,
-    /// One look at a time.
-    turn: tokio::sync::Mutex<()>,
-}
+pub(super) struct Followed(Mutex<Option<(Changes, Instant)>>);
 
 impl Own {
     /// Adds a step to every record each [`STEP`], until `shutdown`.
@@ -80,9 +77,10 @@ impl Own {
                 tokio::task::yield_now().await;
             }
             self.journal.retain(&keys.into_iter().collect::<HashSet<_>>());
-            let mut table = self.followed.table.lock();
-            if table.as_ref().is_some_and(|(_, asked)| asked.elapsed() > FORGET_AFTER) {
-                *table = None;
+            if let Ok(mut followed) = self.followed.0.try_lock()
+                && followed.as_ref().is_some_and(|(_, looked)| looked.elapsed() > FORGET_AFTER)
+            {
+                *followed = None;
             }
         }
     }
@@ -226,19 +224,16 @@ impl Own {
         keys
     }
 
-    /// What has changed since `after`, after a new look at everything unless somebody has just taken one.
+    /// What has changed since `after`, after a new look at everything unless somebody has just taken one. Whoever gives
+    /// up meanwhile takes nothing from those who follow: the next look goes on with the same table.
     pub(super) async fn changes(&self, after: Option<Position>) -> Younger {
-        let _turn = self.followed.turn.lock().await;
-        let taken = self.followed.table.lock().take();
-        let mut table = match taken {
-            Some((table, looked)) if looked.elapsed() < LOOK_EVERY => {
-                let younger = table.since(after);
-                *self.followed.table.lock() = Some((table, looked));
-                return younger;
-            }
-            Some((table, _)) => table,
-            None => Changes::new(rand::random()),
-        };
+        let mut followed = self.followed.0.lock().await;
+        if let Some((table, looked)) = &*followed
+            && looked.elapsed() < LOOK_EVERY
+        {
+            return table.since(after);
+        }
+        let (table, looked) = followed.get_or_insert_with(|| (Changes::new(rand::random()), Instant::now()));
         table.begin();
         for some in self.keys().chunks(AT_ONCE) {
             for key in some {
@@ -253,9 +248,8 @@ impl Own {
             tokio::task::yield_now().await;
         }
         table.end(|key| self.shares.owns(key) && self.objects.version(key).is_some());
-        let younger = table.since(after);
-        *self.followed.table.lock() = Some((table, Instant::now()));
-        younger
+        *looked = Instant::now();
+        table.since(after)
     }
 
     /// A number that changes with whatever a summary depends on, time aside; and whether there is no pod and no load.

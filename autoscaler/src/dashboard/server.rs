@@ -163,8 +163,8 @@ impl Serving {
     async fn admit(&self, request: &Request<()>, body: Incoming) -> Result<(), Box<Response<Body>>> {
         let token = match &self.token {
             None => None,
-            Some(file) => match file.bearer().await {
-                Ok(bearer) => Some(bearer.to_str().unwrap_or_default().trim_start_matches("Bearer ").to_owned()),
+            Some(file) => match file.read().await {
+                Ok(token) => Some(token),
                 Err(error) => {
                     tracing::warn!(%error, "dashboard: nobody is let in");
                     let nobody = Nothing::new(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be read here");

@@ -396,6 +396,13 @@ async fn who_has_no_token_sees_nothing() {
         (entered.as_u16(), headers["set-cookie"].to_str().ok()),
         (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Lax; Path=/"))
     );
+    // One with letters that are not ASCII's is a token like any other.
+    std::fs::write(file.path(), "geheëm").expect("written");
+    assert_eq!(status("/?token=", "").await, 401);
+    assert_eq!(status("/", "cookie: zeroscale-dashboard=\r\n").await, 401);
+    assert_eq!(status("/", "authorization: Bearer geheëm\r\n").await, 200);
+    assert_eq!(replica.type_in("geheëm").await.0.as_u16(), 303);
+
     std::fs::write(file.path(), "second").expect("written");
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 401);
     std::fs::remove_file(file.path()).expect("removed");

@@ -13,8 +13,8 @@
 //!   [`REVIEWED_MAX`] of either sort, so that bad words push out no good one.
 //! - A stranger who makes up new tokens is asked about at the pace of [`super::review_limiter`], and refused with 429
 //!   beyond it. Tokens that are known to be good, and other addresses, do not wait for that.
-//! - The API server does not answer: 503, and nothing is kept or counted; the peer dials again. Connections that stand go
-//!   on.
+//! - The API server does not answer: 503, and nothing is kept or counted but the review, which its address has used up;
+//!   the peer dials again. Connections that stand go on.
 //! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod
 //!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its review is
 //!   too old.

@@ -87,8 +87,15 @@ struct PeerLink {
 
 #[derive(Default)]
 struct SendQueue {
-    waiting: Mutex<VecDeque<WaitingStat>>,
+    waiting: Mutex<Waiting>,
     arrived: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    entries: VecDeque<WaitingStat>,
+    /// Nobody takes anything from here any more.
+    is_closed: bool,
 }
 
 struct WaitingStat {
@@ -277,11 +284,7 @@ impl Peers {
             Ok(link) => self.drain(&link, &peer).await,
             Err(error) => tracing::error!(%holder, %error, "peer cannot be linked"),
         }
-        for waiting in peer.queue.take(usize::MAX) {
-            if waiting.message.stat.is_some() {
-                self.shared.push(&self.shared.ownerless, waiting);
-            }
-        }
+        peer.queue.close().into_iter().for_each(|waiting| self.shared.push_ownerless(waiting));
     }
 
     /// A frame that is being written is never abandoned: its link ends with the peer's token, which ends the write.
@@ -319,19 +322,30 @@ impl Peers {
 impl Shared {
     fn push(&self, queue: &SendQueue, entry: WaitingStat) {
         let mut waiting = queue.waiting.lock();
-        if waiting.len() >= QUEUE_MAX {
+        if waiting.is_closed {
+            drop(waiting);
+            return self.push_ownerless(entry); // Its link was retired a moment ago.
+        }
+        if waiting.entries.len() >= QUEUE_MAX {
             drop(waiting);
             return self.counters.dropped(Dropped::QueueFull, 1);
         }
-        waiting.push_back(entry);
+        waiting.entries.push_back(entry);
         drop(waiting);
         queue.arrived.notify_one();
+    }
+
+    /// What a link leaves behind waits for an owner; attestations are for that link alone.
+    fn push_ownerless(&self, entry: WaitingStat) {
+        if entry.message.stat.is_some() {
+            self.push(&self.ownerless, entry);
+        }
     }
 
     fn expire(&self, queue: &SendQueue) {
         let now = Instant::now();
         let mut expired = 0;
-        queue.waiting.lock().retain(|waiting| {
+        queue.waiting.lock().entries.retain(|waiting| {
             let is_good = waiting.expires > now;
             expired += usize::from(!is_good && waiting.message.stat.is_some());
             is_good
@@ -344,19 +358,62 @@ impl Shared {
 
 impl SendQueue {
     fn is_empty(&self) -> bool {
-        self.waiting.lock().is_empty()
+        self.waiting.lock().entries.is_empty()
     }
 
     fn take(&self, max: usize) -> Vec<WaitingStat> {
         let mut waiting = self.waiting.lock();
-        let count = waiting.len().min(max);
-        waiting.drain(..count).collect()
+        let count = waiting.entries.len().min(max);
+        waiting.entries.drain(..count).collect()
+    }
+
+    /// Takes everything, for good.
+    fn close(&self) -> VecDeque<WaitingStat> {
+        let mut waiting = self.waiting.lock();
+        waiting.is_closed = true;
+        std::mem::take(&mut waiting.entries)
     }
 
     fn give_back(&self, batch: Vec<WaitingStat>) {
         let mut waiting = self.waiting.lock();
         for entry in batch.into_iter().rev() {
-            waiting.push_front(entry);
+            waiting.entries.push_front(entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::ownership::{Holder, bucket_names};
+    use common::stat::Stat;
+    use common_runtime::lease::Ownership;
+    use common_runtime::resolve::Dns;
+
+    struct Nobody;
+
+    impl Local for Nobody {
+        fn accept(&self, _: WireStatMessage) {}
+    }
+
+    /// Goal: a stat for a link that was retired a moment ago waits for an owner; an attestation does not.
+    #[tokio::test]
+    async fn what_comes_to_a_closed_queue_waits_for_an_owner() {
+        let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 2].into() };
+        let (_assign, ownership) = Ownership::by_hand(1);
+        let shares = Shares::new(bucket_names(1), ownership).known_as(me);
+        let (counters, shutdown) = (IngestCounters::default(), CancellationToken::new());
+        let peers = Peers::new(shares, Arc::new(Dns), 8080, None, Arc::new(Nobody), counters, shutdown);
+        let push = |queue: &SendQueue, stat: Option<Stat>| {
+            let message = WireStatMessage { stat, ..WireStatMessage::default() };
+            peers.shared.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });
+        };
+        let queue = SendQueue::default();
+        push(&queue, Some(Stat::default()));
+        assert_eq!(queue.close().len(), 1);
+        push(&queue, Some(Stat::default()));
+        push(&queue, None);
+        assert!(queue.is_empty());
+        assert_eq!(peers.shared.ownerless.take(QUEUE_MAX).len(), 1);
     }
 }

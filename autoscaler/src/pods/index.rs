@@ -151,6 +151,10 @@ impl Pods for PodIndex {
         index.track(key, selector);
     }
 
+    fn is_tracked(&self, key: &RevisionKey) -> bool {
+        self.index.read().tracked.contains_key(key)
+    }
+
     fn counts(&self, key: &RevisionKey) -> PodCounts {
         let index = self.index.read();
         let counts = index.tracked.get(key).map(|tracked| tracked.counts).unwrap_or_default();

@@ -76,11 +76,12 @@ impl PodSelector {
         }
     }
 
-    /// Where it is looked for: its first label, or all of the namespace. None: it selects nothing.
-    pub(super) fn hash(&self, namespace: &str) -> Option<LabelHash> {
+    /// Where it may stand, since each of these leads to all of its pods: its labels, or all of the namespace. None: it
+    /// selects nothing.
+    pub(super) fn hashes(&self, namespace: &str) -> Vec<LabelHash> {
         match self {
-            Self::Labels(wanted) => wanted.hashes(namespace).next(),
-            Self::Expressions(_) => Some(LabelHash::of_all(namespace)),
+            Self::Labels(wanted) => wanted.hashes(namespace).collect(),
+            Self::Expressions(_) => vec![LabelHash::of_all(namespace)],
         }
     }
 }
@@ -108,5 +109,8 @@ mod tests {
         let both = hashes("ns", &[("app", "a"), ("tier", "web")]);
         assert_eq!(hashes("ns", &[("app", "a")]), both[..1]);
         assert_ne!(hashes("other", &[("app", "a")]), both[..1]);
+        let selector = |pairs| PodSelector::Labels(labels(pairs)).hashes("ns");
+        assert_eq!(selector(&[("app", "a"), ("tier", "web")]), both, "any of them leads to its pods");
+        assert_eq!(selector(&[]), [], "it selects nothing");
     }
 }

@@ -215,6 +215,11 @@ pub trait Pods: Send + Sync + 'static {
     /// Starts to count, or changes what is counted. A change of the counts puts the key on the feed.
     fn track(&self, key: &RevisionKey, pods: PodSet);
 
+    /// Whether pods of a revision are counted.
+    fn is_tracked(&self, _key: &RevisionKey) -> bool {
+        true
+    }
+
     /// The counts now; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 

@@ -3,7 +3,9 @@
 //! Whose a host is, is not decided here ([`super::hosts`]).
 
 use common::RevisionKey as Key;
+use common::host::HostPattern;
 use common::hosts::claims::{Claim, Ledger, Rules, settle};
+use common::hosts::reserved::{Covered, covered};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -81,6 +83,20 @@ impl Claims {
         inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
     }
 
+    /// Those whose hosts a namespace may have a say in: its own, and who asks for names of its Services, or for what cannot
+    /// be read.
+    pub(crate) fn concerned_by(&self, namespace: &str, cluster_domain: &str) -> Vec<Key> {
+        let is_its = |host: &HostPattern| match covered(host, cluster_domain) {
+            Covered::OfNamespace(owner) | Covered::OfNamespaceIfAny(owner) => owner == namespace,
+            Covered::Free | Covered::Address | Covered::Nobodys(_) => false,
+        };
+        let asks_for_its = |claim: &Claim| claim.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(is_its));
+        let inner = self.inner.read();
+        let asking = inner.named.iter().filter(|(_, named)| named.claim.asks());
+        let concerned = asking.filter(|(key, named)| key.namespace() == namespace || asks_for_its(&named.claim));
+        concerned.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Who has which host from now on; `held`: who had which until now.
     pub(crate) fn settle(&self, held: &Ledger, rules: Rules<'_>) -> Ledger {
         settle(self.inner.read().named.iter().map(|(key, named)| (key, &named.claim)), held, rules)
@@ -112,7 +128,6 @@ fn remove<K: Eq + Hash, V: Ord>(map: &mut HashMap<K, Few<V>>, key: &K, value: &V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::host::HostPattern;
 
     fn named(service: &str, hosts: &[&str]) -> Option<Named> {
         let hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
@@ -134,5 +149,38 @@ mod tests {
         assert!(claims.apply(&b, None));
         assert!(claims.of_host("x.example.com").is_empty() && claims.asking().is_empty());
         assert!(claims.of_service(&service).is_empty());
+    }
+
+    /// Goal: whoever's hosts may be refused or allowed by another state of a namespace is found, however it spells them.
+    #[test]
+    fn a_namespace_has_a_say_in_its_own_hosts_and_in_its_names() {
+        let claims = Claims::default();
+        let rows: [(&str, &[&str], bool); 13] = [
+            ("shop/own", &["x.example.com"], true),
+            ("shop/nothing", &[], false),
+            ("a/free", &["x.example.com", "*.example.com"], false),
+            ("a/name", &["x.example.com", "hello.shop"], true),
+            ("a/name-of-another", &["hello.com"], false),
+            ("a/wildcard", &["*.shop"], true),
+            ("a/below-a-service", &["*.hello.shop"], false), // No Service's name, whichever namespaces there are.
+            ("a/svc", &["hello.shop.svc"], true),
+            ("a/domain", &["hello.shop.svc.cluster.local"], true),
+            ("a/wildcard-of-svc", &["*.shop.svc"], true),
+            ("a/wildcard-of-domain", &["*.shop.svc.cluster.local"], true),
+            ("a/nobodys", &["shop", "*.svc", "10.0.0.1"], false),
+            ("a-shop/alike", &["hello.a-shop", "shop.example.com"], false),
+        ];
+        let key = |key: &str| key.split_once('/').map(|(namespace, name)| Key::new(namespace, name)).expect("a key");
+        for (name, hosts, _) in rows {
+            claims.apply(&key(name), named("s", hosts));
+        }
+        let claim = Claim { uid: "u".into(), created: 1, hosts: None };
+        claims.apply(&key("b/unreadable"), Some(Named { service: key("b/s"), claim }));
+        let concerned = rows.into_iter().filter(|(.., is_concerned)| *is_concerned).map(|(name, ..)| key(name));
+        let mut expected: Vec<Key> = concerned.chain([key("b/unreadable")]).collect();
+        let mut found = claims.concerned_by("shop", "cluster.local");
+        expected.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, expected);
     }
 }

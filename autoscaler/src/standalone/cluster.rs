@@ -25,7 +25,7 @@ use super::hosts::Hosts;
 use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
-use super::serverless::adopt::OWNER_KINDS;
+use super::serverless::adopt::{ADOPTED_BY, OWNER_KINDS};
 use super::serverless::slices::{self, SERVICE_NAME};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Labels;
@@ -49,6 +49,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,9 @@ struct Routes {
     handovers: Arc<Handovers>,
     /// Slices by the Service they are about.
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
+    /// Services by the uid of the ZeroScaler that has borrowed them, as their annotation says: whoever owns one can write it,
+    /// whatever namespace the ZeroScaler is in.
+    borrowed: RwLock<HashMap<String, BTreeSet<Key>>>,
     /// All ServerlessServices, for events that concern each of them.
     known: RwLock<BTreeSet<Key>>,
     /// PodAutoscalers whose workload is awake.
@@ -107,6 +111,7 @@ impl Cluster {
             fallbacks: Fallbacks::default(),
             handovers: handovers.clone(),
             slices: RwLock::default(),
+            borrowed: RwLock::default(),
             known: RwLock::default(),
             awake: RwLock::default(),
         });
@@ -165,6 +170,14 @@ impl Cluster {
     pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
         let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
+    }
+
+    /// Services of a namespace that the ZeroScaler of this uid has borrowed, in order of their names. As the watch has told:
+    /// whoever takes one back looks whether it is borrowed still.
+    pub(crate) fn borrowed_by(&self, namespace: &str, uid: &str) -> Vec<Arc<Service>> {
+        let keys = self.routes.borrowed.read().get(uid).cloned().unwrap_or_default();
+        let within = keys.iter().filter(|key| key.namespace() == namespace);
+        within.filter_map(|key| self.services.get(key)).collect()
     }
 
     /// Why the activators certainly cannot reach pods of a namespace that have these labels; none: nothing is known to
@@ -318,6 +331,8 @@ impl Routes {
     }
 
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
+        let borrower = |service: &Arc<Service>| service.annotations().get(ADOPTED_BY).cloned();
+        move_between(&self.borrowed, key, old.and_then(borrower).as_ref(), new.and_then(borrower).as_ref());
         for autoscaler in self.of_service(key) {
             self.autoscalers.add(autoscaler.clone(), Priority::Normal);
             self.serverless.add(autoscaler, Priority::Normal);
@@ -337,18 +352,7 @@ impl Routes {
             Some(Key::new(key.namespace(), service.as_str()))
         };
         let (before, after) = (old.and_then(about), new.and_then(about));
-        if before != after {
-            let mut slices = self.slices.write();
-            if let Some(service) = &before {
-                slices.entry(service.clone()).or_default().remove(key);
-                if slices.get(service).is_some_and(BTreeSet::is_empty) {
-                    slices.remove(service);
-                }
-            }
-            if let Some(service) = &after {
-                slices.entry(service.clone()).or_default().insert(key.clone());
-            }
-        }
+        move_between(&self.slices, key, before.as_ref(), after.as_ref());
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
                 // Who is called now goes first.
@@ -370,6 +374,30 @@ impl Routes {
         if let Some(name) = label {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
+    }
+}
+
+/// Moves a key from one set of an index to another.
+fn move_between<I: Clone + Eq + Hash>(
+    index: &RwLock<HashMap<I, BTreeSet<Key>>>,
+    key: &Key,
+    before: Option<&I>,
+    after: Option<&I>,
+) {
+    if before == after {
+        return;
+    }
+    let mut index = index.write();
+    if let Some(before) = before
+        && let Some(keys) = index.get_mut(before)
+    {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(before);
+        }
+    }
+    if let Some(after) = after {
+        index.entry(after.clone()).or_default().insert(key.clone());
     }
 }
 

@@ -5,7 +5,9 @@ use crate::knative::watches::NoWatches;
 use crate::reconcile::stores::target_key::{TargetKey, TargetResource};
 use crate::reconcile::stores::targets::News;
 use crate::reconcile::stores::{Queues, Stores};
+use crate::standalone::hosts::MERGED_WITHIN;
 use common_controller::Alone;
+use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 struct Fixture {
@@ -27,6 +29,13 @@ impl Fixture {
     /// What is queued for PodAutoscalers and ServerlessServices, in order.
     async fn drain(&self) -> (Vec<String>, Vec<String>) {
         (drain(&self.queues.autoscalers).await, drain(&self.cluster.queue()).await)
+    }
+
+    /// Passes over the ledger of hosts that are due once what happened together has been merged. Time is paused.
+    async fn host_passes(&self) -> Vec<String> {
+        tokio::time::advance(MERGED_WITHIN).await;
+        let queue = self.cluster.hosts.queue();
+        std::iter::from_fn(|| Some(queue.try_next()?.key().to_string())).collect()
     }
 
     fn scaler(&self, name: &str, created: &str, spec: Value) {
@@ -65,7 +74,7 @@ fn keys(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("ns/{name}")).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_lead_to_the_keys_that_depend_on_them() {
     let f = Fixture::new();
     f.scaler("young", "2026-01-02T00:00:00Z", json!({"hosts": ["a.example.com"]}));
@@ -73,7 +82,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     let old = json!({"hosts": ["a.example.com"], "service": {"name": "web"}});
     f.scaler("old", "2026-01-01T00:00:00Z", old);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
-    assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "asked for twice, looked at once");
+    assert_eq!(f.host_passes().await, ["system/hosts"], "asked for twice, looked at once");
 
     let service: Service = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns"}})).expect("ok");
     f.cluster.services.apply(&Key::new("ns", "web"), "1", Some(service));
@@ -101,7 +110,44 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.queues.metrics.depth(), 2, "whoever gains a revision must begin to collect");
     f.stores.autoscalers.apply(&Key::new("ns", "old"), "", None);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
-    assert_eq!(drain(&f.cluster.hosts.queue()).await, ["system/hosts"], "a host passes on");
+    assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
+}
+
+/// Goal: what a ZeroScaler has borrowed is found by its uid, whatever the watch tells: changes, ends, and lists that name a
+/// Service no more. What a Service of another namespace says of it is not believed.
+#[tokio::test]
+async fn borrowed_services_are_found_by_who_has_them() {
+    let f = Fixture::new();
+    let service = |namespace: &str, name: &str, version: &str, by: Option<&str>| -> Service {
+        let annotations = by.map(|by| json!({ADOPTED_BY: by}));
+        let metadata = json!({
+            "name": name, "namespace": namespace, "uid": name, "resourceVersion": version, "annotations": annotations,
+        });
+        serde_json::from_value(json!({"metadata": metadata})).expect("a Service")
+    };
+    let take = |event: watcher::Event<Service>| f.cluster.services.take(event, |service| service);
+    let borrowed = |uid: &str| -> Vec<String> {
+        f.cluster.borrowed_by("ns", uid).iter().map(|service| service.name_any()).collect()
+    };
+    let (none, nobody) = (Vec::<String>::new(), service("ns", "b", "4", None));
+    take(watcher::Event::Init);
+    take(watcher::Event::InitApply(service("ns", "b", "1", Some("u"))));
+    take(watcher::Event::InitApply(service("ns", "a", "2", Some("u"))));
+    take(watcher::Event::InitApply(service("other", "c", "3", Some("u"))));
+    take(watcher::Event::InitDone);
+    assert_eq!((borrowed("u"), borrowed("v")), (vec!["a".to_owned(), "b".to_owned()], none.clone()));
+    take(watcher::Event::Apply(nobody.clone()));
+    assert_eq!(borrowed("u"), ["a"], "given back");
+    take(watcher::Event::Apply(service("ns", "a", "5", Some("v"))));
+    assert_eq!((borrowed("u"), borrowed("v")), (none.clone(), vec!["a".to_owned()]), "another has it");
+    take(watcher::Event::Apply(service("ns", "d", "6", Some("v"))));
+    take(watcher::Event::Delete(service("ns", "a", "7", Some("v"))));
+    assert_eq!(borrowed("v"), ["d"], "one has gone");
+    take(watcher::Event::Init);
+    take(watcher::Event::InitApply(nobody));
+    take(watcher::Event::InitDone);
+    assert_eq!(borrowed("v"), none, "the list does not name it");
+    assert!(f.cluster.routes.borrowed.read().is_empty(), "nothing is left of what has gone");
 }
 
 /// Goal: while a former version is in force, what happens to its Service concerns it, whatever the newest one names.

@@ -4,7 +4,7 @@
 //! What may move a host, and so leads to a pass: a ZeroScaler that comes, goes, or asks for others; a namespace that
 //! comes, goes, or is confined; a map that somebody has edited; another leader. Until namespaces and ledger have been
 //! listed, nothing moves; nor does what ZeroScalers have that are not known, until the API server says that there are none
-//! ([`super::unread`]).
+//! ([`super::unread`]). What moves at about the same time is one pass.
 //!
 //! ZeroScalers hear of what they have gained and lost: their status says what they do not have, and why.
 
@@ -25,7 +25,11 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// What happens within this time of each other is one pass, which reads every claim and the whole ledger.
+pub(super) const MERGED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Namespaces, the ledger, and what follows from them.
 pub(crate) struct Hosts {
@@ -98,7 +102,7 @@ impl Hosts {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
                 hosts.shared.is_listed.store(true, Ordering::Relaxed);
-                hosts.shared.look_at_all();
+                hosts.shared.look_at(hosts.shared.claims.asking());
                 std::future::pending().await
             };
             tokio::select! {
@@ -171,12 +175,12 @@ impl Shared {
     fn look(&self) {
         // Whatever stands for the ledger will do: there is one.
         let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
-        self.queue.add(key, Priority::Normal);
+        self.queue.add_after(key, MERGED_WITHIN);
     }
 
-    fn look_at_all(&self) {
+    fn look_at(&self, autoscalers: Vec<Key>) {
         self.look();
-        for autoscaler in self.claims.asking() {
+        for autoscaler in autoscalers {
             self.autoscalers.add(autoscaler, Priority::Slow);
         }
     }
@@ -196,7 +200,7 @@ impl Shared {
             None => self.namespaces.write().remove(name),
         };
         if self.is_listed.load(Ordering::Relaxed) {
-            self.look_at_all();
+            self.look_at(self.claims.concerned_by(name, &self.cluster_domain));
         }
     }
 
@@ -237,4 +241,49 @@ fn read(map: &ConfigMap) -> Grants {
         tracing::error!(config_map = map.name_any(), %error, "hosts cannot be read, and are settled anew");
         Grants::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::standalone::claims::Named;
+    use common::hosts::claims::Claim;
+
+    fn drain(queue: &WorkQueue<Key>) -> Vec<Key> {
+        let mut keys: Vec<Key> = std::iter::from_fn(|| Some(queue.try_next()?.key().clone())).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Goal: what happens at about the same time is one pass, and that soon.
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_together_is_one_pass() {
+        let hosts = Hosts::new("system", "cluster.local", Arc::default(), WorkQueue::new());
+        hosts.look();
+        tokio::time::advance(MERGED_WITHIN / 2).await;
+        hosts.look();
+        assert_eq!(drain(&hosts.queue()), [], "more may follow");
+        tokio::time::advance(MERGED_WITHIN / 2).await;
+        assert_eq!(drain(&hosts.queue()), [Key::new("system", names::LEDGER_OF_HOSTS)]);
+        tokio::time::advance(MERGED_WITHIN).await;
+        assert_eq!(drain(&hosts.queue()), [], "both were served");
+    }
+
+    /// Goal: of a namespace that comes, changes or goes hears who may gain or lose a host by it, and nobody else.
+    #[tokio::test]
+    async fn a_namespace_concerns_its_own_and_who_asks_for_its_names() {
+        let (claims, autoscalers) = (Arc::<Claims>::default(), WorkQueue::<Key>::new());
+        for (namespace, host) in [("shop", "x.example.com"), ("ns", "hello.shop"), ("other", "y.example.com")] {
+            let (key, hosts) = (Key::new(namespace, "web"), HostPattern::parse(host).into_iter().collect());
+            let claim = Claim { uid: namespace.to_owned(), created: 1, hosts: Some(hosts) };
+            claims.apply(&key, Some(Named { service: key.clone(), claim }));
+        }
+        let hosts = Hosts::new("system", "cluster.local", claims, autoscalers.clone());
+        hosts.shared.is_listed.store(true, Ordering::Relaxed);
+        let confined = Confinement::To(Vec::new());
+        for (version, confinement) in [("1", Some(Confinement::Free)), ("2", Some(confined)), ("", None)] {
+            hosts.namespaces.apply(&Key::new("", "shop"), version, confinement);
+            assert_eq!(drain(&autoscalers), [Key::new("ns", "web"), Key::new("shop", "web")], "version {version:?}");
+        }
+    }
 }

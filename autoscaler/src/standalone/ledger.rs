@@ -3,7 +3,7 @@
 //! One replica writes: the one that leads the ledger. A pass takes the whole of what [`super::hosts`] has settled, and
 //! writes the maps that differ; first those that lose a host to another namespace, so that no host is in two of them.
 //! The map of a namespace whose ZeroScalers may not be known stays as it is ([`super::unread`]), and nobody else gets its
-//! hosts.
+//! hosts; nor does anybody get what a map was to lose that could not be written, until it can.
 
 use super::hosts::Hosts;
 use super::unread::{AGAIN, Unread};
@@ -14,7 +14,7 @@ use common::hosts::claims::Ledger;
 use common::hosts::ledger::{self, Grants};
 use common::names;
 use k8s_openapi::api::core::v1::ConfigMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Writes it.
@@ -39,9 +39,14 @@ impl Controller {
             keep(&mut wanted, &held, &unread);
             self.hosts.queue().add_after(led.clone(), AGAIN);
         }
+        let mut stuck = BTreeSet::new();
         for (namespace, grants) in before_others_gain(&held, &wanted) {
-            self.write(led, namespace, &grants).await?;
+            if let Err(error) = self.write(led, namespace, &grants).await {
+                stuck.insert(namespace.to_owned());
+                outcome = outcome.and(Err(error));
+            }
         }
+        keep(&mut wanted, &held, &stuck); // What these could not lose is nobody else's yet.
         let (none, namespaces) = (Grants::new(), held.keys().chain(wanted.keys()).collect::<BTreeSet<_>>());
         for namespace in namespaces {
             outcome = outcome.and(self.write(led, namespace, wanted.get(namespace).unwrap_or(&none)).await);
@@ -77,8 +82,8 @@ impl Controller {
 }
 
 /// In these namespaces all keep what they have and gain nothing, and nobody else gets any of it.
-fn keep(wanted: &mut Ledger, held: &Ledger, unread: &BTreeSet<String>) {
-    for (namespace, grants) in held.iter().filter(|(namespace, _)| unread.contains(*namespace)) {
+fn keep(wanted: &mut Ledger, held: &Ledger, namespaces: &BTreeSet<String>) {
+    for (namespace, grants) in held.iter().filter(|(namespace, _)| namespaces.contains(*namespace)) {
         let kept: BTreeSet<&String> = grants.values().flat_map(|grant| &grant.hosts).collect();
         for others in wanted.values_mut() {
             others.values_mut().for_each(|grant| grant.hosts.retain(|host| !kept.contains(host)));
@@ -90,22 +95,27 @@ fn keep(wanted: &mut Ledger, held: &Ledger, unread: &BTreeSet<String>) {
 
 /// The maps of namespaces that lose a host to another one: what is left of them, without what they gain.
 fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Grants)> {
-    let hosts = |grants: &Grants| -> BTreeSet<String> {
-        grants.values().flat_map(|grant| grant.hosts.iter().cloned()).collect()
-    };
+    let mut goes_to: HashMap<&str, &str> = HashMap::new();
+    for (namespace, grants) in wanted {
+        goes_to.extend(hosts(grants).map(|host| (host, namespace.as_str())));
+    }
+    let is_lost = |namespace: &str, host: &str| goes_to.get(host).is_some_and(|to| *to != namespace);
     let mut left = Vec::new();
     for (namespace, grants) in held {
-        let had = hosts(grants);
-        let others = wanted.iter().filter(|(other, _)| *other != namespace);
-        let is_lost = others.flat_map(|(_, grants)| grants.values()).any(|g| g.hosts.iter().any(|h| had.contains(h)));
-        if is_lost {
+        if hosts(grants).any(|host| is_lost(namespace, host)) {
+            let had: BTreeSet<&str> = hosts(grants).collect();
             let mut kept = wanted.get(namespace).cloned().unwrap_or_default();
-            kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host)));
+            kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host.as_str())));
             kept.retain(|_, grant| !grant.hosts.is_empty());
             left.push((namespace.as_str(), kept));
         }
     }
     left
+}
+
+/// All hosts of a namespace.
+fn hosts(grants: &Grants) -> impl Iterator<Item = &str> {
+    grants.values().flat_map(|grant| grant.hosts.iter().map(String::as_str))
 }
 
 #[cfg(test)]
@@ -133,5 +143,7 @@ mod tests {
         assert_eq!(before_others_gain(&held, &held), []);
         let within = ledger_of(&[("a", "w", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
         assert_eq!(before_others_gain(&held, &within), [], "one write moves it within a namespace");
+        let given_up = ledger_of(&[("b", "y", &["3"]), ("c", "z", &["4"])]);
+        assert_eq!(before_others_gain(&held, &given_up), [], "nobody waits for what goes to nobody");
     }
 }

@@ -96,10 +96,20 @@ impl<V: Clone> Cache<V> {
         self.entries.values().map(|entry| &entry.value)
     }
 
+    /// All names of a namespace, in order.
+    pub fn keys_within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a ObjectKey> {
+        self.entries_within(namespace).map(|(key, _)| key)
+    }
+
     /// All objects of a namespace, by name.
     pub fn within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a V> {
+        self.entries_within(namespace).map(|(_, entry)| &entry.value)
+    }
+
+    /// They stand together: names are ordered by namespace first.
+    fn entries_within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a ObjectKey, &'a Versioned<V>)> {
         let from = self.entries.range(ObjectKey::new(namespace, "")..);
-        from.take_while(move |(key, _)| key.namespace() == namespace).map(|(_, entry)| &entry.value)
+        from.take_while(move |(key, _)| key.namespace() == namespace)
     }
 
     /// Moves on with one event of the watch. `convert` makes what is held of an object; it is not asked for a version
@@ -122,7 +132,7 @@ impl<V: Clone> Cache<V> {
             Event::InitDone => {
                 self.synced = true;
                 let missing = self.relist.end(self.entries.keys());
-                missing.iter().filter_map(|key| self.remove(key)).collect()
+                missing.iter().filter_map(|key| self.missing(key)).collect()
             }
         }
     }
@@ -167,6 +177,17 @@ impl<V: Clone> Cache<V> {
             if (answers.uid)(&self.entries.get(key)?.value) != uid {
                 return None;
             }
+        }
+        self.remove(key)
+    }
+
+    /// A list is complete without the object of that name. If the watch has told of it, it exists no more; what has only
+    /// been answered may be newer than the list.
+    fn missing(&mut self, key: &ObjectKey) -> Option<Change<V>> {
+        if let (Some(answers), Some(entry)) = (&mut self.answers, self.entries.get(key))
+            && !answers.unconfirmed.contains(key)
+        {
+            answers.remember((answers.uid)(&entry.value));
         }
         self.remove(key)
     }
@@ -309,6 +330,35 @@ mod tests {
         assert_eq!(changes.len(), 1);
         assert_eq!(names(&cache), ["kept", "ours"]);
         assert!(cache.is_synced());
+    }
+
+    /// Goal: what a listing shows to be gone stays gone, though the answer to a write of it arrives last; the watch may
+    /// still tell of what was answered after the listing was made, and before it came.
+    #[test]
+    fn a_uid_that_a_listing_lacks_never_comes_back() {
+        let mut cache = Cache::with_answers();
+        take(&mut cache, Event::Apply(object("gone", "u1", 5)));
+        cache.answered(object("new", "u2", 9));
+        take(&mut cache, Event::Init);
+        assert_eq!(take(&mut cache, Event::InitDone).len(), 2);
+        assert!(cache.answered(object("gone", "u1", 6)).is_none(), "it has gone");
+        take(&mut cache, Event::Apply(object("new", "u2", 9)));
+        assert_eq!(names(&cache), ["new"]);
+    }
+
+    /// Goal: of a namespace all is found, and nothing of others, also of one whose name begins alike.
+    #[test]
+    fn a_namespace_is_found_by_itself() {
+        let mut cache = Cache::default();
+        for (value, (namespace, name)) in
+            (0..).zip([("a", "x"), ("ns", "b"), ("ns", "a"), ("ns-2", "a"), ("ns.2", "a"), ("z", "a")])
+        {
+            cache.put(ObjectKey::new(namespace, name), 1, value);
+        }
+        let found: Vec<_> = cache.keys_within("ns").cloned().collect();
+        assert_eq!(found, [ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b")]);
+        assert_eq!(cache.within("ns").copied().collect::<Vec<u32>>(), [2, 1], "in the same order");
+        assert_eq!(cache.keys_within("n").count(), 0);
     }
 
     /// Goal: what only the watch feeds follows it, back to an older version too: an API server that was restored begins

@@ -3,9 +3,9 @@
 //! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody
 //! else writes a status of ours, so what others changed is never in it.
 
-use crate::error::{WriteError, code};
+use crate::error::{Failure, WriteError, code};
 use crate::store::{Store, key_of};
-use crate::writer::{Kind, Writer};
+use crate::writer::{BoundedApi, Kind, Writer};
 use kube::Api;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
@@ -30,21 +30,24 @@ where
     }
     let key = key_of(&**read);
     let doing = format!("Failed to update status for {:?}", key.name());
-    let failed = || WriteError::api(doing.as_str());
     let reads: Api<K> = Api::namespaced(writer.client.clone(), key.namespace());
     let mut object = K::clone(read);
     for attempt in 1.. {
         *object.status_mut() = Some(status.clone());
-        let answer = writer.write(&key, &doing, async |api| Ok(api.replace_status(&object).await)).await?;
+        let replace = async |api: BoundedApi| match api.replace_status(&object).await {
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            answer => answer.map(Some).map_err(WriteError::api(doing.as_str())),
+        };
+        let answer = writer.write(&key, &doing, replace).await;
         match answer {
-            Ok(written) => {
+            Ok(Some(written)) => {
                 store.offer_object(&written);
                 return Ok(());
             }
-            Err(error) if code(&error) == Some(404) => return Ok(()),
-            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
+            Ok(None) => return Ok(()),
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => {
                 tokio::time::sleep(PAUSE).await;
-                match reads.get_opt(key.name()).await.map_err(failed())? {
+                match reads.get_opt(key.name()).await.map_err(WriteError::api(doing.as_str()))? {
                     Some(newer) if newer.meta().uid == read.meta().uid => object = newer,
                     _ => return Ok(()),
                 }
@@ -52,8 +55,63 @@ where
                     return Ok(());
                 }
             }
-            Err(error) => return Err(failed()(error)),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leadership::Alone;
+    use crate::limiter::{Pacing, WriteLimiter};
+    use crate::queue::WorkQueue;
+    use common::write_rate::{Rate, WriteClass};
+    use common_api::{Metric, MetricSpec, MetricStatus};
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    /// Goal: what the API server says to a status is counted as it is. Method: one answer to every attempt, and what
+    /// comes of the write and of the tally.
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_is_refused_counts_as_refused() {
+        let rows = [
+            (200_u16, true, "ok", 1),
+            (404, true, "ok", 1), // What is gone needs no status.
+            (409, false, "conflict", u64::from(ATTEMPTS_MAX)),
+            (422, false, "refused", 1),
+            (503, false, "failed", 1),
+        ];
+        for (said, is_well, outcome, count) in rows {
+            let mut metric = Metric::new("hello", MetricSpec::default());
+            metric.metadata.namespace = Some("ns".to_owned());
+            let object = serde_json::to_value(&metric).expect("serialisable");
+            let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
+            let answering = async {
+                while let Some((request, respond)) = server.next_request().await {
+                    let (code, body) = match request.method() == Method::PUT && said != 200 {
+                        true => (said, json!({"kind": "Status", "status": "Failure", "code": said, "message": "no"})),
+                        false => (200, object.clone()),
+                    };
+                    let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                    respond.send_response(answer.expect("a response"));
+                }
+            };
+            let (client, decisions) = (Client::new(service, "default"), WorkQueue::default());
+            let limiter = WriteLimiter::new(Rate { qps: 10.0, burst: 10 });
+            let pacing = Pacing { limiter: &limiter, class: WriteClass::Object, decisions: &decisions };
+            let writer = Writer { client: &client, leadership: &Alone, pacing: Some(pacing) };
+            let (store, read) = (Store::<Metric>::new(|_, _, _| {}), Arc::new(metric));
+            let written = tokio::select! {
+                written = write(writer, &store, &read, MetricStatus::default()) => written,
+                () = answering => unreachable!("the client lives"),
+            };
+            assert_eq!(written.is_ok(), is_well, "{said}: {written:?}");
+            let counts: Vec<_> = limiter.tally().counts().into_iter().filter(|(_, count)| *count > 0).collect();
+            assert_eq!(counts, [(["object", outcome], count)], "{said}");
+        }
+    }
 }

@@ -150,6 +150,11 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.inner.read().watched.keys().cloned().collect()
     }
 
+    /// Every key of a namespace that the watch knows, in order of their names.
+    pub fn keys_within(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.inner.read().watched.keys_within(namespace).cloned().collect()
+    }
+
     /// Every object of a namespace that the watch knows, in order of their names.
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         self.inner.read().watched.within(namespace).filter_map(|held| self.take_out(held)).collect()
@@ -467,6 +472,18 @@ mod tests {
             store.offer(&key, answered, 2);
             assert_eq!(store.inner.read().offered.len(), kept, "watched {watched}, answered {answered}");
         }
+    }
+
+    #[test]
+    fn keys_of_one_namespace_are_told_alone() {
+        let (store, _) = store();
+        let keys = ["a/x", "ns/a", "ns/b", "ns-2/a"].map(|key| key.split_once('/').expect("a key"));
+        let [_, a, b, _] = keys.map(|(namespace, name)| {
+            let key = ObjectKey::new(namespace, name);
+            store.apply(&key, "1", Some(1));
+            key
+        });
+        assert_eq!(store.keys_within("ns"), [a, b]);
     }
 
     #[test]

@@ -33,7 +33,8 @@ const OUTCOMES: [(WriteOutcome, &str); 6] = [
     (WriteOutcome::NotSent, "not-sent"),
 ];
 
-/// Counts them. Events are no writes of a [`crate::Writer`].
+/// Counts them. Events of a [`crate::Recorder`] are not among them; those that a ZeroScaler's status waits for are objects
+/// like others.
 #[derive(Debug, Default)]
 pub struct WriteTally {
     counts: [[AtomicU64; OUTCOMES.len()]; CLASSES.len()],

@@ -100,8 +100,11 @@ impl Writer<'_> {
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
         let within = left.min(WRITE_TIMEOUT);
         let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
-        let outcome = outcome.map_err(|_| WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within })?;
-        guard.answered();
+        let unanswered = |_| Err(WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within });
+        let outcome = outcome.unwrap_or_else(unanswered);
+        if !outcome.as_ref().is_err_and(is_silence) {
+            guard.answered();
+        }
         outcome
     }
 
@@ -181,10 +184,12 @@ impl Writer<'_> {
         Ok(replaced)
     }
 
-    /// Deletes an object on behalf of `led`; one that is not there is deleted already.
+    /// Deletes an object on behalf of `led`: the one that `store` knows, and none that has taken its place meanwhile. If it
+    /// knows none, whichever has that name. One that is not there is deleted already.
     ///
     /// # Errors
-    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it.
+    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it; a conflict if another has taken
+    /// its place.
     pub async fn delete<K: Kind>(
         self,
         led: &ObjectKey,
@@ -193,10 +198,20 @@ impl Writer<'_> {
         doing: &str,
     ) -> Result<(), WriteError> {
         tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        let delete = async |api: BoundedApi| api.delete::<K>(key, None).await.map_err(named(doing, key));
+        let uid = store.get(key).and_then(|known| known.meta().uid.clone()); // Before the wait for a token.
+        let delete = async |api: BoundedApi| api.delete::<K>(key, uid.as_deref()).await.map_err(named(doing, key));
         self.write(led, doing, delete).await?;
         store.withdraw(key);
         Ok(())
+    }
+}
+
+/// Whether nobody has answered a write, so that it may still be carried out.
+fn is_silence(error: &WriteError) -> bool {
+    match error {
+        WriteError::Api { source, .. } => code(source).is_none(),
+        WriteError::NoAnswer { .. } => true,
+        WriteError::Outdated { .. } | WriteError::LeaseEnds | WriteError::NotOwned { .. } => false,
     }
 }
 
@@ -303,8 +318,14 @@ fn bytes<K: Kind>(object: &K) -> Result<Vec<u8>, request::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure;
+    use crate::leadership::Alone;
+    use crate::shares::Shares;
     use common_api::PodAutoscaler;
+    use common_runtime::lease::{CANCEL_MARGIN, Ownership};
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::client::Body;
+    use kube::core::Status;
     use serde_json::json;
 
     /// Goal: the API server is told when to give a write up, whatever else the request says.
@@ -323,5 +344,66 @@ mod tests {
         };
         let (answer, ()) = tokio::join!(api.merge::<PodAutoscaler>(&key, &patch), play);
         answer.expect_err("a PodAutoscaler without a protocol"); // What came back was read as one.
+    }
+
+    /// Goal: a lease waits for a write that nobody has answered, since it may still be carried out, and for no other.
+    /// Method: the tasks by which guards count on.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_nobody_has_answered_counts_on() {
+        let (service, _server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
+        let client = Client::new(service, "default");
+        let (assign, ownership) = Ownership::by_hand(1);
+        assign.set(0, None, true);
+        let shares = Shares::new(vec!["a".to_owned()], ownership);
+        let writer = Writer { client: &client, leadership: &shares, pacing: None };
+        let refused = |code| {
+            let status = Status { code, ..Status::default() };
+            Err(WriteError::api("patch")(kube::Error::Api(Box::new(status))))
+        };
+        let broken = Err(WriteError::api("patch")(kube::Error::Service("the connection is broken".into())));
+        let unanswered = Err(WriteError::NoAnswer { doing: "patch".to_owned(), within: WRITE_TIMEOUT });
+        let outdated = Err(WriteError::Outdated { doing: "patch".to_owned() });
+        let rows = [
+            (Ok(()), 0),
+            (refused(409), 0),
+            (refused(503), 0),
+            (outdated, 0), // Nothing was sent.
+            (broken, 1),
+            (unanswered, 1),
+        ];
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        for (outcome, count_on) in rows {
+            let (before, said) = (alive(), format!("{outcome:?}"));
+            let _ = writer.write(&ObjectKey::new("ns", "hello"), "patch", async move |_: BoundedApi| outcome).await;
+            assert_eq!(alive(), before + count_on, "{said}");
+            tokio::time::sleep(CANCEL_MARGIN * 2).await;
+        }
+    }
+
+    /// Goal: what is deleted is the object that was known, and nothing that somebody has made in its place.
+    #[tokio::test]
+    async fn a_deletion_names_the_object_that_was_known() {
+        let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
+        let client = Client::new(service, "default");
+        let writer = Writer { client: &client, leadership: &Alone, pacing: None };
+        let (store, key) = (Store::<ConfigMap>::new(|_, _, _| {}), ObjectKey::new("ns", "hello"));
+        for (known, code) in [(None, 200_u16), (Some("u1"), 200), (Some("u1"), 409)] {
+            if let Some(uid) = known {
+                let mut map = ConfigMap::default();
+                map.metadata.uid = Some(uid.to_owned());
+                store.apply(&key, "1", Some(map));
+            }
+            let play = async {
+                let (request, respond) = server.next_request().await.expect("the client lives");
+                let options = request.into_body().collect_bytes().await.expect("a body");
+                let status = json!({"kind": "Status", "code": code, "message": "another uid"});
+                let answer = http::Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
+                respond.send_response(answer.expect("a response"));
+                serde_json::from_slice::<serde_json::Value>(&options).expect("JSON")
+            };
+            let (deleted, options) = tokio::join!(writer.delete(&key, &store, &key, "failed to delete"), play);
+            assert_eq!(options["preconditions"]["uid"].as_str(), known, "{options}");
+            assert_eq!(deleted.map_err(|error| error.is_conflict()), if code == 200 { Ok(()) } else { Err(true) });
+        }
     }
 }

@@ -98,8 +98,8 @@ pub fn process(variable: &str) -> Option<String> {
 }
 
 /// The cluster's DNS domain: `CLUSTER_DOMAIN`, else the first `svc.` search entry of `/etc/resolv.conf`, else
-/// `cluster.local`. As upstream, the variable wins only where the file can be read; we take it in any case, since
-/// nobody can depend on its being ignored.
+/// `cluster.local`. Upstream's wins only where the file can be read; we take it in any case, since nobody can depend on
+/// its being ignored.
 pub fn cluster_domain() -> String {
     if let Some(domain) = process("CLUSTER_DOMAIN").filter(|d| !d.is_empty()) {
         return domain;

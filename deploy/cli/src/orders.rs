@@ -84,29 +84,35 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
 /// Asks for a wake or a sleep, and says what becomes of it.
 ///
 /// # Errors
-/// One is unknown, may not be edited, does not keep what was written, or is kept as it is.
+/// One is unknown, may not be edited, does not keep what was written, or is kept as it is: whichever these are, and after
+/// all have been asked.
 pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
-    let mut kept = Vec::new();
+    let mut wrong = Vec::new();
     for name in names(&args.names, &cluster)? {
-        let before = cluster.get(&name).await?;
-        let (at, begun) = (Timestamp::now(), Instant::now());
-        let written = edit(&cluster, &name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
-        // The same instant, in whatever notation it was kept: that is what the status repeats.
-        let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
-            return Err(not_kept(&name, "spec.request", state));
-        };
-        let wait = Wait { cluster: &cluster, name: &name, state, at: &request.at, begun };
-        match wait.told(&before, args).await {
+        match asked(&cluster, &name, args, state).await {
             Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?,
-            Err(error) => kept.push(format!("{name}: {error:#}")),
+            Err(error) => wrong.push(format!("{name}: {error:#}")),
         }
         out.flush()?;
     }
-    if !kept.is_empty() {
-        bail!("{}", kept.join("\n       "));
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n       "));
     }
     Ok(())
+}
+
+/// Asks for it at one workload. What becomes of it.
+async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'static str) -> anyhow::Result<String> {
+    let before = cluster.get(name).await?;
+    let (at, begun) = (Timestamp::now(), Instant::now());
+    let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
+    // The same instant, in whatever notation it was kept: that is what the status repeats.
+    let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
+        return Err(not_kept(name, "spec.request", state));
+    };
+    let wait = Wait { cluster, name, state, at: &request.at, begun };
+    wait.told(&before, args).await
 }
 
 fn names(texts: &[String], cluster: &Cluster) -> anyhow::Result<Vec<Name>> {

@@ -5,7 +5,7 @@ use sim::many::{Changes, Size, Streams, changes, lease_writes, numbers, streams}
 
 const SIZE: Size = Size { workloads: 10_000, busy: 300, ended: 300, activators: 20, autoscalers: 10 };
 /// By the defaults a workload with a pod needs so many activators.
-const CARRIERS: u64 = 4;
+const CARRIERS: u64 = 2;
 
 /// Goal: a workload that sleeps, or whose requests have ended, is in no frame: all that is left says who lives.
 #[test]
@@ -70,7 +70,7 @@ fn one_activator_of_many_touches_a_part_of_the_slices() {
     assert!(touched.abs_diff(expected) * 8 < expected, "{touched} of {expected}");
     assert_eq!((urgent, writes, lacked), (touched, touched * 2, 0), "one goes, then another takes its place");
     assert_eq!(back, Changes { touched, urgent: 0, writes: touched, lacked: 0 });
-    let [end, _] = changes(&Size { activators: 3, ..size });
+    let [end, _] = changes(&Size { activators: 2, ..size });
     assert_eq!((end.touched, end.writes), (size.workloads, size.workloads), "all carry all, where there are few");
 }
 

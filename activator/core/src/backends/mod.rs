@@ -22,6 +22,8 @@
 //! - An address that is removed and comes back starts anew.
 //! - Revision deleted: list nothing.
 //! - No address at all: published as the empty set, once.
+//! - Mesh mode `enabled` ends: no pod was asked under it, so each is asked as if it had just been listed. The cluster IP
+//!   stays in use meanwhile, where it still may be used.
 //!
 //! # Better than Knative
 //!
@@ -217,14 +219,17 @@ impl Backends {
     }
 
     /// Changes how addresses are judged, from the next event on. What is believed already stays believed, unless the
-    /// new proof asks for readiness that is not there.
+    /// new proof asks for readiness that is not there, or nobody was asked so far ([`Fallback::Always`]): pods were not in
+    /// use then. A cluster IP that was goes on until one of them is, if the rules permit it.
     pub fn set_rules(&mut self, rules: Rules, now: Instant) -> Vec<Action> {
         let before = std::mem::replace(&mut self.rules, rules);
-        if before.fallback != rules.fallback {
+        if rules.fallback == Fallback::Never {
             self.fallback = FallbackState::Off;
         }
         let mut actions = Vec::new();
-        if before.proof != rules.proof {
+        if before.fallback == Fallback::Always && rules.fallback != Fallback::Always {
+            self.each(now, &mut actions, |_, pod, proof, attempt| pod.begin_anew(proof, attempt, now));
+        } else if before.proof != rules.proof {
             let (ready, not_ready) = self.pods.iter().partition::<Vec<_>, _>(|(_, pod)| pod.ready);
             let keys = |pods: Vec<(&Destination, &ProbedPod)>| pods.into_iter().map(|(at, _)| at.clone()).collect();
             let (ready, not_ready): (BTreeSet<_>, BTreeSet<_>) = (keys(ready), keys(not_ready));

@@ -69,6 +69,13 @@ impl ProbedPod {
         (pod, step)
     }
 
+    /// As if it were listed only now: what is believed of it was never asked.
+    pub(super) fn begin_anew(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
+        let (pod, step) = Self::listed(self.ready, proof, attempt, now);
+        *self = Self { withdrawn: self.withdrawn, ..pod };
+        step
+    }
+
     pub(super) fn is_healthy(&self) -> bool {
         matches!(self.state, State::Healthy | State::Suspect { .. } | State::Doubted { .. })
     }

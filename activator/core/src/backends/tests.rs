@@ -541,6 +541,63 @@ fn the_fallback_ends_with_its_permission_and_with_nothing_less() {
     assert_eq!(watch.did(actions), publishes(&[]), "no permission, no pod");
 }
 
+/// A machine in mesh mode `enabled` that sends to the cluster IP, for a pod that is ready and one that is not.
+fn meshed() -> Watch {
+    let mut watch = Watch::new(Proof::Probe, Fallback::Always);
+    watch.handle(Event::ClusterIp(Some(cluster_ip())));
+    watch.list(&[1], &[2]);
+    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+    watch
+}
+
+/// Goal: pods that nobody has asked are asked, ready or not, once the mesh may let them be addressed; requests go on to the
+/// cluster IP until one has answered, and for as long as none does.
+#[test]
+fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
+    let mut watch = meshed();
+    let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
+    let actions = watch.machine.set_rules(auto, watch.now);
+    assert_eq!((watch.did(actions), watch.healthy()), ((vec![1, 2], None), vec![]));
+    assert_eq!(watch.probed(1, FAIL), nothing());
+    assert_eq!(watch.probed(2, FAIL), nothing());
+    assert_eq!(watch.due_us(), Some(1_000_000), "the cluster IP carries the requests");
+    assert_eq!(watch.due(), (vec![1, 2], None));
+    assert_eq!(watch.pass(2), publishes(&[2]));
+    let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
+    let actions = watch.machine.set_rules(enabled, watch.now);
+    assert_eq!(watch.did(actions), (vec![255], Some(Published::Pods(vec![]))));
+    let late = watch.attempts[&1];
+    let actions = watch.machine.set_rules(auto, watch.now);
+    assert_eq!(watch.did(actions), (vec![1, 2], None), "what 2 proved was before");
+    assert_eq!(watch.probed_as(1, late, Outcome::Passed(None)), nothing(), "and so was this asked");
+    assert_eq!(watch.pass(1), publishes(&[1]));
+}
+
+/// Goal: where the cluster IP may be used no longer, requests wait for the first pod that answers; Kubernetes' word is
+/// enough where it is believed.
+#[test]
+fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
+    for (proof, probed, believed) in
+        [(Proof::Probe, vec![1, 2], vec![]), (Proof::ReadyOrProbe, vec![2], vec![1]), (Proof::Ready, vec![], vec![1])]
+    {
+        let mut watch = meshed();
+        let actions = watch.machine.set_rules(Rules { proof, ..Rules::default() }, watch.now);
+        assert_eq!(watch.did(actions), (probed, Some(Published::Pods(believed))), "{proof:?}");
+    }
+}
+
+/// Goal: a cluster IP that is in use stays so when it becomes the only way.
+#[test]
+fn mesh_mode_enabled_takes_over_a_cluster_ip_that_is_in_use() {
+    let mut watch = Watch::auto();
+    watch.list(&[1], &[]);
+    watch.probed(1, FAIL);
+    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+    let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
+    let actions = watch.machine.set_rules(enabled, watch.now);
+    assert_eq!(watch.did(actions), nothing());
+}
+
 // === every sequence of events ===
 
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use rand::Rng;
 
-use super::pod::Slot;
+use super::pod::{PodTracker, Slot};
 use super::{Inner, Targets};
 use crate::breaker::{self, AdmissionError, Breaker};
 use crate::destination::Destination;
@@ -152,13 +152,20 @@ impl Permit {
     /// one it has. For that instant there is a slot too few: whoever is admitted in it and finds none has its place given
     /// back to it at once, at the head of the queue.
     #[must_use = "dropping it gives up the place"]
-    pub fn prefer_another<R: Rng + ?Sized>(mut self, rng: &mut R) -> Self {
+    pub fn prefer_another<R: Rng + ?Sized>(self, rng: &mut R) -> Self {
+        self.prefer_another_that(|_| true, rng)
+    }
+
+    /// As [`Permit::prefer_another`], to one that `suits` alone.
+    #[must_use = "dropping it gives up the place"]
+    pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
         let inner = &self.admitted.0.handle().0;
         let snapshot = inner.snapshot.load();
         if let Targets::Pods(pods) = &snapshot.targets
             && !snapshot.is_shared
         {
-            let others: Vec<_> = pods.iter().filter(|pod| !Arc::ptr_eq(pod, &self.slot.pod)).cloned().collect();
+            let is_other = |pod: &Arc<PodTracker>| !Arc::ptr_eq(pod, &self.slot.pod) && suits(&pod.destination);
+            let others: Vec<_> = pods.iter().filter(|pod| is_other(pod)).cloned().collect();
             // Looked at again: sharing may have begun.
             let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng).filter(|_| !inner.is_shared());
             if let Some(slot) = slot {

@@ -192,6 +192,25 @@ fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
     assert_eq!((back.destination(), throttler.pods().len()), (&at(1), 1), "nothing runs on the retired one");
 }
 
+/// Goal: a request that only some pods suit moves to one of them, past others that have room, or stays.
+#[test]
+fn a_request_moves_to_a_pod_that_suits_or_stays() {
+    for container_concurrency in [0, 1, 5] {
+        let throttler = throttler(container_concurrency, [1, 2, 3]);
+        let is_third = |pod: &Destination| *pod == at(3);
+        let moved = run(&throttler).prefer_another_that(is_third, &mut rng());
+        assert_eq!(moved.destination(), &at(3));
+        let from = moved.destination().clone();
+        let moved = moved.prefer_another_that(|_| false, &mut rng());
+        assert_eq!(moved.destination(), &from, "none suits");
+        let other = run(&throttler);
+        let from = other.destination().clone();
+        let other = other.prefer_another_that(is_third, &mut rng());
+        let expected = if container_concurrency == 1 { from } else { at(3) };
+        assert_eq!(other.destination(), &expected, "with a limit of 1 it is full");
+    }
+}
+
 /// Goal: a request moves no more once sharing has begun, and takes nothing.
 /// Method: the instant at which sharing has begun and requests still find the pods as they were before.
 #[test]

@@ -50,8 +50,8 @@ pub struct Streamed {
     gate: Option<Arc<Gate>>,
 }
 
-/// Marks an answer that was complete before its request: the rest of the body is not read, so a client's HTTP/1
-/// connection will be closed behind it.
+/// Marks an answer that was complete before its request, or came before its client was asked for a body that it had
+/// announced: the rest of the body is not read, so a client's HTTP/1 connection will be closed behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadUnread;
 

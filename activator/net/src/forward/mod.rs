@@ -7,7 +7,7 @@
 //! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
 //! | connect not answered, while others were | [`Failure::Elsewhere`], or there again |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
-//! | a connection closed, or was reset, before a byte of the answer, for GET, HEAD, OPTIONS or TRACE without a body, or with an idempotency key | once more, see below |
+//! | a connection closed, or was reset, before a byte of the answer to a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key | once more, see below |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
 //! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |

@@ -96,10 +96,10 @@ impl<R: Clone> Server<R> {
                 });
             }
             Carries::Auto { connector } => {
-                let (client, hyper, listener) = self.connection(address, false, Some(port), chain, None);
-                let progress = hyper.progress().clone();
+                let (client, service, listener) = self.connection(address, false, Some(port), chain, None);
+                let progress = service.progress().clone();
                 self.spawn_boxed(stream, address, (progress, listener), move |connection| {
-                    Box::pin(connection::serve_or_hold(connection, client, hyper, connector))
+                    Box::pin(connection::serve_or_hold(connection, client, service, connector))
                 });
             }
         }

@@ -222,7 +222,7 @@ impl<R: Clone> Server<R> {
     ) where
         R: ErrorResponder<S::Error>,
     {
-        let (client, hyper, listener) = self.connection(address, tls.is_some(), port, chain, None);
+        let (client, service, listener) = self.connection(address, tls.is_some(), port, chain, None);
         let keepalive = self.keepalive;
         let told = move |ended| connection::note(address, ended);
         // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
@@ -232,7 +232,7 @@ impl<R: Clone> Server<R> {
                 let serving = async move {
                     // From now on the worker waits for its input.
                     match TcpStream::from_std(stream) {
-                        Ok(stream) => told(connection::serve(stream, client, hyper, keepalive, listener).await),
+                        Ok(stream) => told(connection::serve(stream, client, service, keepalive, listener).await),
                         Err(error) => told(Err(error.into())),
                     }
                 };
@@ -244,7 +244,7 @@ impl<R: Clone> Server<R> {
             Some(config) => self.tasks.spawn(async move {
                 match TcpStream::from_std(stream) {
                     Ok(stream) => {
-                        told(connection::serve_tls(stream, config, client, hyper, keepalive, listener).await);
+                        told(connection::serve_tls(stream, config, client, service, keepalive, listener).await);
                     }
                     Err(error) => told(Err(error.into())),
                 }

@@ -67,8 +67,9 @@ impl Drop for EventStream {
 }
 
 impl Own {
-    /// It is handed out, or has given something, which its client may never read.
-    pub(super) fn is_bounded(&self) {
+    /// Tells whoever serves the connection until when this may last: it is handed out, or has given something, which its
+    /// client may never read.
+    pub(super) fn say_bound(&self) {
         if let Self::Events(Some(stream)) = self {
             overdue::until(stream.until);
         }
@@ -85,7 +86,7 @@ impl Own {
                 if next.is_none() {
                     *stream = None;
                 }
-                self.is_bounded();
+                self.say_bound();
                 Poll::Ready(next)
             }
         }
@@ -226,7 +227,7 @@ mod tests {
                 overdue.poll(cx, |cx| {
                     if let Some(body) = &mut body {
                         if parts == 0 {
-                            body.is_bounded();
+                            body.say_bound();
                         }
                         while left > 0 {
                             assert!(body.poll_next(cx).is_ready());

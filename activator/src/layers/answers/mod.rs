@@ -267,7 +267,7 @@ where
         match self.project() {
             ExchangeProjection::Answered { response } => match response.take() {
                 Some(response) => {
-                    response.body().is_bounded();
+                    response.body().say_bound();
                     Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own })))
                 }
                 None => Poll::Pending, // Polled again after its end, which nobody may do.

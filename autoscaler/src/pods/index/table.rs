@@ -17,7 +17,9 @@ pub(super) type PodName = RevisionKey;
 pub(super) struct Index {
     pub(super) pods: HashMap<PodName, Entry>,
     pub(super) tracked: HashMap<RevisionKey, Tracked>,
-    /// Revisions by the first label of their selectors, or by their namespace.
+    /// Revisions by one label of their selectors each, or by their namespace. It is the label that the fewest others stood
+    /// under when the revision was tracked: an event of a pod looks at all that stand under one of its labels, and
+    /// `app: shop` may be part of thousands of selectors.
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
@@ -39,6 +41,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) selector: PodSelector,
+    /// Where it stands among the selectors; none: nowhere, since it selects nothing.
+    at: Option<LabelHash>,
     /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
@@ -123,7 +127,9 @@ impl Index {
 
     pub(super) fn track(&mut self, key: &RevisionKey, selector: PodSelector) {
         let mut members = Vec::new();
-        if let Some(hash) = selector.hash(key.namespace()) {
+        let share = |hash: &LabelHash| self.selectors.get(hash).map_or(0, SmallVec::len);
+        let at = selector.hashes(key.namespace()).into_iter().min_by_key(share);
+        if let Some(hash) = at {
             self.selectors.entry(hash).or_default().push(key.clone());
             let mut join = |name: &PodName, entry: &mut Entry| {
                 if name.namespace() == key.namespace() && selector.selects(&entry.labels) {
@@ -144,13 +150,13 @@ impl Index {
         }
         members.sort_unstable();
         let counts = pod_counts::PodCounts::default();
-        self.tracked.insert(key.clone(), Tracked { selector, members, counts, failure_reason: None });
+        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failure_reason: None });
         self.recount(key, &mut Changed::default());
     }
 
     pub(super) fn untrack(&mut self, key: &RevisionKey) {
         let Some(tracked) = self.tracked.remove(key) else { return };
-        if let Some(hash) = tracked.selector.hash(key.namespace()) {
+        if let Some(hash) = tracked.at {
             take(&mut self.selectors, hash, key);
         }
         for name in &tracked.members {
@@ -208,5 +214,56 @@ fn take(by_hash: &mut HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>, hash: Labe
         if keys.is_empty() {
             by_hash.remove(&hash);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn selector(pairs: &[(&str, &str)]) -> PodSelector {
+        PodSelector::Labels(PackedLabels::new(&labels(pairs)))
+    }
+
+    fn running(pairs: &[(&str, &str)]) -> PodState {
+        let state = pod_counts::CountedPod { phase: pod_counts::Phase::Running, deleting: false, ready: true };
+        PodState { labels: labels(pairs), state, address: None, started: None, failure_reason: None }
+    }
+
+    /// Goal: a label that many selectors have in common does not make the event of one pod look at all of them, and each is
+    /// found under whichever label it stands, by pods that come before and after it, until it is tracked no more.
+    #[test]
+    fn selectors_with_a_label_in_common_stand_apart() {
+        const MANY: u32 = 50;
+        let mut index = Index::default();
+        let tenants: Vec<String> = (0..MANY).map(|tenant| tenant.to_string()).collect();
+        let of = |tenant: &str| RevisionKey::new("ns", tenant);
+        for (n, tenant) in tenants.iter().enumerate() {
+            let asked = [("app", "shop"), ("tenant", tenant.as_str())];
+            let early = PodName::new("ns", format!("early-{tenant}"));
+            let late = PodName::new("ns", format!("late-{tenant}"));
+            index.apply(early, running(&asked), &mut Changed::default());
+            index.track(&of(tenant), selector(&asked));
+            let mut changed = Changed::default();
+            index.apply(late, running(&asked), &mut changed);
+            assert_eq!(changed.keys, HashSet::from([of(tenant)]), "its own pod, after {n} others");
+        }
+        let counted = |index: &Index, tenant: &String| index.tracked.get(&of(tenant)).map(|found| found.counts.ready);
+        assert!(tenants.iter().all(|tenant| counted(&index, tenant) == Some(2)));
+        let most = index.selectors.values().map(SmallVec::len).max();
+        assert_eq!((index.selectors.len(), most), (tenants.len(), Some(1)), "one for each label that tells them apart");
+
+        for tenant in &tenants {
+            index.untrack(&of(tenant));
+            index.track(&of(tenant), selector(&[("app", "shop")]));
+        }
+        assert!(tenants.iter().all(|tenant| counted(&index, tenant) == Some(2 * MANY)), "another selector, other pods");
+        tenants.iter().for_each(|tenant| index.untrack(&of(tenant)));
+        assert!(index.selectors.is_empty() && index.tracked.is_empty());
     }
 }

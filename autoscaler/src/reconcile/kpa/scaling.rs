@@ -132,7 +132,7 @@ impl Scaling {
             Some(_) if !workload.may_scale => {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
             }
-            Some(to) if self.is_contested(key, object, to) => {
+            Some(to) if self.is_contested(key, to) => {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
             }
             Some(to) => {
@@ -167,7 +167,7 @@ impl Scaling {
                 if let Some(soon) = soon {
                     soon.disarm();
                 }
-                self.conflicts.written(key, to);
+                self.conflicts.written(key, object, to, &*self.scaler.records.autoscalers);
                 self.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
                 self.wishes.scaled(key, workload, current, to);
             }
@@ -219,8 +219,8 @@ impl Scaling {
 
     /// Whether it is not time to ask for a scale again, since somebody else keeps changing it back; then the key comes
     /// back when it is time.
-    fn is_contested(&self, key: &Key, object: &PodAutoscaler, to: i32) -> bool {
-        let pause = self.conflicts.pause(key, object, to, &*self.scaler.records.autoscalers);
+    fn is_contested(&self, key: &Key, to: i32) -> bool {
+        let pause = self.conflicts.pause(key, to);
         if let Some(left) = pause {
             self.queue.add_after(key.clone(), left);
         }

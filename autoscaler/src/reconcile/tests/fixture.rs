@@ -149,6 +149,9 @@ impl Pods for Fakes {
     fn track(&self, _: &Key, pods: PodSet) {
         *self.tracking.lock() = Some(pods);
     }
+    fn is_tracked(&self, _: &Key) -> bool {
+        self.tracking.lock().is_some()
+    }
     fn counts(&self, _: &Key) -> PodCounts {
         *self.counts.lock()
     }

@@ -100,6 +100,25 @@ async fn a_host_stays_with_whoever_has_it_and_passes_on_to_the_oldest() {
     pass(&mut f, script).await.expect("given up, it goes to the oldest that asks");
 }
 
+/// Goal: a map that cannot be written keeps nobody from anything but the hosts that it was to lose, which nobody gets
+/// before it has lost them.
+#[tokio::test]
+async fn a_map_that_cannot_be_written_stands_in_nobodys_way() {
+    let mut f = fixture();
+    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    pass(&mut f, vec![expect(&format!("POST {MAPS}"))]).await.expect("a pass");
+    ask(&f, "shop/web", 2024, None);
+    ask(&f, "evil/old", 2020, Some("x.example.com"));
+    ask(&f, "ns/b", 2021, Some("y.example.com"));
+    let delete = || expect(&format!("DELETE {MAPS}/hosts.shop"));
+    let grants = json!({"b": {"uid": "ns/b#2021", "hosts": ["y.example.com"]}});
+    let made = expect(&format!("POST {MAPS}")).with(move |body| says(body, grants.clone()));
+    pass(&mut f, vec![delete().refused(403, "forbidden"), made]).await.expect_err("one map could not be written");
+    let grants = json!({"old": {"uid": "evil/old#2020", "hosts": ["x.example.com"]}});
+    let made = expect(&format!("POST {MAPS}")).with(move |body| says(body, grants.clone()));
+    pass(&mut f, vec![delete(), made]).await.expect("it passes on");
+}
+
 #[tokio::test]
 async fn a_typing_error_gives_no_host_away() {
     let mut f = fixture();

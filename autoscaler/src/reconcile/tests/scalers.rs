@@ -256,6 +256,32 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     }
 }
 
+/// Goal: whoever comes to lead thousands counts the pods of some of them late; until then they are as they are written.
+#[tokio::test(start_paused = true)]
+async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
+    let mut awake = asleep(json!({}));
+    (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(1));
+    awake["status"]["pods"] = json!({"ready": 2, "actual": 2});
+    let active = &mut awake["status"]["conditions"][0];
+    (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+    let mut f = Fixture::scalers();
+    f.put_scaler(awake);
+    f.put_service(adopted());
+    f.put_target(1);
+    f.fakes.counts.lock().ready = 1;
+    let pods = |asked: &[super::fixture::Asked]| -> Vec<Value> {
+        let written = asked.iter().filter(|(_, line, _)| line.ends_with("/status"));
+        written.map(|(_, _, body)| body["status"]["pods"].clone()).collect()
+    };
+    for _ in 0..2 {
+        let asked = f.publish().await;
+        assert!(pods(&asked).iter().all(|pods| *pods == json!({"ready": 2, "actual": 2})), "{:?}", pods(&asked));
+        tokio::time::advance(Duration::from_secs(30)).await; // No status is kept back for longer.
+    }
+    let asked = settled(&mut f).await;
+    assert_eq!(pods(&asked).last(), Some(&json!({"ready": 1, "actual": 1})));
+}
+
 /// The conditions Active and Ready of the status that was written last.
 fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
     let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");

@@ -94,7 +94,7 @@ impl Scalers {
 
     /// Looks at the statuses of a namespace again.
     pub(super) fn look_in(&self, namespace: &str) {
-        for key in self.objects.keys().into_iter().filter(|key| key.namespace() == namespace) {
+        for key in self.objects.keys_within(namespace) {
             self.publications.add(key, Priority::Slow);
         }
     }
@@ -303,6 +303,25 @@ mod tests {
     use common_controller::Alone;
     use std::sync::Barrier;
 
+    fn zeroscaler(namespace: &str, version: &str) -> ZeroScaler {
+        let mut object = ZeroScaler::new("a", common_api::ZeroScalerSpec::default());
+        object.metadata.namespace = Some(namespace.to_owned());
+        (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some(version.to_owned()));
+        object
+    }
+
+    /// Goal: what concerns the statuses of one namespace leads to no other's.
+    #[test]
+    fn the_statuses_of_a_namespace_are_looked_at_alone() {
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        for namespace in ["a", "ns", "ns-2"] {
+            scalers.put(zeroscaler(namespace, "1"));
+        }
+        scalers.look_in("ns");
+        let looked: Vec<Key> = std::iter::from_fn(|| Some(scalers.queue().try_next()?.key().clone())).collect();
+        assert_eq!(looked, [Key::new("ns", "a")]);
+    }
+
     /// Goal: an object that is gone stays so, whoever is late: the answer to the write that let it go, or a note of it.
     /// Method: the watch and a pass at the same moment, on threads of their own, again and again.
     #[test]
@@ -310,12 +329,7 @@ mod tests {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
         let autoscalers = Store::packing(|_, _, _| {});
         let key = Key::new("ns", "a");
-        let version = |version: &str| {
-            let mut object = ZeroScaler::new("a", common_api::ZeroScalerSpec::default());
-            object.metadata.namespace = Some("ns".to_owned());
-            (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some(version.to_owned()));
-            object
-        };
+        let version = |version: &str| zeroscaler("ns", version);
         let together = Barrier::new(2);
         for _ in 0..2000 {
             scalers.take(&autoscalers, version("1"));

@@ -211,7 +211,12 @@ impl Publisher {
     /// The status as it should be.
     fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
         let words = said.status.as_ref()?;
-        let counts = self.pods.counts(key);
+        // Until somebody counts here, what was written of them holds: whoever comes to lead thousands counts some late.
+        let written = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
+        let pods = written.unwrap_or_else(|| {
+            let counts = self.pods.counts(key);
+            PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) }
+        });
         let former = self.scalers.kept(key);
         let served = former.as_deref().unwrap_or(object);
         let service = self.cluster.services.get(&Key::new(key.namespace(), served.spec.service_name()));
@@ -224,7 +229,7 @@ impl Publisher {
         Some(status::of(status::Inputs {
             object,
             said: words,
-            pods: PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) },
+            pods,
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: service.as_deref().map(|s| ports(s, served, given.as_ref(), written)).unwrap_or_default(),

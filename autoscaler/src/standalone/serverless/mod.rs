@@ -463,7 +463,7 @@ impl Pass<'_> {
         if !self.is_retiring() {
             return Ok(());
         }
-        for service in self.controller.cluster.services.within(self.key.namespace()) {
+        for service in self.controller.cluster.borrowed_by(self.key.namespace(), self.uid()) {
             if self.has_borrowed(&service) {
                 self.give_back(&service).await?;
             }

@@ -1,7 +1,8 @@
 //! How many pods there are, and what the cluster's defaults make of it.
 //!
 //! What an object does not say, `config-autoscaler` says ([`AutoscalerConfig`]): hence these fields have no default in
-//! the schema. Whatever is out of its bounds, which only an object can hold that nobody has checked, counts as not said.
+//! the schema. An object is checked before this is asked ([`super::validation`]): of what is out of its bounds only some
+//! counts as not said.
 //!
 //! The target of the load is what one pod should see: `load.concurrency` or `load.rps`, of which `load.utilization` percent
 //! are aimed for. Where neither is said, it is the hard limit, else the cluster's default concurrency.

@@ -227,7 +227,7 @@ impl Elector {
             let sent = Instant::now();
             let write = async {
                 match op {
-                    Op::Create => answer(leases.create(&PostParams::default(), &object).await),
+                    Op::Create => created(leases.create(&PostParams::default(), &object).await),
                     Op::Write { .. } => answer(leases.replace(&name, &PostParams::default(), &object).await),
                     Op::Claim => {
                         let patch = serde_json::json!({"metadata": {"annotations": {CLAIM: me}}});
@@ -299,6 +299,14 @@ impl Elector {
         if changed {
             self.changed.send_modify(|version| *version += 1);
         }
+    }
+}
+
+fn created(result: kube::Result<Lease>) -> Outcome {
+    match result {
+        // It is the namespace that is missing, so there is nothing to look at again.
+        Err(kube::Error::Api(status)) if status.code == 404 => failed(&kube::Error::Api(status)),
+        result => answer(result),
     }
 }
 

@@ -1,6 +1,13 @@
 //! What an [`Ownership`] answers; the rules of the leases themselves are tested where they are.
 
 use super::*;
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio_util::sync::CancellationToken;
 
 /// Goal: the write margin is part of the answer.
 #[tokio::test(start_paused = true)]
@@ -59,4 +66,46 @@ async fn a_lease_waits_for_writes_under_way() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(ownership.begin_write(0).is_none());
     assert!(ownership.begin_write(7).is_none(), "a bucket that does not exist is nobody's");
+}
+
+/// Goal: where the namespace of the leases does not exist, one is created with pauses between the attempts, and not as
+/// fast as the API server answers. Method: an API server that falls silent once it has been asked too often.
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_a_namespace_is_tried_again_with_pauses() {
+    const TOO_OFTEN: usize = 100;
+    let created = Arc::<AtomicUsize>::default();
+    let counted = created.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_create = request.method() == Method::POST;
+        let is_list = !is_create && request.uri().path().ends_with("/leases");
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let is_too_often = is_create && counted.fetch_add(1, Ordering::Relaxed) >= TOO_OFTEN;
+        let (code, body) = if is_list {
+            (200, json!({"metadata": {"resourceVersion": "1"}, "items": []}))
+        } else {
+            (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}))
+        };
+        async move {
+            if is_watch || is_too_often {
+                return std::future::pending().await;
+            }
+            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.expect("a response"))
+        }
+    });
+    let options = ElectorOptions {
+        namespace: "nowhere".to_owned(),
+        names: vec!["a".to_owned()],
+        identity: "as-1_10.0.0.1".to_owned(),
+        timing: Timing::STANDALONE,
+        balance: false,
+    };
+    let (client, shutdown) = (Client::new(service, "default"), CancellationToken::new());
+    let (ownership, released) = start(client, options, std::future::ready(()), shutdown.clone());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let created = created.load(Ordering::Relaxed);
+    assert!((10..=21).contains(&created), "{created}");
+    assert!(!ownership.owns(0));
+    shutdown.cancel();
+    released.await.expect("no panic");
 }

@@ -153,7 +153,8 @@ catalog! {
          make; else 0").by(&["lease"]).of(Autoscaler);
     API_WRITES = Instrument::new(Counter, "zeroscale.api.writes",
         "Writes to the API server by urgency (`wake`: replicas from zero; `scale`: other changes of replicas and of where \
-         traffic goes; `object`: objects and statuses) and by what became of them; Events are not among them")
+         traffic goes; `object`: objects and statuses) and by what became of them; of Events only those that a ZeroScaler's \
+         status waits for are among them")
         .in_unit("{write}").by(&["class", "outcome"]).saying(values::WRITES).of(Autoscaler);
     API_WAITING = Instrument::new(Gauge, "zeroscale.api.writes_waiting",
         "Writes that wait, since the process may write only so fast").in_unit("{write}").of(Autoscaler);

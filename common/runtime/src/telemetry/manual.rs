@@ -16,6 +16,9 @@ attributes are its labels there, with `_` for each dot. A family without any ser
 workload's series begin with its first request or pod; they end when the workload is deleted, or has had neither for
 five minutes. At an autoscaler they are there while it decides about the workload.
 
+In standalone `kn_revision_name` and `kn_configuration_name` are a ZeroScaler's name. `kn_service_name` is its Service's at an
+activator, and empty at an autoscaler unless the ZeroScaler has the label `serving.knative.dev/service`.
+
 `error_type` is there in standalone, where an exchange failed: a reason of `zeroscale_refused_total` where the activator
 answered itself, `connection` where a pod could not be reached or broke off, else the status. An exchange without an answer
 has no status.

@@ -1,7 +1,9 @@
 //! Port numbers on the activators, and NetworkPolicies that keep callers from them.
 
 use super::{Finding, Place, some};
-use common::config::PortsConfig;
+use common::config::{self, PortRange, PortsConfig};
+use common::names::ACTIVATOR_HTTP1_PORT;
+use common::ports::Block;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -11,12 +13,8 @@ use std::collections::BTreeMap;
 
 const PORTS: &str = "ports";
 const POLICIES: &str = "policies";
-/// ConfigMaps that say who has which number.
-const LEDGER: &str = "ports.";
 /// From this share on the range is said to be nearly used up.
 const NEARLY: f64 = 0.9;
-/// Where requests on the shared ports come.
-const SHARED: u16 = 8012;
 
 /// Looks at both.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
@@ -25,20 +23,19 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
         Ok(list) => list.items,
         Err(error) => return vec![Finding::denied(PORTS, &format!("ConfigMaps of {}", place.system), &error)],
     };
-    let said = maps.iter().find(|map| map.name_any() == "config-ports").and_then(|map| map.data.clone());
-    let config = match PortsConfig::from_map(&said.unwrap_or_default()) {
-        Ok(config) => config,
+    let said = maps.iter().find(|map| map.name_any() == config::PORTS).and_then(|map| map.data.clone());
+    let range = match PortsConfig::from_map(&said.unwrap_or_default()) {
+        Ok(said) => said.range,
         Err(error) => {
-            let remedy = format!("kubectl -n {} edit configmap config-ports", place.system);
-            return vec![Finding::wrong(PORTS, format!("config-ports is refused: {error}"), remedy)];
+            let remedy = format!("kubectl -n {} edit configmap {}", place.system, config::PORTS);
+            return vec![Finding::wrong(PORTS, format!("{} is refused: {error}", config::PORTS), remedy)];
         }
     };
-    let (first, last) = (config.range.first, config.range.last);
-    let mut findings = vec![used(&maps, first, last, place.system)];
+    let mut findings = vec![used(&maps, range, place.system)];
     if place.cluster.dashboard.is_none() {
         let policies: Api<NetworkPolicy> = Api::namespaced(place.cluster.client.clone(), place.system);
         findings.push(match policies.list(&ListParams::default()).await {
-            Ok(list) => admitted(&list.items, first, last, place.system),
+            Ok(list) => admitted(&list.items, range, place.system),
             Err(error) => Finding::denied(POLICIES, &format!("NetworkPolicies of {}", place.system), &error),
         });
     }
@@ -46,21 +43,23 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
 }
 
 /// How much of the range is used.
-fn used(maps: &[ConfigMap], first: u16, last: u16, system: &str) -> Finding {
-    let numbers =
-        maps.iter().filter(|map| map.name_any().starts_with(LEDGER)).flat_map(|map| map.data.iter().flatten());
-    let within = numbers.filter(|(number, _)| number.parse::<u16>().is_ok_and(|n| (first..=last).contains(&n)));
-    let (used, all) = (within.count(), usize::from(last - first) + 1);
-    let says = format!("{used} of {all} numbers from {first} to {last} are used");
+fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
+    let ledger = maps.iter().filter(|map| Block::of_map(&map.name_any()).is_some());
+    let numbers = ledger.flat_map(|map| map.data.iter().flatten());
+    let within = numbers.filter(|(number, _)| number.parse::<u16>().is_ok_and(|number| range.contains(number)));
+    let (used, all) = (within.count(), range.len());
+    let says = format!("{used} of {all} numbers from {} to {} are used", range.first, range.last);
     if (used as f64) < NEARLY * all as f64 {
         return Finding::good(PORTS, says);
     }
-    let remedy = format!("widen `range`: kubectl -n {system} edit configmap config-ports, and NetworkPolicies with it");
+    let edit = format!("kubectl -n {system} edit configmap {}", config::PORTS);
+    let remedy = format!("widen `range`: {edit}, and NetworkPolicies with it");
     Finding::wrong(PORTS, says, remedy)
 }
 
 /// Whether anybody can reach activators at the shared port and at each number.
-fn admitted(policies: &[NetworkPolicy], first: u16, last: u16, system: &str) -> Finding {
+fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
+    let PortRange { first, last } = range;
     let activator = BTreeMap::from([("app".to_owned(), "activator".to_owned())]);
     let ours: Vec<&NetworkPolicy> = policies.iter().filter(|policy| selects(policy, &activator)).collect();
     if ours.is_empty() {
@@ -86,7 +85,8 @@ fn admitted(policies: &[NetworkPolicy], first: u16, last: u16, system: &str) -> 
             })
         })
     };
-    let closed: Vec<String> = [SHARED, first, last].into_iter().filter(|n| !open(*n)).map(|n| n.to_string()).collect();
+    let asked = [ACTIVATOR_HTTP1_PORT, first, last].into_iter();
+    let closed: Vec<String> = asked.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
     let names: Vec<String> = ours.iter().map(|policy| policy.name_any()).collect();
     if closed.is_empty() {
         return Finding::good(POLICIES, format!("{} let callers through to the activators", some(&names)));
@@ -95,7 +95,8 @@ fn admitted(policies: &[NetworkPolicy], first: u16, last: u16, system: &str) -> 
         POLICIES,
         format!("{} do not let everybody through to the activators' ports {}", some(&names), closed.join(", ")),
         format!(
-            "if callers are not let in one by one: add a rule for TCP {SHARED} and {first} to {last} in namespace {system}"
+            "if callers are not let in one by one: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} in \
+             namespace {system}"
         ),
     )
 }
@@ -126,9 +127,11 @@ mod tests {
             (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], Standing::Good, "8 of 10"),
             (vec![map("ports.20000", 20_000..20_009)], Standing::Wrong, "9 of 10"),
             (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // Of a former range.
+            (vec![map("ports.20001", 20_000..20_009)], Standing::Good, "0 of 10"), // No block begins there.
         ];
+        let range = PortRange { first: 20_000, last: 20_009 };
         for (maps, standing, says) in rows {
-            let finding = used(&maps, 20_000, 20_009, "zs");
+            let finding = used(&maps, range, "zs");
             assert!(finding.standing == standing && finding.says.starts_with(says), "{finding:?}");
         }
     }
@@ -159,7 +162,7 @@ mod tests {
         ];
         for (policies, standing) in rows {
             let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
-            assert_eq!(admitted(&policies, 20_000, 29_999, "zs").standing, standing, "{names:?}");
+            assert_eq!(admitted(&policies, PortRange::default(), "zs").standing, standing, "{names:?}");
         }
     }
 }

@@ -30,8 +30,9 @@ const AT_ONCE: usize = 8;
 const ABOUT: &str = "rights";
 
 /// What we ask for ourselves: verb, resource with its subresource, group, whether in the system's namespace, and what for.
-const OURS: [(&str, &str, &str, bool, &str); 4] = [
+const OURS: [(&str, &str, &str, bool, &str); 5] = [
     ("list", "zeroscalers", "zeroscale.dev", false, "status, top"),
+    ("get", "zeroscalers", "zeroscale.dev", false, "status NAME, wake, sleep, pause, resume"),
     ("patch", "zeroscalers", "zeroscale.dev", false, "wake, sleep, pause, resume"),
     ("list", "pods", "", true, "status with load, top, why, ui"),
     ("create", "pods/portforward", "", true, "status with load, top, why, ui"),

@@ -50,7 +50,8 @@ pub enum Output {
 /// Shows what is asked for.
 ///
 /// # Errors
-/// Nobody could be asked, a name is unknown, or `out` is closed.
+/// Nobody could be asked, a name is unknown, or `out` is closed. Whoever follows changes is only warned of what goes wrong
+/// after the first look.
 pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
@@ -68,12 +69,24 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
         }
     };
     let mut shown: HashMap<(String, String), Summary> = HashMap::new();
-    let mut is_first = true;
+    let (mut is_first, mut is_failing) = (true, false);
     loop {
-        let listing = match &names[..] {
-            [] => sources.list(scope, &mut warn).await?,
-            names => sources.named(names, &mut warn).await?,
+        let looked = match &names[..] {
+            [] => sources.list(scope, &mut warn).await,
+            names => sources.named(names, &mut warn).await,
         };
+        let listing = match looked {
+            Err(error) if is_first => return Err(error),
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    eprintln!("warning: {error:#}; it is looked at again");
+                }
+                tokio::time::sleep(LOOKS_EVERY).await;
+                continue;
+            }
+            Ok(listing) => listing,
+        };
+        is_failing = false;
         let key = |workload: &Summary| (workload.namespace.clone(), workload.name.clone());
         let news: Vec<Summary> =
             listing.workloads.iter().filter(|workload| shown.get(&key(workload)) != Some(*workload)).cloned().collect();

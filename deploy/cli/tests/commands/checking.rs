@@ -49,6 +49,29 @@ fn a_sound_install_for_some_namespaces_has_all_rights() {
     assert_eq!(within, [Some("shop"), Some("stage"), Some("zs")].into());
 }
 
+/// Goal: a right of ours that some commands need is named with these. Method: the right to each thing in turn is missing.
+#[test]
+fn a_right_of_ours_that_is_missing_is_named() {
+    for (lacking, expected) in [
+        ("get", "we may not get zeroscalers in namespace shop, which is for status NAME, wake, sleep"),
+        ("list", "we may not list zeroscalers in namespace shop, which is for status, top"),
+        ("patch", "we may not patch zeroscalers in namespace shop, which is for wake"),
+    ] {
+        let api = Server::hearing(move |asked, body| match asked {
+            "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
+            "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
+                let mut review: Value = serde_json::from_str(body).expect("JSON");
+                let may = review["spec"]["resourceAttributes"]["verb"] != lacking;
+                review["status"] = json!({"allowed": may});
+                (201, review)
+            }
+            _ => failure(403, "Forbidden", "no", json!({})),
+        });
+        let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
 /// Goal: what is said to be done is no second install, and no other images: an install is mended as it was made.
 #[test]
 fn remedies_are_about_the_install_that_there_is() {

@@ -8,7 +8,9 @@ mod forwarding;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 const LIST: &str = "GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers";
@@ -118,13 +120,20 @@ fn listed(items: &[Value]) -> (u16, Value) {
 /// Runs it beside an API server.
 fn run(api: SocketAddr, words: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
+    beside(api, folder.path()).args(words).output().expect("started")
+}
+
+/// It, to be run beside an API server, which a kubeconfig in that folder names.
+fn beside(api: SocketAddr, folder: &Path) -> Command {
+    let kubeconfig = folder.join("kubeconfig");
     let text = format!(
         "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: c, user: u, namespace: \
          shop}}}}], users: [{{name: u, user: {{}}}}], clusters: [{{name: c, cluster: {{server: 'http://{api}'}}}}]}}"
     );
     std::fs::write(&kubeconfig, text).expect("written");
-    command().env("KUBECONFIG", &kubeconfig).args(words).output().expect("started")
+    let mut command = command();
+    command.env("KUBECONFIG", kubeconfig);
+    command
 }
 
 fn command() -> Command {
@@ -296,6 +305,64 @@ fn what_the_autoscaler_says_to_a_wake_ends_it() {
         assert!(said.contains(expected), "{said}");
         assert!(api.asked().iter().all(|(line, _)| line.ends_with(ONE)), "no other right is used: {:?}", api.asked());
     }
+}
+
+/// Goal: each of several workloads is asked, whatever has become of those before it, and all that went wrong is told.
+#[test]
+fn each_of_several_workloads_is_asked() {
+    let written = Mutex::new(Value::Null);
+    let api = Server::hearing(move |asked, body| match asked.split_once(' ') {
+        Some((method, ONE)) => {
+            let mut at = written.lock().expect("not poisoned");
+            if method == "PATCH" {
+                let patch: Value = serde_json::from_str(body).expect("JSON");
+                *at = patch["spec"]["request"]["at"].clone();
+            }
+            let (mut spec, mut status) = (json!({}), json!({"state": "Asleep"}));
+            if at.is_string() {
+                spec["request"] = json!({"state": "Awake", "at": *at});
+                status["request"] = json!({"state": "Awake", "at": *at, "result": "Done", "message": ""});
+            }
+            (200, scaler("hello", spec, status))
+        }
+        Some((_, path)) if path.ends_with("/nobody") => {
+            failure(404, "NotFound", "not found", json!({"name": "nobody", "kind": "zeroscalers"}))
+        }
+        _ => failure(403, "Forbidden", "User \"me\" cannot get it", json!({"kind": "zeroscalers"})),
+    });
+    let output = run(api.address, &["wake", "nobody", "hello", "secret"]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(text(&output.stdout), "zeroscaler.zeroscale.dev/hello wakes\n", "{errors}");
+    for expected in ["no ZeroScaler \"nobody\" in namespace \"shop\"", "shop/secret: ", "User \"me\" cannot get it"] {
+        assert!(errors.contains(expected), "{expected}: {errors}");
+    }
+}
+
+/// Goal: whoever follows changes goes on through a look that fails, and is told of it. Method: the second look is refused,
+/// and what has changed by the third is shown.
+#[test]
+fn a_look_that_fails_does_not_end_a_watch() {
+    let looks = AtomicUsize::new(0);
+    let now = |state: &str| listed(&[scaler("hello", json!({}), json!({"state": state}))]);
+    let api = Server::start(move |asked| match asked {
+        LIST => match looks.fetch_add(1, Ordering::Relaxed) {
+            0 => now("Awake"),
+            1 => failure(403, "Forbidden", "not just now", json!({"kind": "zeroscalers"})),
+            _ => now("Asleep"),
+        },
+        _ => failure(403, "Forbidden", "no", json!({})),
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = beside(api.address, folder.path());
+    command.args(["status", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("started");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let shown = lines.map_while(Result::ok).any(|line| line.contains("Asleep"));
+    let _ = child.kill();
+    let errors = text(&child.wait_with_output().expect("ended").stderr);
+    assert!(shown, "{errors}");
+    assert_eq!(errors.matches("not just now; it is looked at again").count(), 1, "{errors}");
 }
 
 /// Goal: a definition that is older than a field is named, since the API server drops the field and says 200.

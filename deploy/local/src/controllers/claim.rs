@@ -32,13 +32,13 @@ pub(crate) fn claim<'a, O: Kind, K: Kind>(
     let going = owner.meta().deletion_timestamp.is_some();
     let mut claim = Claim { owned: Vec::new(), writes: Vec::new() };
     for object in candidates {
-        let matched = selects(selector, object.labels());
+        let is_matched = || selects(selector, object.labels());
         match controller_of(object.as_ref()) {
             Some(reference) if reference.uid != uid => {}
-            Some(_) if matched => claim.owned.push(object.clone()),
+            Some(_) if is_matched() => claim.owned.push(object.clone()),
             Some(_) if going => {}
             Some(_) => claim.writes.push(release(object.as_ref(), uid)),
-            None if matched && !going && object.meta().deletion_timestamp.is_none() => {
+            None if !going && object.meta().deletion_timestamp.is_none() && is_matched() => {
                 claim.writes.push(adopt(object.as_ref(), owner));
             }
             None => {}

@@ -8,15 +8,16 @@
 //! Autoscalers get the settings that are deployed, as far as they matter here.
 
 use super::objects::{self, NAMESPACE, Rules, State};
-use super::{Autoscaler, CREATING, Launch, NUMBERS, name};
+use super::{Autoscaler, CREATING, LOOK_EVERY, Launch, NUMBERS, RECONCILED_WITHIN, name};
 use crate::process::Process;
 use crate::settings::Settings;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use common::names;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use rustix::process::Signal;
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Variable that names the kubeconfig of a cluster to measure on.
 const KUBECONFIG: &str = "BENCH_KUBECONFIG";
@@ -151,6 +152,22 @@ impl ControlPlane {
         let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane(number));
         let name = format!("autoscaler-{number}");
         Launch { kubeconfig, rules: Rules::Standalone, name: &name, ip, is_paced }.start().await
+    }
+
+    /// Waits until the autoscaler of a number leads some of the workloads: it has listed everything.
+    pub(crate) async fn until_it_leads(&self, number: u32) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
+        let name = format!("autoscaler-{number}_");
+        let deadline = Instant::now() + RECONCILED_WITHIN;
+        loop {
+            let leases = leases.list(&ListParams::default()).await?;
+            let mut holders = leases.iter().filter_map(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+            if holders.any(|holder| holder.starts_with(&name)) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{name} leads nothing after {RECONCILED_WITHIN:?}");
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Says of activators that they are there, as Kubernetes does; of no others.

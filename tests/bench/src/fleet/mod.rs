@@ -46,14 +46,14 @@ const PODS_OF_ONE: u32 = 2_500;
 /// No write for so long: everything has been reconciled.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Between two looks at the ledger of numbers, which is some megabytes.
+/// Between two looks at what nobody tells of, such as the ledger of numbers, which is some megabytes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Longest wait for an autoscaler to answer, and from one look to the next.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const READY_AGAIN: Duration = Duration::from_millis(5);
 
-/// Longest wait for what has to be reconciled.
+/// Longest wait for what has to be reconciled, or listed.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
 
 pub(crate) struct Fleet {

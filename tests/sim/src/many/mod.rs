@@ -87,6 +87,8 @@ fn address(activator: usize) -> IpAddr {
 fn need() -> Option<NonZeroUsize> {
     let config = AutoscalerConfig::default();
     let total = config.container_concurrency_target_default;
-    let burst = BurstCapacity::from_number(config.target_burst_capacity);
-    usize::try_from(num_activators(1, total, burst, config.activator_capacity)).ok().and_then(NonZeroUsize::new)
+    // Numbers are of workloads whose pods have no queue-proxy.
+    usize::try_from(num_activators(1, total, BurstCapacity::Always, config.activator_capacity))
+        .ok()
+        .and_then(NonZeroUsize::new)
 }

@@ -175,9 +175,12 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         let uploads = !sending.is_over();
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);
-        // Nothing is to be sent of a body that waits for a 100.
-        let left = (uploads && !expected.is_some_and(|expected| expected.is_waiting()))
-            .then(|| std::mem::replace(body, RequestBody::Empty));
+        // Nothing is to be sent of a body that waits for a 100, and its client is told that nobody will ask for it.
+        let is_refused = uploads && expected.is_some_and(|expected| expected.is_waiting());
+        if is_refused {
+            head.extensions_mut().insert(UploadUnread);
+        }
+        let left = (uploads && !is_refused).then(|| std::mem::replace(body, RequestBody::Empty));
         let source = if head.status() == StatusCode::SWITCHING_PROTOCOLS {
             Source::Own { connection, pool: pool.clone() }
         } else if let Some(body) = left {

@@ -15,7 +15,8 @@
 //! - A pod that takes no more of an upload may have said why: its answer is looked for before the upload's failure
 //!   counts.
 //! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or a second has passed, so that a
-//!   pod may refuse it unread. The client's own 100 follows from its body being read.
+//!   pod may refuse it unread: then the client's connection ends with the answer, which says so (RFC 9110, 10.1.1). The
+//!   client's own 100 follows from its body being read.
 //! - Other answers on the way (1xx) are passed on, one by one: no more is read before the client has it.
 //! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
 //!   system call on those that are fine and of the same worker.

@@ -59,7 +59,8 @@ impl Bench {
     /// One of two is killed. The other one.
     async fn takeover(&self, first: Autoscaler, asleep: u32, figures: &mut Figures) -> anyhow::Result<Autoscaler> {
         let second = self.plane.autoscaler(1, true).await?;
-        sleep(SETTLE).await; // They share the leases.
+        self.plane.until_it_leads(1).await?;
+        sleep(SETTLE).await; // They share the leases evenly.
         let names: Vec<_> =
             (0..WAITING).map(|n| fleet::name(ASLEEP, asleep - 1 - n * (asleep / 2) / WAITING)).collect();
         let begin = Instant::now();

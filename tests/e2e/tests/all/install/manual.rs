@@ -3,8 +3,6 @@
 use crate::install::chart::tool;
 use crate::install::manifests::apply;
 use anyhow::{Context, ensure};
-use common_api::ZeroScaler;
-use e2e::space::SOON;
 use e2e::{TestEnv, Workload, bare};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -23,6 +21,7 @@ const COMMANDS: &[(&str, &str)] = &[
     (".ci/test", "`.ci/run`"),
     ("curl http", "tests of `local`; the test below by a client of its own"),
     ("kubectl label deployment hello", "below"),
+    ("kubectl wait --for=create zs/hello", "below"),
     ("kubectl wait --for=condition=Ready zs/hello", "below"),
     ("kubectl get zs", "below"),
     ("kubectl --kubeconfig", "below"),
@@ -156,7 +155,7 @@ async fn the_ten_minutes_go_as_the_manual_says() -> anyhow::Result<()> {
         Ok(String::from_utf8(output.stdout)?)
     };
     kubectl("kubectl label deployment hello zeroscale.dev/enabled=true").await?;
-    env.until(SOON, "a ZeroScaler", async || Ok(env.api::<ZeroScaler>().get_opt("hello").await?.is_some())).await?;
+    kubectl("kubectl wait --for=create zs/hello").await?;
     kubectl("kubectl wait --for=condition=Ready zs/hello").await?;
     let answer = env.load(e2e::Entry::Ingress, "hello").get("/").await?;
     ensure!(answer.status == 200);
