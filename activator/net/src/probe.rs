@@ -73,8 +73,8 @@ pub async fn probe(
     }
 }
 
-/// What an HTTP probe's head says, as the kubelet's: given fields stand instead of ours by the same name. An empty `Host` is
-/// as none, and an empty `User-Agent` has none sent.
+/// What an HTTP probe's head says, as the kubelet's: given fields stand instead of ours by the same name; of `Host` and
+/// `User-Agent` the first is sent. An empty `Host` is as none, and an empty `User-Agent` has none sent.
 fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
     let read = |(name, value): &(String, String)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
@@ -83,7 +83,13 @@ fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)>
     let given: Vec<(HeaderName, HeaderValue)> = given.collect();
     let mut fields = vec![(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, host)];
     fields.retain(|(own, _)| given.iter().all(|(name, _)| name != own));
-    fields.extend(given.into_iter().filter(|(name, value)| *name != USER_AGENT || !value.is_empty()));
+    let is_repeated = |at: usize, name: &HeaderName| given[..at].iter().any(|(before, _)| before == name);
+    let sent = given.iter().enumerate().filter(|(at, (name, value))| match name {
+        name if *name == USER_AGENT => !value.is_empty() && !is_repeated(*at, name),
+        name if *name == HOST => !is_repeated(*at, name),
+        _ => true,
+    });
+    fields.extend(sent.map(|(_, field)| field.clone()));
     fields
 }
 
@@ -305,7 +311,8 @@ mod tests {
         assert_eq!(fields(&[]), ours);
         assert_eq!(fields(&[("Host", "a.example")]), [ours[0], "host: a.example"]);
         let several = fields(&[("X", "1"), ("user-agent", "a"), ("x", "2"), ("User-Agent", "b"), ("no name", "")]);
-        assert_eq!(several, [ours[1], "x: 1", "user-agent: a", "x: 2", "user-agent: b"]);
+        assert_eq!(several, [ours[1], "x: 1", "user-agent: a", "x: 2"]);
+        assert_eq!(fields(&[("host", "a"), ("Host", "b")]), [ours[0], "host: a"]);
         assert_eq!(fields(&[("host", ""), ("User-Agent", ""), ("x", "")]), [ours[1], "x: "]);
     }
 

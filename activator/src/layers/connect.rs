@@ -160,13 +160,14 @@ impl PortConnector {
         // Who holds the connection notices its client's going.
         let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
         let mut picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
-        let (mut failed, mut waiting, begun) = (0, None, Instant::now());
+        let (mut failed, mut waiting, mut silent) = (0, None, None);
         loop {
             let released = Instant::now();
             let (permit, target) = at_port(&revision, picked, Some(&self.port))?;
             let pod = permit.destination().address();
-            let pool = self.shared.pools.get(pod, revision.key.namespace());
-            let error = match pool.connect_tcp(Some(target.port())).await {
+            // Each port has its own: what one leaves unanswered says nothing of the other.
+            let pool = self.shared.pools.get(target, revision.key.namespace());
+            let error = match pool.connect_tcp().await {
                 Ok(end) => {
                     if cold {
                         report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
@@ -178,19 +179,24 @@ impl PortConnector {
             let evidence = evidence_of_connect(&error);
             let cause = format!("connect: {error}");
             // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
-            let is_of_the_port = target != pod && matches!(evidence, Evidence::Refused | Evidence::Out);
-            if is_of_the_port && evidence == Evidence::Out && begun.elapsed() >= LISTENS_WITHIN {
-                return Err(ProxyError::Pod { dest: target, cause }.into());
+            if target != pod && evidence == Evidence::Refused {
+                silent = None;
+                let admitted = permit.give_up_pod();
+                sleep(until_it_listens(received)).await;
+                picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
+                continue;
             }
-            if is_of_the_port {
-                let pause = sleep(until_it_listens(received));
-                picked = if evidence == Evidence::Refused {
-                    let admitted = permit.give_up_pod();
-                    pause.await;
-                    pick(&self.shared.sink, &revision, admitted, waits).await?
+            if target != pod && evidence == Evidence::Out {
+                if silent.get_or_insert(released).elapsed() >= LISTENS_WITHIN {
+                    // Whether the pod is there at all its own port says.
+                    self.shared.pools.get(pod, revision.key.namespace()).doubt();
+                    return Err(ProxyError::Pod { dest: target, cause }.into());
+                }
+                sleep(until_it_listens(received)).await;
+                // It may be the pod itself that has gone, and another one be well.
+                picked = if permit.is_shared() {
+                    pick(&self.shared.sink, &revision, permit.give_up_pod(), waits).await?
                 } else {
-                    // It may be the pod itself that has gone, and another one be well.
-                    pause.await;
                     permit.prefer_another(&mut rand::rng())
                 };
                 continue;

@@ -7,11 +7,11 @@
 //! of the queue, where it is charged and looked after as one that waits for the first time ([`Waits`]). So does, once,
 //! a request that is safe to repeat and was sent to a pod that is gone before a byte of a response came. Where only a
 //! reused connection was lost, the pod stays in use, and the request goes to another that has a free slot, or to the
-//! same if none has. A pod without the port that the request came to is left for one that has it. Where its port's pod
-//! port is not the one that readiness is judged by, a refused connect says only that nobody listens there yet: the pod
-//! stays, and the request tries again, in the rhythm of probes, for a while. A request that finds no pod any more says so
-//! to the autoscaler at once, not at the next report. The place and the pod's slot are held until the response's body, or
-//! the tunnel, has ended.
+//! same if none has. A pod without the port that the request came to is left for one that has it and a free slot; if none
+//! has, and where pods are shared, the request is refused. Where its port's pod port is not the one that readiness is
+//! judged by, a refused connect says only that nobody listens there yet: the pod stays, and the request tries again, in
+//! the rhythm of probes, for a while. A request that finds no pod any more says so to the autoscaler at once, not at the
+//! next report. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
 //!
 //! A request that is no load ([`Call::counts`]) wakes nobody, so it does not wait for a wake either: it is refused as soon
 //! as no pod is ready, and gets the answer that it would have got then ([`super::answers`]).

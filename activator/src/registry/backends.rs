@@ -112,10 +112,12 @@ impl Task {
         if let Some(judge) = inbox.judge
             && judge != self.judge
         {
-            // What was believed stays in use, even if it was the answer to another question: an edit drops nothing.
+            // What was believed stays in use, even if it was the answer to another question: an edit drops nothing, but for
+            // pods that nobody had asked (mesh mode `enabled`).
             let actions = self.machine.set_rules(judge.rules, Instant::now().into_std());
             self.judge = judge;
             self.act(actions);
+            self.share.set(self.machine.eager(Instant::now().into_std()));
         }
         if let Some(cluster_ip) = inbox.cluster_ip {
             self.handle(Event::ClusterIp(cluster_ip));

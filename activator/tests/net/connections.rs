@@ -381,6 +381,10 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     rig.until_open().await;
     until(|| asked.load(Ordering::SeqCst) > 0).await;
     let before = asked.load(Ordering::SeqCst);
+    // What is known of the pod by its own port is not held against the barred one, nor the other way round.
+    let mut earlier = connect(first).await;
+    write(&mut earlier, "a").await;
+    read_until(&mut earlier, "a").await;
     let (mut client, begun) = (connect(second).await, tokio::time::Instant::now());
     write(&mut client, "query").await;
     is_reset(&mut client).await;

@@ -56,9 +56,9 @@ pub(super) struct Own {
 }
 
 /// The table of fingerprints, while somebody follows.
-/// With when everything was last looked at; one look at a time.
+/// With when everything was last looked at, if it ever was; one look at a time.
 #[derive(Default)]
-pub(super) struct Followed(Mutex<Option<(Changes, Instant)>>);
+pub(super) struct Followed(Mutex<Option<(Changes, Option<Instant>)>>);
 
 impl Own {
     /// Adds a step to every record each [`STEP`], until `shutdown`.
@@ -78,7 +78,7 @@ impl Own {
             }
             self.journal.retain(&keys.into_iter().collect::<HashSet<_>>());
             if let Ok(mut followed) = self.followed.0.try_lock()
-                && followed.as_ref().is_some_and(|(_, looked)| looked.elapsed() > FORGET_AFTER)
+                && followed.as_ref().is_some_and(|(_, looked)| looked.is_none_or(|at| at.elapsed() > FORGET_AFTER))
             {
                 *followed = None;
             }
@@ -229,11 +229,11 @@ impl Own {
     pub(super) async fn changes(&self, after: Option<Position>) -> Younger {
         let mut followed = self.followed.0.lock().await;
         if let Some((table, looked)) = &*followed
-            && looked.elapsed() < LOOK_EVERY
+            && looked.is_some_and(|at| at.elapsed() < LOOK_EVERY)
         {
             return table.since(after);
         }
-        let (table, looked) = followed.get_or_insert_with(|| (Changes::new(rand::random()), Instant::now()));
+        let (table, looked) = followed.get_or_insert_with(|| (Changes::new(rand::random()), None));
         table.begin();
         for some in self.keys().chunks(AT_ONCE) {
             for key in some {
@@ -248,7 +248,7 @@ impl Own {
             tokio::task::yield_now().await;
         }
         table.end(|key| self.shares.owns(key) && self.objects.version(key).is_some());
-        *looked = Instant::now();
+        *looked = Some(Instant::now());
         table.since(after)
     }
 

@@ -245,7 +245,7 @@ pub trait Pods: Send + Sync + 'static {
 pub enum PodSet {
     /// Those with the label `serving.knative.dev/revision` of this value.
     Revision(String),
-    /// Those with all of these labels; must not be empty.
+    /// Those with all of these labels; empty: none.
     Selector(BTreeMap<String, String>),
     /// Those that it matches.
     Expressions(Selector),

@@ -63,6 +63,15 @@ impl WriteError {
         move |source| Self::Api { doing, source }
     }
 
+    /// Whether nobody has answered, so that the write may still be carried out.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => code(source).is_none(),
+            Self::NoAnswer { .. } => true,
+            Self::Outdated { .. } | Self::LeaseEnds | Self::NotOwned { .. } => false,
+        }
+    }
+
     /// An error of a part, with what it was a part of.
     pub fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
         move |error| match error {

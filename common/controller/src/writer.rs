@@ -102,7 +102,7 @@ impl Writer<'_> {
         let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
         let unanswered = |_| Err(WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within });
         let outcome = outcome.unwrap_or_else(unanswered);
-        if !outcome.as_ref().is_err_and(is_silence) {
+        if !outcome.as_ref().is_err_and(WriteError::is_silence) {
             guard.answered();
         }
         outcome
@@ -203,15 +203,6 @@ impl Writer<'_> {
         self.write(led, doing, delete).await?;
         store.withdraw(key);
         Ok(())
-    }
-}
-
-/// Whether nobody has answered a write, so that it may still be carried out.
-fn is_silence(error: &WriteError) -> bool {
-    match error {
-        WriteError::Api { source, .. } => code(source).is_none(),
-        WriteError::NoAnswer { .. } => true,
-        WriteError::Outdated { .. } | WriteError::LeaseEnds | WriteError::NotOwned { .. } => false,
     }
 }
 

@@ -70,11 +70,16 @@ impl Sources {
         }
     }
 
-    /// These workloads alone.
+    /// These workloads alone. At later looks than the first one, those that are not there are warned of.
     ///
     /// # Errors
-    /// Nobody could be asked, or one is not there.
-    pub async fn named(&self, names: &[Name], warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
+    /// Nobody could be asked, or at the first look one is not there.
+    pub async fn named(
+        &self,
+        names: &[Name],
+        is_first: bool,
+        warn: &mut impl FnMut(String),
+    ) -> anyhow::Result<Listing> {
         let first = names.first().map(|name| name.namespace.as_str());
         let one = first.filter(|first| names.iter().all(|name| name.namespace == *first));
         let mut listing = self.list(one, warn).await?;
@@ -83,7 +88,11 @@ impl Sources {
             let matches = |workload: &&Summary| workload.namespace == *namespace && workload.name == *name;
             let workload = listing.workloads.iter().find(matches);
             let missing = || anyhow::anyhow!("no ZeroScaler {name:?} in namespace {namespace:?}");
-            found.push(workload.cloned().ok_or_else(missing)?);
+            match workload {
+                Some(workload) => found.push(workload.clone()),
+                None if is_first => return Err(missing()),
+                None => warn(missing().to_string()),
+            }
         }
         listing.workloads = found;
         Ok(listing)

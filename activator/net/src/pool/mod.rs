@@ -175,12 +175,12 @@ impl Pool {
         Ok(Http1::new(self.dialler.dial().await?))
     }
 
-    /// A connection of its own to a port of the pod, `port` or that of the address, as nothing but bytes.
+    /// A connection of its own to the pod, as nothing but bytes.
     ///
     /// # Errors
     /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect, which says
     /// nothing of the pod.
-    pub async fn connect_tcp(&self, port: Option<u16>) -> io::Result<TcpEnd> {
+    pub async fn connect_tcp(&self) -> io::Result<TcpEnd> {
         if !self.relays.swap(true, Ordering::Relaxed) {
             self.close(); // A probe's connection: the pod may serve one client only, and wait for what this one says.
         }
@@ -189,8 +189,7 @@ impl Pool {
         let connecting = async {
             let _permit = self.dialler.permit().await?;
             self.dialler.answers_since(start)?;
-            let target = SocketAddr::new(self.address.ip(), port.unwrap_or(self.address.port()));
-            self.dialler.dial_plain(target).await?.into_end()
+            self.dialler.dial_plain(self.address).await?.into_end()
         };
         tokio::select! {
             biased; // What has come counts.

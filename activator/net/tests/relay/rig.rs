@@ -77,7 +77,7 @@ impl Connector for ToPod {
         self.held.fetch_add(1, Ordering::SeqCst);
         let _held = Held(self.held.clone());
         self.pods.acquire().await.ok()?.forget();
-        let end = self.pools.get(self.pod, "ns").connect_tcp(None).await.ok()?;
+        let end = self.pools.get(self.pod, "ns").connect_tcp().await.ok()?;
         Some((end, Told { idle: self.idle, ended: self.ended }))
     }
 }

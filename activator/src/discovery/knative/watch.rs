@@ -172,7 +172,8 @@ impl KnativeWatch {
         self.send(Event::ClusterIp { key, destination: None }).await
     }
 
-    /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile.
+    /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile, but for pods
+    /// that nobody had asked (mode `enabled`).
     async fn set_network(&mut self, network: Arc<NetworkConfig>) -> Result<(), Closed> {
         let mesh = |network: &NetworkConfig| (network.mesh_mode, network.mesh_pod_addressability);
         if mesh(&network) == mesh(&self.network) {

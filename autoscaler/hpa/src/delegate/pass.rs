@@ -7,7 +7,7 @@ use common::time::Timestamp;
 use common_api::condition_set::HasConditions;
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::objects::{controller, corrected};
-use common_controller::{Passed, Passes, WriteError, Written};
+use common_controller::{BoundedApi, Passed, Passes, WriteError, Written};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -90,13 +90,12 @@ impl Pass<'_> {
         let want = objects::horizontal(self.object, &cx.config.borrow());
         let Some(have) = cx.horizontals.get(key) else {
             let doing = "failed to create HPA";
-            return match cx.writer().write(key, doing, async |api| Ok(api.create(&want).await)).await? {
-                Ok(created) => Ok(self.offer(created)),
-                Err(error) => {
-                    self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
-                    Err(WriteError::api(doing)(error))
-                }
-            };
+            let create = async |api: BoundedApi| api.create(&want).await.map_err(WriteError::api(doing));
+            let created = cx.writer().write(key, doing, create).await;
+            if matches!(created, Err(WriteError::Api { .. })) {
+                self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
+            }
+            return created.map(|created| self.offer(created));
         };
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("HorizontalPodAutoscaler", key.name(), self.now);
@@ -106,8 +105,8 @@ impl Pass<'_> {
         if !objects::says(&have, &want) {
             let doing = "failed to update HPA";
             // No version: it replaces whatever is there, metadata included.
-            let replaced = cx.writer().write(key, doing, async |api| Ok(api.replace(&want).await)).await?;
-            self.offer(replaced.map_err(WriteError::api(doing))?);
+            let replace = async |api: BoundedApi| api.replace(&want).await.map_err(WriteError::api(doing));
+            self.offer(cx.writer().write(key, doing, replace).await?);
         }
         Ok(have)
     }

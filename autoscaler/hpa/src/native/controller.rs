@@ -12,7 +12,9 @@ use crate::pods::PodCache;
 use crate::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
 use common::RevisionKey as Key;
 use common_controller::Leadership;
-use common_controller::{Priority, Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer};
+use common_controller::{
+    BoundedApi, Priority, Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer,
+};
 use common_runtime::clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -229,9 +231,13 @@ impl Controller {
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
         let request = requests.replace_subresource("status", key.name(), &parameters, data);
-        let written = writer.write(key, "the status of", async |api| Ok(api.send(request).await)).await;
-        let written: HorizontalPodAutoscaler =
-            written.map_err(|error| error.to_string())?.map_err(|error| said(&error))?;
+        let doing = "the status of";
+        let send = async |api: BoundedApi| api.send(request).await.map_err(WriteError::api(doing));
+        let written = writer.write(key, doing, send).await;
+        let written: HorizontalPodAutoscaler = written.map_err(|error| match &error {
+            WriteError::Api { source, .. } => said(source),
+            _ => error.to_string(),
+        })?;
         let version = written.metadata.resource_version.clone().unwrap_or_default();
         self.objects.offer(key, &version, CachedObject::new(written));
         Ok(())

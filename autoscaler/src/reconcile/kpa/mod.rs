@@ -47,7 +47,7 @@ use super::parts::Parts;
 use super::records::Records;
 use super::stores::Stores;
 use super::writes::Writes;
-use crate::scale::Ports;
+use crate::scale::{PodSet, Ports};
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
@@ -63,6 +63,7 @@ use lifecycle::Lifecycle;
 use metrics::Wishes;
 use parameters::Parameters;
 use scaling::{Decided, Scaling};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use workload::{Afterwards, Reading, Unserved, Workload};
 
@@ -206,7 +207,7 @@ impl Pass<'_> {
                 controller.ports.deciders.acted(key, Action::refused(not_ready.obstacle));
                 controller.scaling.scaler.is_over(key);
                 conditions::refuse(&mut self.status, &not_ready, self.now);
-                return match afterwards {
+                let done = match afterwards {
                     Afterwards::Stay => Ok(()),
                     Afterwards::GiveBack => {
                         controller.stop(key);
@@ -217,6 +218,11 @@ impl Pass<'_> {
                         lifecycle.let_go(key, &self.object).await
                     }
                 };
+                if !controller.ports.pods.is_tracked(key) {
+                    // It was looked at: there are none that count.
+                    controller.ports.pods.track(key, PodSet::Selector(BTreeMap::new()));
+                }
+                return done;
             }
         };
         let is_new = !lifecycle.is_taken_up(&self.object);

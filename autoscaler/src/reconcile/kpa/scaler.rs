@@ -75,7 +75,7 @@ impl Scaler {
         };
         let sent = self.writes.writer_of(class).write(key, &doing, patch).await;
         if to == 0
-            && let Some(over) = self.leaving.end(key, !matches!(sent, Err(WriteError::NoAnswer { .. })))
+            && let Some(over) = self.leaving.end(key, !sent.as_ref().is_err_and(WriteError::is_silence))
         {
             self.stores.look_at_path_after(key, over);
         }

@@ -55,6 +55,11 @@ impl Links {
         naming.map(|(autoscaler, _)| autoscaler.clone()).collect()
     }
 
+    /// Each resource that anybody scales a target of.
+    pub(crate) fn resources(&self) -> Vec<TargetResource> {
+        self.inner.read().resources.keys().cloned().collect()
+    }
+
     /// Whether anybody scales a target of this resource.
     pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
         self.inner.read().resources.contains_key(resource)

@@ -85,6 +85,7 @@ impl Stores {
         let besides = self.routes.watches.follow(self, client, shutdown);
         let synced = async {
             self.autoscalers.synced().await;
+            self.routes.links.resources().iter().for_each(|resource| self.targets.prepare(resource));
             self.serverless.synced().await;
             self.metrics.synced().await;
             besides.await;
@@ -212,5 +213,54 @@ impl Audience for Routes {
         for autoscaler in concerned {
             self.revision(&autoscaler, Priority::Normal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::{ObjectReference, PodAutoscalerSpec};
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kube::runtime::watcher::Event;
+    use tokio::sync::mpsc;
+
+    /// A front end that watches nothing.
+    struct Nothing;
+
+    impl Watches for Nothing {
+        fn follow<'a>(&'a self, _: &'a Stores, _: &'a Client, _: &'a CancellationToken) -> BoxFuture<'a, ()> {
+            std::future::ready(()).boxed()
+        }
+        fn autoscaler(&self, _: &Key, _: Option<&Arc<PodAutoscaler>>, _: Option<&Arc<PodAutoscaler>>) {}
+        fn serverless(&self, _: &Key, _: Option<&Arc<ServerlessService>>) {}
+        fn look_at_path(&self, _: &Key, _: Priority) {}
+        fn look_at_path_after(&self, _: &Key, _: Duration) {}
+    }
+
+    /// Goal: targets are listed as soon as it is known who is named, and not once somebody leads.
+    #[tokio::test]
+    async fn targets_are_listed_before_anybody_looks_at_one() {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let _ = sender.send(request.uri().path().to_owned());
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        });
+        let (client, shutdown) = (Client::new(service, "default"), CancellationToken::new());
+        let stores = Stores::new(client.clone(), Queues::default(), Arc::new(Nothing), shutdown.clone());
+        let some = |text: &str| Some(text.to_owned());
+        let target = ObjectReference { api_version: some("apps/v1"), kind: some("Deployment"), name: some("hello") };
+        let mut autoscaler = PodAutoscaler::new("hello", PodAutoscalerSpec::default());
+        autoscaler.spec.scale_target_ref = target;
+        (autoscaler.metadata.namespace, autoscaler.metadata.resource_version) = (some("ns"), some("1"));
+        stores.autoscalers.take(Event::Init, |object| object);
+        stores.autoscalers.take(Event::InitApply(autoscaler), |object| object);
+        stores.autoscalers.take(Event::InitDone, |object| object);
+        stores.serverless.take(Event::InitDone, |object| object);
+        stores.metrics.take(Event::InitDone, |object| object);
+        stores.follow(&client, &shutdown).await;
+        assert_eq!(asked.recv().await.as_deref(), Some("/apis/apps/v1/deployments"));
     }
 }

@@ -16,7 +16,8 @@
 //!
 //! # How long a watch lasts
 //!
-//! It begins with the first look at a target of its resource. It ends [`LINGER`] after the last PodAutoscaler that
+//! It begins as soon as it is known that a target of its resource is named, so that whoever comes to lead waits for no list,
+//! else with the first look at one. It ends [`LINGER`] after the last PodAutoscaler that
 //! names the resource has gone, and nobody has looked at a target of it since, whether it ever worked or not. Whoever
 //! looks again begins another.
 //!
@@ -150,6 +151,11 @@ impl Targets {
                 None => Err(TargetError::NotListed(key.resource.clone())),
             },
         }
+    }
+
+    /// Has the targets of a resource listed before anybody looks at one.
+    pub(crate) fn prepare(&self, resource: &TargetResource) {
+        let _ = self.store(resource); // Why it cannot be is told to whoever looks.
     }
 
     /// Shows the outcome of our own patch until the watch has caught up.

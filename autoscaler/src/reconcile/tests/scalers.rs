@@ -282,6 +282,26 @@ async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
     assert_eq!(pods(&asked).last(), Some(&json!({"ready": 1, "actual": 1})));
 }
 
+/// Goal: where the target has gone before anybody could count here, there are no pods: nothing stays as it was written for
+/// ever.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
+    let mut awake = asleep(json!({}));
+    (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(2));
+    awake["status"]["pods"] = json!({"ready": 2, "actual": 2});
+    let active = &mut awake["status"]["conditions"][0];
+    (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+    let mut f = Fixture::scalers();
+    f.put_scaler(awake);
+    f.put_service(adopted());
+    f.remove_target();
+    let asked = settled(&mut f).await;
+    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+    let status = &written.2["status"];
+    assert_eq!(status["pods"], json!({"ready": 0, "actual": 0}), "{status:#}");
+    assert_ne!(status["state"], "Awake");
+}
+
 /// The conditions Active and Ready of the status that was written last.
 fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
     let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");

@@ -179,14 +179,17 @@ impl Publisher {
         let create = async |api: BoundedApi| {
             let api = BoundedApi { within: api.within.min(EVENT_WITHIN), ..api };
             let unanswered = || WriteError::NoAnswer { doing: format!("{doing} {}", key.name()), within: api.within };
-            timeout(api.within, api.create(event)).await.map_err(|_| unanswered())
+            let created = timeout(api.within, api.create(event)).await.map_err(|_| unanswered())?;
+            created.map(drop).map_err(WriteError::api(format!("{doing} {}", key.name())))
         };
-        match writer.write(key, doing, create).await? {
-            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+        match writer.write(key, doing, create).await {
+            Err(WriteError::Api { source: kube::Error::Api(status), .. })
+                if (400..500).contains(&status.code) && status.code != 429 =>
+            {
                 tracing::debug!(revision = %key, %status, "an event was not accepted");
                 Ok(())
             }
-            written => written.map(drop).map_err(WriteError::api(format!("{doing} {}", key.name()))),
+            written => written,
         }
     }
 

@@ -73,7 +73,7 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
     loop {
         let looked = match &names[..] {
             [] => sources.list(scope, &mut warn).await,
-            names => sources.named(names, &mut warn).await,
+            names => sources.named(names, is_first, &mut warn).await,
         };
         let listing = match looked {
             Err(error) if is_first => return Err(error),
