@@ -83,11 +83,10 @@ fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)>
     let given: Vec<(HeaderName, HeaderValue)> = given.collect();
     let mut fields = vec![(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, host)];
     fields.retain(|(own, _)| given.iter().all(|(name, _)| name != own));
-    let is_repeated = |at: usize, name: &HeaderName| given[..at].iter().any(|(before, _)| before == name);
-    let sent = given.iter().enumerate().filter(|(at, (name, value))| match name {
-        name if *name == USER_AGENT => !value.is_empty() && !is_repeated(*at, name),
-        name if *name == HOST => !is_repeated(*at, name),
-        _ => true,
+    let is_first = |at: usize, name: &HeaderName| given[..at].iter().all(|(before, _)| before != name);
+    let sent = given.iter().enumerate().filter(|(at, (name, value))| {
+        let is_one = [HOST, USER_AGENT].contains(name);
+        !is_one || (!value.is_empty() && is_first(*at, name))
     });
     fields.extend(sent.map(|(_, field)| field.clone()));
     fields

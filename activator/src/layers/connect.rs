@@ -178,7 +178,7 @@ impl PortConnector {
             };
             let evidence = evidence_of_connect(&error);
             let cause = format!("connect: {error}");
-            // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
+            // Nobody listens yet at a port that nobody judges the pod by.
             if target != pod && evidence == Evidence::Refused {
                 silent = None;
                 let admitted = permit.give_up_pod();
@@ -186,6 +186,7 @@ impl PortConnector {
                 picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
                 continue;
             }
+            // A policy bars the way there, or the pod itself has gone, and another one may be well.
             if target != pod && evidence == Evidence::Out {
                 if silent.get_or_insert(released).elapsed() >= LISTENS_WITHIN {
                     // Whether the pod is there at all its own port says.
@@ -193,7 +194,6 @@ impl PortConnector {
                     return Err(ProxyError::Pod { dest: target, cause }.into());
                 }
                 sleep(until_it_listens(received)).await;
-                // It may be the pod itself that has gone, and another one be well.
                 picked = if permit.is_shared() {
                     pick(&self.shared.sink, &revision, permit.give_up_pod(), waits).await?
                 } else {

@@ -215,8 +215,8 @@ impl Publisher {
     fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
         let words = said.status.as_ref()?;
         // Until somebody counts here, what was written of them holds: whoever comes to lead thousands counts some late.
-        let written = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
-        let pods = written.unwrap_or_else(|| {
+        let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
+        let pods = uncounted.unwrap_or_else(|| {
             let counts = self.pods.counts(key);
             PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) }
         });
