@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is given replaces ours, all of it if there are several of a name, and the rest of ours stays.
+    /// Goal: what is given replaces ours, and the rest of ours stays. Of several of a name all are sent, but for those that a
+    /// request has once.
     #[test]
     fn given_fields_replace_ours() {
         let fields = |given: &[(&str, &str)]| {

@@ -58,6 +58,15 @@ pub(super) fn asleep(spec: Value) -> Value {
     value
 }
 
+/// The same, with the status of one that is awake, of which so many pods are wanted and none are counted.
+fn awake(spec: Value, desired: i32) -> Value {
+    let mut value = asleep(spec);
+    (value["status"]["state"], value["status"]["desired"]) = (json!("Awake"), json!(desired));
+    let active = &mut value["status"]["conditions"][0];
+    (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+    value
+}
+
 /// A Service that somebody made, and the slices that Kubernetes wrote for it.
 pub(super) fn service() -> Value {
     json!({
@@ -239,17 +248,12 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     let wake = json!({"request": {"state": "Awake", "at": ago(5)}});
     let rows = [(json!({}), "Asleep", 0), (wake, "Waking", 1), (json!({"scale": {"min": 1}}), "Waking", 1)];
     for (spec, state, desired) in rows {
-        let mut awake = asleep(spec.clone());
-        (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(1));
-        let active = &mut awake["status"]["conditions"][0];
-        (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
         let mut f = Fixture::scalers();
-        f.put_scaler(awake);
+        f.put_scaler(awake(spec.clone(), 1));
         f.put_service(adopted());
         f.put_target(0);
         let asked = settled(&mut f).await;
-        let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-        let status = &written.2["status"];
+        let status = &last_status(&asked)["status"];
         assert_eq!((&status["state"], &status["desired"]), (&json!(state), &json!(desired)), "{spec}: {status:#}");
         let is_woken = lines(&asked).contains(&format!("PATCH {SCALE}").as_str());
         assert_eq!(is_woken, state == "Waking", "{spec}: {:?}", lines(&asked));
@@ -259,13 +263,10 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
 /// Goal: whoever comes to lead thousands counts the pods of some of them late; until then they are as they are written.
 #[tokio::test(start_paused = true)]
 async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
-    let mut awake = asleep(json!({}));
-    (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(1));
-    awake["status"]["pods"] = json!({"ready": 2, "actual": 2});
-    let active = &mut awake["status"]["conditions"][0];
-    (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+    let mut object = awake(json!({}), 1);
+    object["status"]["pods"] = json!({"ready": 2, "actual": 2});
     let mut f = Fixture::scalers();
-    f.put_scaler(awake);
+    f.put_scaler(object);
     f.put_service(adopted());
     f.put_target(1);
     f.fakes.counts.lock().ready = 1;
@@ -286,27 +287,28 @@ async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
 /// ever.
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
-    let mut awake = asleep(json!({}));
-    (awake["status"]["state"], awake["status"]["desired"]) = (json!("Awake"), json!(2));
-    awake["status"]["pods"] = json!({"ready": 2, "actual": 2});
-    let active = &mut awake["status"]["conditions"][0];
-    (active["status"], active["reason"]) = (json!("True"), json!("Awake"));
+    let mut object = awake(json!({}), 2);
+    object["status"]["pods"] = json!({"ready": 2, "actual": 2});
     let mut f = Fixture::scalers();
-    f.put_scaler(awake);
+    f.put_scaler(object);
     f.put_service(adopted());
     f.remove_target();
     let asked = settled(&mut f).await;
-    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-    let status = &written.2["status"];
+    let status = &last_status(&asked)["status"];
     assert_eq!(status["pods"], json!({"ready": 0, "actual": 0}), "{status:#}");
     assert_ne!(status["state"], "Awake");
 }
 
+/// The body of the status that was written last.
+fn last_status(asked: &[super::fixture::Asked]) -> &Value {
+    &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2
+}
+
 /// The conditions Active and Ready of the status that was written last.
 fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
-    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+    let written = last_status(asked);
     ["Active", "Ready"].map(|kind| {
-        let (is, why, _) = condition(&written.2, kind);
+        let (is, why, _) = condition(written, kind);
         format!("{is} {why}")
     })
 }
@@ -483,7 +485,7 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         f.put_target(0);
         let asked = settled(&mut f).await;
         assert_eq!(ready(&asked).0, "False", "{in_force}");
-        let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
+        let status = &last_status(&asked)["status"];
         assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
         f.decides(Some(9), -1);
         let script = if expected.is_some() { vec![patched()] } else { vec![] };
@@ -860,8 +862,7 @@ async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
 
 /// The condition Ready of the status that was written last.
 fn ready(asked: &[super::fixture::Asked]) -> (String, String, String) {
-    let written = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-    condition(&written.2, "Ready")
+    condition(last_status(asked), "Ready")
 }
 
 /// Goal: an edit that only the cluster can refuse changes nothing either: the version that was served stays in force, is
@@ -895,7 +896,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         let (is, why, said) = ready(&asked);
         assert_eq!((is.as_str(), why.as_str()), ("False", reason), "{said}");
         assert!(said.starts_with(message), "{said}");
-        let status = &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2["status"];
+        let status = &last_status(&asked)["status"];
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
         assert!(status["backend"]["wakeRefused"].is_null(), "{reason}: it wakes");
         let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
@@ -983,7 +984,7 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
 #[tokio::test(start_paused = true)]
 async fn activators_are_told_that_the_target_is_away() {
     let told = |asked: &[super::fixture::Asked]| {
-        let (_, _, body) = asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
+        let body = last_status(asked);
         let backend = &body["status"]["backend"];
         (backend["maxHeld"].is_u64(), backend["failing"].clone(), backend["wakeRefused"].clone())
     };
