@@ -13,7 +13,8 @@
 //! | is not ready, and not on its way out | is in the slices now, ready | stays where nobody else is to be had |
 //!
 //! Proxies lead clients to those that are on their way out only where nobody is ready. So beside ready ones they are taken
-//! out at once, and the end of an activator is one change of a workload's slices, not two.
+//! out at once, and the end of an activator is one change of a workload's slices, not two; nor is it two if another one
+//! takes its place, which has to be asked first ([`may_wait_for_successor`]).
 //!
 //! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
 //! another, and has to be proven.
@@ -189,6 +190,22 @@ pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> 
 pub fn serves(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
     let is_ready = |one: &Activator| one.address == at.address && one.serving == Serving::Ready;
     activators.iter().any(is_ready) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
+}
+
+/// Whether clients who are led there are answered: the same, or its activator is on its way out and serves.
+pub fn answers(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
+    let is_on = |one: &Activator| one.address == at.address && one.serving.is_on();
+    activators.iter().any(is_on) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
+}
+
+/// Whether a change from `before` to `after` may wait a moment for the answer of somebody who is asked, so that who goes and
+/// who takes the place are one write: an activator goes, and clients of each address family that had one are answered
+/// meanwhile, by it or by another one.
+pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl Fn(&Listed) -> bool) -> bool {
+    let led = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6);
+    let goes = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);
+    let is_answered = |is_v6: bool| led(is_v6).next().is_none() || led(is_v6).any(&answers);
+    [false, true].into_iter().any(|is_v6| led(is_v6).any(goes)) && is_answered(false) && is_answered(true)
 }
 
 /// Numbers by the names of ports.

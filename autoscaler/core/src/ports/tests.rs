@@ -486,6 +486,33 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
     }
 }
 
+/// Goal: who goes waits for a successor only where clients are answered meanwhile, in each family.
+#[test]
+fn who_goes_waits_for_a_successor_while_somebody_answers() {
+    let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
+    let (goes, dead, stays) = (at("10.0.0.1", true), at("10.0.0.2", true), at("10.0.0.3", true));
+    let (six, six_dead) = (at("fd00::1", true), at("fd00::2", true));
+    let rows: [(&[Listed], &[Listed], bool); 12] = [
+        (&[goes, stays], &[stays], true),
+        (&[goes], &[Listed { ready: false, ..goes }], true),
+        (&[dead, stays], &[stays], true),
+        (&[dead, goes], &[Listed { ready: false, ..goes }], true),
+        (&[dead], &[], false),
+        (&[dead, stays, six], &[stays, six], true),
+        (&[dead, six], &[six], false),
+        (&[goes, six_dead], &[], false),
+        // Nobody goes.
+        (&[], &[stays], false),
+        (&[stays], &[stays, goes], false),
+        (&[stays], &[Listed { number: 101, ..stays }], false),
+        (&[Listed { ready: false, ..goes }], &[stays], false),
+    ];
+    for (before, after, expected) in rows {
+        let answers = |at: &Listed| at.address != dead.address && at.address != six_dead.address;
+        assert_eq!(slices::may_wait_for_successor(before, after, answers), expected, "{before:?} {after:?}");
+    }
+}
+
 /// Goal: who leaves the slices may do so later only while clients who come there meet the workload.
 #[test]
 fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {

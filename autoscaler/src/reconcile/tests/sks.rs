@@ -3,6 +3,7 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status, taken_service};
+use crate::standalone::serverless::SUCCEEDED_WITHIN;
 use common::backend::Probe;
 use serde_json::{Value, json};
 
@@ -225,6 +226,34 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let led =
         expect(&format!("POST {SLICES}")).with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
     pass(&mut f, vec![led]).await.expect("there is a pod that stays");
+}
+
+/// Goal: an activator that goes and the one that takes its place are one write, if that one answers soon.
+#[tokio::test(start_paused = true)]
+async fn an_activator_that_goes_waits_for_its_successor() {
+    let [goes, stays, comes] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
+    for (answers, led) in [(true, vec![stays, comes]), (false, vec![stays])] {
+        let mut f = fixture(json!({}), "Proxy").await;
+        f.served_by(OURS.len(), &[goes, stays]);
+        let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
+        pass(&mut f, born.into_iter().chain([put_status()]).collect()).await.expect("birth");
+        let (slices, key) = (&f.cx.cluster().slices, common::RevisionKey::new("ns", SLICE));
+        let written = slices.get(&key).expect("offered");
+        slices.apply(&key, "100", Some((*written).clone()));
+        f.activators(&[(goes, false), (stays, true), (comes, true)]);
+        pass(&mut f, vec![]).await.expect("the other one is asked");
+        if answers {
+            f.hear(comes, &[(20_000, "pa"), (20_001, "pa")]);
+        } else {
+            tokio::time::advance(SUCCEEDED_WITHIN).await;
+        }
+        let put = expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| {
+            let of = |endpoint: &Value| endpoint["addresses"][0].as_str().map(str::to_owned);
+            let found: Vec<_> = body["endpoints"].as_array().expect("endpoints").iter().filter_map(of).collect();
+            assert_eq!(found, led);
+        });
+        pass(&mut f, vec![put]).await.expect("one write");
+    }
 }
 
 /// Goal: another name for the public Service: the new one is made, the former one and its slices go, also where the Service

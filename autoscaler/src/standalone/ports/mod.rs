@@ -34,7 +34,7 @@ pub(crate) use pass::Controller;
 pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Listed, Port, serves};
+use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
 use autoscaler_core::ports::{Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
@@ -211,6 +211,12 @@ impl Numbers {
     pub(crate) fn serves(&self, uid: &str, at: &Listed) -> bool {
         let state = self.shared.state.lock();
         serves(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
+    }
+
+    /// Whether clients of an object who are led there are answered.
+    pub(crate) fn answers(&self, uid: &str, at: &Listed) -> bool {
+        let state = self.shared.state.lock();
+        answers(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
     /// Whether all of these addresses and numbers are proven to lead an object's clients to activators.

@@ -2,7 +2,9 @@
 //!
 //! The passes say something new several times while a workload wakes, and several times while it falls asleep. Each of
 //! these would be a write, at a moment when the API server has pods to start. So what is new waits until the way is over
-//! ([`patience`]), and is one write then. What somebody may wait for is written at once: a birth, an edit, a refusal.
+//! ([`patience`]), and is one write then. What somebody may wait for is written at once: an edit, a refusal, that a workload
+//! is served. A birth is two writes: what activators need to serve it, and that it is served. Where thousands are born at
+//! once, each waits for its turn without one that says so.
 //!
 //! Nothing is lost: what is to be written follows from the state alone, so whoever comes later, this process or the next
 //! leader, writes it.
@@ -51,8 +53,8 @@ use tokio::time::{Instant, timeout};
 const WAKING_MAX: Duration = Duration::from_secs(10);
 /// Longest time that falling asleep does: grace period, end of the last pod, and a margin.
 const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
-/// Longest time that a birth waits for its port numbers, so that it is one write.
-const NUMBERED_WITHIN: Duration = Duration::from_millis(500);
+/// Longest time that a birth waits for its Service and its numbers, from when its Service is looked at.
+const BORN_MAX: Duration = Duration::from_secs(10);
 /// What is said within this time of each other is one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to an event. The next ones are not tried after one that was not written.
@@ -114,8 +116,9 @@ impl Publisher {
             self.untold.forget(key);
             return Ok(());
         };
-        // Who has never been looked at has nothing to say.
-        let Some(wanted) = self.wanted(key, &object, &said) else { return Ok(()) };
+        // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
+        let wanted = self.wanted(key, &object, &said);
+        let Some(wanted) = wanted.filter(|wanted| !is_unseen(object.status.as_ref(), wanted)) else { return Ok(()) };
         if object.status.as_ref() == Some(&wanted) {
             self.since.remove(key);
             self.tell_again(key).await;
@@ -295,6 +298,17 @@ fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>, written:
     tcp_ports(object, service).into_iter().map(status).collect()
 }
 
+/// Whether nobody has written of it yet: what it has was made with it.
+fn is_new(written: Option<&ZeroScalerStatus>) -> bool {
+    written.is_none_or(|written| written.observed_generation.is_none())
+}
+
+/// Whether nothing is known yet of one that is new, and nothing wrong with it either: whoever looks at its Service says how
+/// its pods are reached, and comes back to this.
+fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> bool {
+    is_new(written) && wanted.backend.is_none() && is(&wanted.conditions, READY, ConditionStatus::Unknown)
+}
+
 /// How long what is `wanted` may wait, where `written` was written last.
 fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
     // Of objects that are applied together one may be seen before the other.
@@ -302,10 +316,12 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     if missing.is_some_and(|ready| ready.status == "False") {
         return MERGED_WITHIN;
     }
-    let Some(written) = written else {
-        // Nobody waits for less than the whole of it.
+    let Some(written) = written.filter(|written| !is_new(Some(written))) else {
+        // Nobody waits for less than all that activators need.
         let is_numbered = !is(&wanted.conditions, PORTS_ALLOCATED, ConditionStatus::Unknown);
-        return if is_numbered || wanted.service.is_none() { Duration::ZERO } else { NUMBERED_WITHIN };
+        let is_on_its_way = is(&wanted.conditions, READY, ConditionStatus::Unknown);
+        let is_whole = is_numbered && wanted.service.is_some();
+        return if is_whole || !is_on_its_way { Duration::ZERO } else { BORN_MAX };
     };
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
@@ -336,6 +352,7 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
 mod tests {
     use super::*;
     use common::time::Timestamp;
+    use common_api::zeroscaler::BackendStatus;
     use common_api::zeroscaler::conditions::{Said, set};
 
     fn said(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
@@ -377,5 +394,46 @@ mod tests {
         let missing = Said { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
         set(&mut refused.conditions, READY, missing, Some(1), Timestamp::from_secs(1));
         assert_eq!(patience(None, &refused), MERGED_WITHIN, "it may be on its way");
+    }
+
+    /// Goal: a birth is written once when all is there that activators need, and says nothing before its turn; what is
+    /// wrong is told at once.
+    /// Method: beside no status, the one that the API server makes objects with.
+    #[test]
+    fn a_birth_is_written_when_activators_can_serve_it() {
+        let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {
+            let said = Said { status: value, reason, message: "" };
+            set(&mut status.conditions, type_, said, Some(1), Timestamp::from_secs(1));
+        };
+        let mut made = ZeroScalerStatus::default();
+        condition(&mut made, READY, ConditionStatus::Unknown, "Pending");
+        let mut wanted = said(State::Asleep, 0, 0, 0);
+        (wanted.service, wanted.backend) = (None, Some(BackendStatus::default()));
+        condition(&mut wanted, READY, ConditionStatus::Unknown, "Pending");
+        condition(&mut wanted, PORTS_ALLOCATED, ConditionStatus::Unknown, "Pending");
+        let with = |change: &dyn Fn(&mut ZeroScalerStatus)| {
+            let mut wanted = wanted.clone();
+            change(&mut wanted);
+            wanted
+        };
+        let unseen = with(&|wanted| wanted.backend = None);
+        let wrong = with(&|wanted| {
+            wanted.backend = None;
+            condition(wanted, READY, ConditionStatus::False, "Invalid");
+        });
+        let served = with(&|wanted| wanted.service = Some("hello".into()));
+        let numbered = with(&|wanted| {
+            wanted.service = Some("hello".into());
+            condition(wanted, PORTS_ALLOCATED, ConditionStatus::True, "Allocated");
+        });
+        for written in [None, Some(&made)] {
+            assert!(is_unseen(written, &unseen));
+            assert!(!is_unseen(written, &wrong) && !is_unseen(written, &wanted));
+            assert_eq!(patience(written, &wanted), BORN_MAX);
+            assert_eq!(patience(written, &served), BORN_MAX);
+            assert_eq!(patience(written, &numbered), Duration::ZERO);
+            assert_eq!(patience(written, &wrong), Duration::ZERO);
+        }
+        assert!(!is_unseen(Some(&served), &unseen), "it is not new");
     }
 }

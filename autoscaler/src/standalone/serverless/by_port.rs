@@ -20,7 +20,9 @@
 //!   write, and so are one that comes and one that goes, as in a roll with a surge. Such a roll of two activators costs
 //!   20 000 writes, 91 s, and not 60 000. Without a surge it costs 40 000 at most: of those that a write has not reached
 //!   when the next one goes, both are one;
-//! - one on its way out is taken out at once where another is ready: its end is no second write.
+//! - one on its way out is taken out where another is ready: its end is no second write;
+//! - who goes and who takes the place are one write: one that is asked for the place has [`SUCCEEDED_WITHIN`] to answer, where
+//!   clients are answered meanwhile.
 //!
 //! An activator on its way out serves until it stands in no slice any more, so nobody meets a closed port meanwhile.
 
@@ -49,6 +51,9 @@ use tokio::time::Instant;
 
 /// How long one more activator beside several waits for others that come or go.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
+/// How long who goes waits for the answer of who is to take the place. It is there within milliseconds, unless thousands are
+/// asked for at once: their writes take longer than that.
+pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
 /// What the slices of a pass follow from, beside what changes meanwhile.
 pub(super) struct ByPort<'a> {
@@ -66,6 +71,8 @@ struct Look {
     /// Where the ports lead now.
     before: BTreeMap<String, Vec<Listed>>,
     outcome: numbered::Outcome,
+    /// Somebody else is asked whether it can be led to.
+    is_asked: bool,
     /// Whether somebody has planned here which numbers it has.
     is_planned: bool,
 }
@@ -82,22 +89,29 @@ impl Pass<'_> {
             self.status.mark_activators_in_path(true, self.now);
             return Ok(());
         }
-        let Look { existing, before, outcome, .. } = &look;
+        let Look { existing, before, outcome, is_asked, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
         if returned {
             // A Service that has its selector back has slices that are none of our business again.
             writes.retain(|write| !matches!(write, Write::Delete(_)));
         }
-        let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
+        let carried = || of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let after = numbered::listed(&outcome.slices, self.uid());
-        let serves = |at: &Listed| controller.cluster.numbers.serves(self.uid(), at);
-        let urgency = numbered::urgency_of(carried, before, &after, serves);
+        let numbers = &controller.cluster.numbers;
+        let urgency = numbered::urgency_of(carried(), before, &after, |at| numbers.serves(self.uid(), at));
+        let may_be_succeeded =
+            || numbered::may_be_succeeded(carried(), before, &after, |at| numbers.answers(self.uid(), at));
+        let patience = match urgency {
+            Urgency::Low => MERGED_WITHIN,
+            Urgency::Soon | Urgency::High if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
+            Urgency::Soon | Urgency::High => Duration::ZERO,
+        };
         if writes.is_empty() {
             controller.waiting.remove(key);
-        } else if urgency == Urgency::Low {
+        } else if !patience.is_zero() {
             let since = *controller.waiting.entry(key.clone()).or_insert_with(Instant::now);
-            let left = MERGED_WITHIN.saturating_sub(since.elapsed());
+            let left = patience.saturating_sub(since.elapsed());
             if !left.is_zero() {
                 controller.cluster.queue().add_after(key.clone(), left);
                 return Ok(());
@@ -191,6 +205,7 @@ impl Pass<'_> {
         let mode = self.object.spec.mode.unwrap_or(Mode::Proxy);
         let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
         let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
+        let is_asked = found.iter().any(|found| !found.ask.is_empty());
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
@@ -206,7 +221,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        Look { existing, before, outcome, is_planned: given.is_some() }
+        Look { existing, before, outcome, is_asked, is_planned: given.is_some() }
     }
 
     /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is

@@ -35,6 +35,9 @@ mod pod_slices;
 pub(crate) mod services;
 pub(crate) mod slices;
 
+#[cfg(test)]
+pub(crate) use by_port::SUCCEEDED_WITHIN;
+
 use super::admission::{claimant, settings_beside};
 use super::cluster::Cluster;
 use super::scalers::Scalers;

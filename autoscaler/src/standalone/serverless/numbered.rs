@@ -19,7 +19,7 @@
 //! in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
 use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
-use autoscaler_core::ports::slices::{Listed, Urgency, group, urgency};
+use autoscaler_core::ports::slices::{Listed, Urgency, group, may_wait_for_successor, urgency};
 use common::names;
 use common::ports::PortId;
 use common_api::Mode;
@@ -183,6 +183,19 @@ pub(crate) fn urgency_of(
     let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
     let each = carried.into_iter().map(|name| urgency(&of(before, name.as_ref()), &of(after, name.as_ref()), &serves));
     each.max().unwrap_or(Urgency::High)
+}
+
+/// Whether slices that lead to `before` may lead there a moment longer, because who goes is to have a successor: where that is
+/// so of each port that is carried. `answers`: whether clients who are led there are answered.
+pub(crate) fn may_be_succeeded(
+    carried: impl IntoIterator<Item = impl AsRef<str>>,
+    before: &BTreeMap<String, Vec<Listed>>,
+    after: &BTreeMap<String, Vec<Listed>>,
+    answers: impl Fn(&Listed) -> bool,
+) -> bool {
+    let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
+    let mut each = carried.into_iter();
+    each.all(|name| may_wait_for_successor(&of(before, name.as_ref()), &of(after, name.as_ref()), &answers))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 //! an earlier autoscaler have left, so that nothing is scaled for having just been made. They have no owners: there are
 //! no Revisions here, and what is owned by nothing that exists is collected.
 
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
@@ -71,9 +72,13 @@ pub(super) async fn create_target(client: &Client, name: &str) -> anyhow::Result
     Ok(())
 }
 
-/// Creates the Service through which a plain workload is called.
+/// Creates the Service through which a plain workload is called, unless there is one: a real API server takes the longer over
+/// each the more there are, so somebody may make tens of thousands by other means.
 pub(super) async fn create_service(client: &Client, name: &str) -> anyhow::Result<()> {
-    put(client, plain_service(name)).await?;
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    if services.get_opt(name).await?.is_none() {
+        put(client, plain_service(name)).await?;
+    }
     Ok(())
 }
 

@@ -114,6 +114,7 @@ async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()
     let load = env.load(entry, "killed");
     assert_eq!(load.get("/").await?.status, 200);
     env.until(SOON, "three ready pods", async || Ok(env.ready_pods("killed").await? == 3)).await?;
+    env.until_led("killed", 1).await?; // Until then the ingress knows the pods alone, and asks none of them twice.
     let stop = CancellationToken::new();
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());

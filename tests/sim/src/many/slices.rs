@@ -2,7 +2,7 @@
 
 use super::{Size, address, key, need};
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, serves, urgency};
+use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, answers, may_wait_for_successor, serves, urgency};
 use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
 use common::ports::State;
@@ -21,7 +21,7 @@ const LATER: Duration = PROOF_HOLDS.saturating_mul(2);
 pub struct Changes {
     /// Slices that named the activator.
     pub touched: usize,
-    /// Writes that could not wait: somebody was led to an activator that has gone.
+    /// Writes that go before others: somebody was led to an activator that has gone.
     pub urgent: usize,
     /// All writes until everything was right.
     pub writes: usize,
@@ -81,7 +81,9 @@ impl<'a> Workload<'a> {
             }
             let is_served = |at: &Listed| serves(at, self.key.as_str(), activators, &self.proofs, now);
             let is_high = urgency(&self.listed, &found.listed, is_served) == Urgency::High;
-            if found.listed != self.listed && (is_high || found.ask.is_empty()) {
+            let is_answered = |at: &Listed| answers(at, self.key.as_str(), activators, &self.proofs, now);
+            let may_wait = !is_high || may_wait_for_successor(&self.listed, &found.listed, is_answered);
+            if found.listed != self.listed && (found.ask.is_empty() || !may_wait) {
                 writes.all += 1;
                 writes.urgent += usize::from(is_high);
                 self.listed = found.listed;

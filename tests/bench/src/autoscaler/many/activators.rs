@@ -170,17 +170,17 @@ impl Shared {
     fn bound(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
         let question = request.headers().get(QUESTION).and_then(|value| Question::parse(value.to_str().ok()?).ok());
         let Some(question) = question else { return Bytes::new() };
-        let asked: Option<BTreeSet<u16>> = match question {
-            Question::All => None,
-            Question::Numbers(numbers) => Some(numbers.into_iter().collect()),
-        };
-        let is_asked = |number: u16| asked.as_ref().is_none_or(|asked| asked.contains(&number));
         let now = Instant::now();
         let state = self.watched.now();
-        let bound =
-            state.numbers().filter(|(number, _)| is_asked(*number) && self.listeners.is_bound(address, *number, now));
-        let row = |(number, uid): &(u16, Arc<str>)| BoundPort {
-            number: *number,
+        let asked: Vec<(u16, &Arc<str>)> = match question {
+            Question::All => state.numbers().collect(),
+            Question::Numbers(numbers) => {
+                numbers.into_iter().filter_map(|number| Some((number, state.owner(number)?))).collect()
+            }
+        };
+        let bound = asked.into_iter().filter(|(number, _)| self.listeners.is_bound(address, *number, now));
+        let row = |(number, uid): (u16, &Arc<str>)| BoundPort {
+            number,
             uid: uid.to_string(),
             closing: false,
             in_use: false,

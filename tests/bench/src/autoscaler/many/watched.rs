@@ -42,8 +42,8 @@ pub(super) struct Watched {
 pub(super) struct State {
     slices: HashMap<String, Slice>,
     scales: HashMap<String, Scale>,
-    /// Whose a number is, by its uid; by the map that says so.
-    numbers: BTreeMap<String, Vec<(u16, Arc<str>)>>,
+    /// Whose a number is, by its uid.
+    numbers: BTreeMap<Block, BTreeMap<u16, Arc<str>>>,
     writes: u64,
     /// The last of them.
     written: Option<Instant>,
@@ -111,8 +111,13 @@ impl State {
     }
 
     /// All numbers that activators are to listen on, and whose each is.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = &(u16, Arc<str>)> {
-        self.numbers.values().flatten()
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (u16, &Arc<str>)> {
+        self.numbers.values().flatten().map(|(number, uid)| (*number, uid))
+    }
+
+    /// Whose a number is that activators are to listen on.
+    pub(super) fn owner(&self, number: u16) -> Option<&Arc<str>> {
+        self.numbers.get(&Block::of(number))?.get(&number)
     }
 
     /// Writes to slices so far.
@@ -227,11 +232,10 @@ impl Watched {
 
     fn map(&self, event: Event<ConfigMap>) {
         let (Event::Apply(map) | Event::InitApply(map)) = event else { return };
-        let name = map.name_any();
-        let Some(block) = Block::of_map(&name) else { return };
+        let Some(block) = Block::of_map(&map.name_any()) else { return };
         let entries = ledger::read(block, map.data.as_ref()).entries.into_iter();
         let numbers = entries.filter(|(_, entry)| entry.state.is_open()).map(|(number, entry)| (number, entry.uid));
-        self.now().numbers.insert(name, numbers.collect());
+        self.now().numbers.insert(block, numbers.collect());
     }
 }
 
