@@ -7,7 +7,7 @@
 //!
 //! [`Priority::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
 //! [`Priority::Normal`] for events, timers and retries, [`Priority::Slow`] for sweeps over all keys: a changed config
-//! map, a won lease. A key that is added again with a higher priority moves there.
+//! map, a won lease, an activator that goes. A key that is added again with a higher priority moves there.
 //!
 //! # Timers
 //!
@@ -85,8 +85,8 @@ struct Entry {
     running: bool,
     /// Added while a worker held it.
     again: Option<Priority>,
-    /// When its timer ends.
-    due: Option<Instant>,
+    /// When its timer ends, and the priority that it has then.
+    due: Option<(Instant, Priority)>,
     /// Failures in a row.
     failures: u32,
     /// When the first of them was.
@@ -155,11 +155,16 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 
     /// Asks for `key` to be reconciled with normal priority after `delay`, unless an earlier time is set already.
     pub fn add_after(&self, key: K, delay: Duration) {
+        self.add_with_after(key, Priority::Normal, delay);
+    }
+
+    /// The same with a priority; of those that are asked for until then, the highest.
+    pub fn add_with_after(&self, key: K, priority: Priority, delay: Duration) {
         if delay.is_zero() {
-            return self.add(key, Priority::Normal);
+            return self.add(key, priority);
         }
         let due = Instant::now() + delay;
-        if self.shared.state.lock().add_timer(key, due) {
+        if self.shared.state.lock().add_timer(key, due, priority) {
             self.shared.wake.notify_one(); // Somebody must sleep less long now.
         }
     }
@@ -220,7 +225,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
             let delay = backoff(entry.failures).min(self.shared.backoff_max);
             entry.failures += 1;
             entry.failing_since.get_or_insert_with(Instant::now);
-            state.add_timer(key.clone(), Instant::now() + delay);
+            state.add_timer(key.clone(), Instant::now() + delay, Priority::Normal);
         } else {
             entry.failures = 0;
             entry.failing_since = None;
@@ -266,27 +271,27 @@ impl<K: Ord + Hash + Clone> State<K> {
     }
 
     /// True if this is now the earliest of all timers.
-    fn add_timer(&mut self, key: K, due: Instant) -> bool {
+    fn add_timer(&mut self, key: K, due: Instant, mut priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
-        if let Some(other) = entry.due {
+        if let Some((other, with)) = entry.due {
+            priority = priority.min(with);
             if other <= due {
+                entry.due = Some((other, priority));
                 return false;
             }
             self.timers.remove(&(other, key.clone()));
         }
-        entry.due = Some(due);
+        entry.due = Some((due, priority));
         self.timers.insert((due, key));
         self.timers.first().is_some_and(|(first, _)| *first == due)
     }
 
-    /// Gives what is due normal priority.
+    /// Queues what is due.
     fn promote(&mut self, now: Instant) {
         while self.timers.first().is_some_and(|(due, _)| *due <= now) {
             let Some((_, key)) = self.timers.pop_first() else { return };
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.due = None;
-            }
-            self.add(key, Priority::Normal);
+            let due = self.entries.get_mut(&key).and_then(|entry| entry.due.take());
+            self.add(key, due.map_or(Priority::Normal, |(_, priority)| priority));
         }
     }
 

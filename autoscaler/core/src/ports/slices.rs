@@ -14,7 +14,7 @@
 //!
 //! Proxies lead clients to those that are on their way out only where nobody is ready. So beside ready ones they are taken
 //! out at once, and the end of an activator is one change of a workload's slices, not two; nor is it two if another one
-//! takes its place, which has to be asked first ([`may_wait_for_successor`]).
+//! takes its place, and answers soon ([`may_wait_for_successor`]).
 //!
 //! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
 //! another, and has to be proven.
@@ -199,13 +199,12 @@ pub fn answers(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs
 }
 
 /// Whether a change from `before` to `after` may wait a moment for the answer of somebody who is asked, so that who goes and
-/// who takes the place are one write: an activator goes, and clients of each address family that had one are answered
-/// meanwhile, by it or by another one.
+/// who takes the place are one write: an activator goes, and clients who are led to it or to another one are answered
+/// meanwhile.
 pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl Fn(&Listed) -> bool) -> bool {
-    let led = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6);
+    let led = || before.iter().filter(|at| at.ready);
     let goes = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);
-    let is_answered = |is_v6: bool| led(is_v6).next().is_none() || led(is_v6).any(&answers);
-    [false, true].into_iter().any(|is_v6| led(is_v6).any(goes)) && is_answered(false) && is_answered(true)
+    led().any(goes) && led().all(answers)
 }
 
 /// Numbers by the names of ports.

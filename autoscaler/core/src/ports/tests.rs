@@ -486,19 +486,20 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
     }
 }
 
-/// Goal: who goes waits for a successor only where clients are answered meanwhile, in each family.
+/// Goal: who goes waits for a successor only while all clients are answered.
 #[test]
-fn who_goes_waits_for_a_successor_while_somebody_answers() {
+fn who_goes_waits_for_a_successor_while_all_answer() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
     let (goes, dead, stays) = (at("10.0.0.1", true), at("10.0.0.2", true), at("10.0.0.3", true));
     let (six, six_dead) = (at("fd00::1", true), at("fd00::2", true));
-    let rows: [(&[Listed], &[Listed], bool); 12] = [
+    let rows: [(&[Listed], &[Listed], bool); 13] = [
         (&[goes, stays], &[stays], true),
         (&[goes], &[Listed { ready: false, ..goes }], true),
-        (&[dead, stays], &[stays], true),
-        (&[dead, goes], &[Listed { ready: false, ..goes }], true),
+        (&[dead, stays], &[stays], false),
+        (&[dead, goes], &[Listed { ready: false, ..goes }], false),
+        (&[goes, stays, six], &[stays, six], true),
         (&[dead], &[], false),
-        (&[dead, stays, six], &[stays, six], true),
+        (&[dead, stays, six], &[stays, six], false),
         (&[dead, six], &[six], false),
         (&[goes, six_dead], &[], false),
         // Nobody goes.

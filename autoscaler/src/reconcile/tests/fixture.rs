@@ -686,9 +686,16 @@ impl Fixture {
     }
 
     /// The activators' Service has these, ready or gone.
-    pub(super) fn activators(&self, addresses: &[(&str, bool)]) {
+    pub(super) fn activators<'a>(&self, addresses: &[(&'a str, bool)]) {
+        let conditions = [json!({"ready": false}), json!({"ready": true})];
+        let with = |(address, ready): &(&'a str, bool)| (*address, &conditions[usize::from(*ready)]);
+        self.activators_with(&addresses.iter().map(with).collect::<Vec<_>>());
+    }
+
+    /// The same with their conditions.
+    pub(super) fn activators_with(&self, addresses: &[(&str, &Value)]) {
         let endpoint =
-            |(address, ready): &(&str, bool)| json!({"addresses": [address], "conditions": {"ready": ready}});
+            |(address, conditions): &(&str, &Value)| json!({"addresses": [address], "conditions": conditions});
         let endpoints: Vec<_> = addresses.iter().map(endpoint).collect();
         self.put_slice(json!({
             "metadata": {"name": "activators", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},

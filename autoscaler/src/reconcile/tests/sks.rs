@@ -228,11 +228,14 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     pass(&mut f, vec![led]).await.expect("there is a pod that stays");
 }
 
-/// Goal: an activator that goes and the one that takes its place are one write, if that one answers soon.
+/// Goal: an activator that ends in order and the one that takes its place are one write, if that one answers soon; where
+/// clients are refused nobody waits.
 #[tokio::test(start_paused = true)]
 async fn an_activator_that_goes_waits_for_its_successor() {
     let [goes, stays, comes] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
-    for (answers, led) in [(true, vec![stays, comes]), (false, vec![stays])] {
+    let (in_order, dead) = (json!({"ready": false, "serving": true, "terminating": true}), json!({"ready": false}));
+    let rows = [(&in_order, true, vec![stays, comes]), (&in_order, false, vec![stays]), (&dead, false, vec![stays])];
+    for (end, answers, led) in rows {
         let mut f = fixture(json!({}), "Proxy").await;
         f.served_by(OURS.len(), &[goes, stays]);
         let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
@@ -240,11 +243,14 @@ async fn an_activator_that_goes_waits_for_its_successor() {
         let (slices, key) = (&f.cx.cluster().slices, common::RevisionKey::new("ns", SLICE));
         let written = slices.get(&key).expect("offered");
         slices.apply(&key, "100", Some((*written).clone()));
-        f.activators(&[(goes, false), (stays, true), (comes, true)]);
-        pass(&mut f, vec![]).await.expect("the other one is asked");
+        let ready = json!({"ready": true});
+        f.activators_with(&[(goes, end), (stays, &ready), (comes, &ready)]);
+        if end == &in_order {
+            pass(&mut f, vec![]).await.expect("the other one is asked");
+        }
         if answers {
             f.hear(comes, &[(20_000, "pa"), (20_001, "pa")]);
-        } else {
+        } else if end == &in_order {
             tokio::time::advance(SUCCEEDED_WITHIN).await;
         }
         let put = expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| {

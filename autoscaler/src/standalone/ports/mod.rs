@@ -188,12 +188,18 @@ impl Numbers {
     }
 
     /// Where the slices of an object may lead now, for each of its ports. Who has to be asked for more is asked, and the
-    /// object looked at again when the answer is there. `need`: so many activators can bear its load.
-    pub(crate) fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
+    /// object looked at again with that priority when the answer is there. `need`: so many activators can bear its load.
+    pub(crate) fn endpoints(
+        &self,
+        key: &Key,
+        ports: &[Port<'_>],
+        need: Option<NonZeroUsize>,
+        priority: Priority,
+    ) -> Vec<Endpoints> {
         let mut state = self.shared.state.lock();
         let found = state.endpoints(key, ports, need);
         for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-            state.asks.of(*asked).path = Some(key.clone());
+            state.asks.of(*asked).path = Some((key.clone(), priority));
         }
         drop(state);
         if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
@@ -274,7 +280,7 @@ impl Shared {
         let mut state = self.state.lock();
         let told = state.answered(address, answers, sent.into_std());
         drop(state);
-        told.paths.into_iter().for_each(|key| self.paths.add(key, Priority::Normal));
+        told.paths.into_iter().for_each(|(key, priority)| self.paths.add(key, priority));
         told.decisions.into_iter().for_each(|key| self.decisions.add(key, Priority::Normal));
         if told.ledger {
             self.look();

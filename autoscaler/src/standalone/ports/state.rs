@@ -6,6 +6,7 @@ use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Retiring, Servi
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger};
+use common_controller::Priority;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
@@ -56,8 +57,8 @@ impl Given {
 /// Who waits for an answer. The ledger always does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// A workload's slices.
-    pub(super) path: Option<Key>,
+    /// A workload's slices, and how soon they are looked at then.
+    pub(super) path: Option<(Key, Priority)>,
     /// A workload's scale.
     pub(super) decision: Option<Key>,
 }
@@ -102,9 +103,16 @@ impl Asks {
 /// Who has to hear of answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
-    pub(super) paths: BTreeSet<Key>,
+    pub(super) paths: BTreeMap<Key, Priority>,
     pub(super) decisions: BTreeSet<Key>,
     pub(super) ledger: bool,
+}
+
+impl Told {
+    fn path(&mut self, key: Key, priority: Priority) {
+        let known = self.paths.entry(key).or_insert(priority);
+        *known = priority.min(*known);
+    }
 }
 
 /// The maps as they were last read.
@@ -216,9 +224,11 @@ impl State {
             };
             let waiting = waiting.unwrap_or_default();
             told.decisions.extend(waiting.decision);
-            told.paths.extend(waiting.path);
-            if verdict == Verdict::Denied && known != Verdict::Denied {
-                told.paths.extend(line.map(|line| line.key.clone()));
+            if let Some((key, priority)) = waiting.path {
+                told.path(key, priority);
+            }
+            if let Some(line) = line.filter(|_| verdict == Verdict::Denied && known != Verdict::Denied) {
+                told.path(line.key.clone(), Priority::Normal);
             }
         }
         let now = self.proofs.instance(address).map(str::to_owned);

@@ -14,7 +14,7 @@
 //! the pass.
 
 use super::super::cluster::Cluster;
-use super::super::finalizer::ADOPTED_REPLICAS;
+use super::super::finalizer::{ADOPTED_REPLICAS, has_finalizer};
 use super::super::ports::{Given, Numbers};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::schedules;
@@ -117,8 +117,11 @@ impl Publisher {
             return Ok(());
         };
         // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
-        let wanted = self.wanted(key, &object, &said);
-        let Some(wanted) = wanted.filter(|wanted| !is_unseen(object.status.as_ref(), wanted)) else { return Ok(()) };
+        let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&said));
+        let Some(wanted) = self.wanted(key, &object, &said).filter(|wanted| !is_unseen(wanted)) else {
+            self.since.remove(key);
+            return Ok(());
+        };
         if object.status.as_ref() == Some(&wanted) {
             self.since.remove(key);
             self.tell_again(key).await;
@@ -304,9 +307,11 @@ fn is_new(written: Option<&ZeroScalerStatus>) -> bool {
 }
 
 /// Whether nothing is known yet of one that is new, and nothing wrong with it either: whoever looks at its Service says how
-/// its pods are reached, and comes back to this.
-fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> bool {
-    is_new(written) && wanted.backend.is_none() && is(&wanted.conditions, READY, ConditionStatus::Unknown)
+/// its pods are reached, and comes back to this. One that was looked at and could not be taken up is told of.
+fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_taken_up: bool) -> bool {
+    let waits = is_taken_up || wanted.observed_generation.is_none();
+    let is_known = wanted.backend.is_some() || !is(&wanted.conditions, READY, ConditionStatus::Unknown);
+    is_new(written) && waits && !is_known
 }
 
 /// How long what is `wanted` may wait, where `written` was written last.
@@ -427,13 +432,13 @@ mod tests {
             condition(wanted, PORTS_ALLOCATED, ConditionStatus::True, "Allocated");
         });
         for written in [None, Some(&made)] {
-            assert!(is_unseen(written, &unseen));
-            assert!(!is_unseen(written, &wrong) && !is_unseen(written, &wanted));
+            assert!(is_unseen(written, &unseen, true) && !is_unseen(written, &unseen, false));
+            assert!(!is_unseen(written, &wrong, true) && !is_unseen(written, &wanted, true));
             assert_eq!(patience(written, &wanted), BORN_MAX);
             assert_eq!(patience(written, &served), BORN_MAX);
             assert_eq!(patience(written, &numbered), Duration::ZERO);
             assert_eq!(patience(written, &wrong), Duration::ZERO);
         }
-        assert!(!is_unseen(Some(&served), &unseen), "it is not new");
+        assert!(!is_unseen(Some(&served), &unseen, true), "it is not new");
     }
 }

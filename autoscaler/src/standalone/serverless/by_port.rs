@@ -21,8 +21,8 @@
 //!   20 000 writes, 91 s, and not 60 000. Without a surge it costs 40 000 at most: of those that a write has not reached
 //!   when the next one goes, both are one;
 //! - one on its way out is taken out where another is ready: its end is no second write;
-//! - who goes and who takes the place are one write: one that is asked for the place has [`SUCCEEDED_WITHIN`] to answer, where
-//!   clients are answered meanwhile.
+//! - one that ends in order and the one that takes its place are one write: who is asked for the place has
+//!   [`SUCCEEDED_WITHIN`] to answer. Of one that has died nobody waits for a successor: clients are refused.
 //!
 //! An activator on its way out serves until it stands in no slice any more, so nobody meets a closed port meanwhile.
 
@@ -39,11 +39,12 @@ use common::names;
 use common::write_rate::WriteClass;
 use common_api::Mode;
 use common_api::serverlessservice_status::Pending;
-use common_controller::{BoundedApi, WriteError};
+use common_controller::{BoundedApi, Priority, WriteError};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +52,8 @@ use tokio::time::Instant;
 
 /// How long one more activator beside several waits for others that come or go.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// How long who goes waits for the answer of who is to take the place. It is there within milliseconds, unless thousands are
-/// asked for at once: their writes take longer than that.
+/// How long who ends in order waits for the answer of who is to take the place. It is there within milliseconds, unless
+/// thousands are asked for at once: their writes take longer than that.
 pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
 /// What the slices of a pass follow from, beside what changes meanwhile.
@@ -71,8 +72,10 @@ struct Look {
     /// Where the ports lead now.
     before: BTreeMap<String, Vec<Listed>>,
     outcome: numbered::Outcome,
-    /// Somebody else is asked whether it can be led to.
+    /// Somebody whom it does not lead to is asked whether it may.
     is_asked: bool,
+    /// How soon it is looked at again, unless there is an event: who sleeps and is led waits for others.
+    priority: Priority,
     /// Whether somebody has planned here which numbers it has.
     is_planned: bool,
 }
@@ -113,7 +116,7 @@ impl Pass<'_> {
             let since = *controller.waiting.entry(key.clone()).or_insert_with(Instant::now);
             let left = patience.saturating_sub(since.elapsed());
             if !left.is_zero() {
-                controller.cluster.queue().add_after(key.clone(), left);
+                controller.cluster.queue().add_with_after(key.clone(), look.priority, left);
                 return Ok(());
             }
         }
@@ -196,16 +199,18 @@ impl Pass<'_> {
             })
             .collect();
         let need = usize::try_from(self.object.spec.num_activators).ok().and_then(NonZeroUsize::new);
+        let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
+        let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
         let found = match asks {
-            true => numbers.endpoints(key, &asked, need),
+            true => numbers.endpoints(key, &asked, need, priority),
             false => numbers.endpoints_still(key, &asked, need),
         };
         let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());
         let private = of.led.clone().unwrap_or_else(|| cluster.slices_of(&private_key));
         let mode = self.object.spec.mode.unwrap_or(Mode::Proxy);
-        let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
         let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
-        let is_asked = found.iter().any(|found| !found.ask.is_empty());
+        let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);
+        let is_asked = found.iter().zip(&asked).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
@@ -221,7 +226,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        Look { existing, before, outcome, is_asked, is_planned: given.is_some() }
+        Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
     /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is

@@ -87,7 +87,7 @@ pub(crate) struct Controller {
     scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
     refusals: Arc<Refusals>,
-    /// Since when workloads that are served wait for one more activator.
+    /// Since when workloads that are served wait for one more activator, or for the successor of one that ends.
     waiting: DashMap<Key, Instant>,
     /// Former public Services of each that still have slices of ours.
     former: DashMap<Key, BTreeSet<Key>>,

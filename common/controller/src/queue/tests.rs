@@ -115,6 +115,26 @@ async fn timers_keep_the_earliest_time() {
     assert!(queue.shared.state.lock().timers.is_empty());
 }
 
+/// Goal: a timer has the highest of the priorities that it was asked for with, and what is queued goes by priority.
+#[tokio::test(start_paused = true)]
+async fn timers_have_a_priority() {
+    let queue = Names::new();
+    for (key, asked) in
+        [("slow", vec![(Priority::Slow, 1)]), ("both", vec![(Priority::Slow, 2), (Priority::Normal, 3)])]
+    {
+        for (priority, seconds) in asked {
+            queue.add_with_after(key, priority, Duration::from_secs(seconds));
+        }
+    }
+    queue.add_after("usual", Duration::from_secs(2));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let mut served = Vec::new();
+    while let Some(item) = queue.try_next() {
+        served.push((*item.key(), item.priority()));
+    }
+    assert_eq!(served, [("both", Priority::Normal), ("usual", Priority::Normal), ("slow", Priority::Slow)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
     let queue = Names::new();

@@ -34,6 +34,9 @@ const KUBECONFIG: &str = "BENCH_KUBECONFIG";
 /// Variable with addresses for planes and pods there, such as `10.244.128.0/17`.
 const POD_CIDR: &str = "BENCH_POD_CIDR";
 
+/// Namespaces of workloads: Kubernetes' controllers compare each Deployment with all ReplicaSets of its namespace.
+const NAMESPACES: u32 = 16;
+
 /// Addresses of planes before those of pods.
 const PLANES: u32 = 256;
 
@@ -83,7 +86,8 @@ impl ControlPlane {
             }
         };
         let client = e2e::space::client(&kubeconfig).await?;
-        for name in [e2e::bare::SYSTEM, NAMESPACE] {
+        let namespaces = (0..NAMESPACES).map(namespace);
+        for name in namespaces.chain([e2e::bare::SYSTEM.to_owned()]) {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             e2e::bare::create(&client, None, namespace).await?;
         }
@@ -101,7 +105,7 @@ impl ControlPlane {
         }
         let first = Ipv4Addr::from(u32::from(network) + PLANES + 1).to_string();
         let path = kubeconfig.display().to_string();
-        let mut role = vec!["kubelet", &path, NAMESPACE, &first];
+        let mut role = vec!["kubelet", &path, &first];
         role.extend(api.is_some().then_some("--controllers"));
         let (kubelet, _) = Process::role(&role)?;
         Ok(Self { client, kubeconfig, network, api, _kubelet: kubelet, _files: files })
@@ -121,13 +125,16 @@ impl ControlPlane {
     pub(crate) async fn fill(&self, prefix: &str, numbers: Range<u32>) -> anyhow::Result<()> {
         let services = stream::iter(numbers.clone()).map(|n| async move {
             let name = name(prefix, n);
-            objects::create_service(&self.client, &name).await.with_context(|| format!("Service {name}"))
+            objects::create_service(&self.client, &namespace_of(&name), &name)
+                .await
+                .with_context(|| format!("Service {name}"))
         });
         services.buffer_unordered(CREATING_SERVICES).try_collect::<()>().await?;
         let created = stream::iter(numbers).map(|n| async move {
             let name = name(prefix, n);
-            let no_pod = Ipv4Addr::UNSPECIFIED;
-            let created = objects::create(&self.client, Rules::Standalone, State::Asleep, &name, no_pod).await;
+            let (namespace, no_pod) = (namespace_of(&name), Ipv4Addr::UNSPECIFIED);
+            let created =
+                objects::create(&self.client, &namespace, Rules::Standalone, State::Asleep, &name, no_pod).await;
             created.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
@@ -135,12 +142,12 @@ impl ControlPlane {
 
     /// Creates a Deployment without pods, and nothing beside it.
     pub(crate) async fn bare(&self, name: &str) -> anyhow::Result<()> {
-        objects::create_target(&self.client, name).await.with_context(|| name.to_owned())
+        objects::create_target(&self.client, &namespace_of(name), name).await.with_context(|| name.to_owned())
     }
 
     /// Asks for so many pods of a Deployment, as an autoscaler does.
     pub(crate) async fn scale(&self, name: &str, replicas: i32) -> anyhow::Result<()> {
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace_of(name));
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         api.patch(&objects::target(name), &PatchParams::default(), &patch).await.with_context(|| name.to_owned())?;
         Ok(())
@@ -194,4 +201,14 @@ impl ControlPlane {
     pub(crate) fn forget_history(&self) -> anyhow::Result<bool> {
         self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|told| told.is_some())
     }
+}
+
+fn namespace(number: u32) -> String {
+    format!("{NAMESPACE}-{number:02}")
+}
+
+/// Namespace of a workload, by the number that its name ends with.
+pub(crate) fn namespace_of(workload: &str) -> String {
+    let number = workload.rsplit('-').next().and_then(|number| number.parse().ok());
+    namespace(number.unwrap_or(0) % NAMESPACES)
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use control_plane::{ControlPlane, Standing};
+pub(crate) use control_plane::{ControlPlane, Standing, namespace_of};
 pub(crate) use objects::{NAMESPACE, Rules, State};
 
 /// Objects created at once.
@@ -117,7 +117,7 @@ impl Fleet {
         let (client, network, rules) = (&self.client, self.network, self.rules);
         let created = stream::iter(0..total).map(|n| async move {
             let (name, pod) = (name(prefix, n), queue_proxies::address(network, n));
-            objects::create(client, rules, state, &name, pod).await.with_context(|| name.clone())
+            objects::create(client, NAMESPACE, rules, state, &name, pod).await.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
     }

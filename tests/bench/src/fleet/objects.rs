@@ -46,6 +46,7 @@ pub(super) fn target(revision: &str) -> String {
 /// Creates all that there is of a revision; of a plain workload, all but its Service.
 pub(super) async fn create(
     client: &Client,
+    namespace: &str,
     rules: Rules,
     state: State,
     name: &str,
@@ -53,41 +54,41 @@ pub(super) async fn create(
 ) -> anyhow::Result<()> {
     let replicas = if state == State::Asleep { 0 } else { 1 };
     if rules == Rules::Standalone {
-        put(client, plain_deployment(name, replicas)).await?;
-        put(client, plain_scaler(name)).await?;
+        put(client, namespace, plain_deployment(name, replicas)).await?;
+        put(client, namespace, plain_scaler(name)).await?;
         return Ok(());
     }
-    put(client, deployment(name, replicas)).await?;
+    put(client, namespace, deployment(name, replicas)).await?;
     if state == State::Scraped {
-        put(client, running_pod(name, pod)).await?;
+        put(client, namespace, running_pod(name, pod)).await?;
     }
-    let uid = put(client, autoscaler(name, replicas)).await?;
-    put(client, serverless_service(name, &uid)).await?;
+    let uid = put(client, namespace, autoscaler(name, replicas)).await?;
+    put(client, namespace, serverless_service(name, &uid)).await?;
     Ok(())
 }
 
 /// Creates what a plain workload would scale, asleep, and nothing beside it.
-pub(super) async fn create_target(client: &Client, name: &str) -> anyhow::Result<()> {
-    put(client, plain_deployment(name, 0)).await?;
+pub(super) async fn create_target(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
+    put(client, namespace, plain_deployment(name, 0)).await?;
     Ok(())
 }
 
 /// Creates the Service through which a plain workload is called, unless there is one: a real API server takes the longer over
 /// each the more there are, so somebody may make tens of thousands by other means.
-pub(super) async fn create_service(client: &Client, name: &str) -> anyhow::Result<()> {
-    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+pub(super) async fn create_service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     if services.get_opt(name).await?.is_none() {
-        put(client, plain_service(name)).await?;
+        put(client, namespace, plain_service(name)).await?;
     }
     Ok(())
 }
 
 /// Creates an object, with its status. Its uid.
-async fn put(client: &Client, object: Value) -> anyhow::Result<String> {
+async fn put(client: &Client, namespace: &str, object: Value) -> anyhow::Result<String> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().unwrap_or_default();
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let created = api.create(&PostParams::default(), &object).await?;
     if let Some(status) = object.data.get("status") {
         let status = json!({"status": status});

@@ -1,4 +1,4 @@
-//! A node that says of every pod of a namespace that it runs, and runs none: what a control plane sees of a kubelet.
+//! A node that says of every pod that it runs, and runs none: what a control plane sees of a kubelet.
 //!
 //! A pod is bound, and told to be ready at once, with an address of its own at which nobody listens; one that is deleted
 //! is gone at once. Where the API server is ours, this process is the controllers as well: of ours there are none in it.
@@ -32,15 +32,14 @@ enum Stage {
 }
 
 /// Serves for ever.
-pub(super) async fn run(kubeconfig: &Path, namespace: &str, first: Ipv4Addr, controllers: bool) -> anyhow::Result<()> {
+pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -> anyhow::Result<()> {
     let client = e2e::space::client(kubeconfig).await?;
     if controllers {
         tokio::spawn(local::controllers::run(client.clone(), CancellationToken::new()));
     }
     let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
     Api::all(client.clone()).create(&PostParams::default(), &node).await?;
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
-    let mut events = watch(pods.clone(), Config::default());
+    let mut events = watch(Api::<Pod>::all(client.clone()), Config::default());
     let (mut stages, mut count) = (HashMap::new(), 0);
     let writing = Arc::new(Semaphore::new(WRITING));
     say("ready")?;
@@ -59,7 +58,8 @@ pub(super) async fn run(kubeconfig: &Path, namespace: &str, first: Ipv4Addr, con
         }
         let at = address(first, count);
         count += u32::from(stage == Stage::Started);
-        let (pods, writing) = (pods.clone(), writing.clone());
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let writing = writing.clone();
         tokio::spawn(async move {
             let Ok(_turn) = writing.acquire().await else { return };
             let done = match stage {

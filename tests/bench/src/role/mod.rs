@@ -62,12 +62,10 @@ pub(crate) enum Role {
         /// Where Services get their addresses.
         range: String,
     },
-    /// Is the node of a namespace's pods: says that they run, as soon as they are there.
+    /// Is the node of all pods: says that they run, as soon as they are there.
     Kubelet {
         /// Of the API server.
         kubeconfig: PathBuf,
-        /// Whose pods.
-        namespace: String,
         /// Address of the first pod.
         first: Ipv4Addr,
         /// Does also what the controllers of Deployments, ReplicaSets and EndpointSlices do.
@@ -109,8 +107,8 @@ impl Role {
             Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),
             Self::TcpActivator { backend } => tcp_activator::run(backend),
             Self::Api { kubeconfig, range } => all_cores()?.block_on(api::run(&kubeconfig, &range)),
-            Self::Kubelet { kubeconfig, namespace, first, controllers } => {
-                all_cores()?.block_on(kubelet::run(&kubeconfig, &namespace, first, controllers))
+            Self::Kubelet { kubeconfig, first, controllers } => {
+                all_cores()?.block_on(kubelet::run(&kubeconfig, first, controllers))
             }
             Self::QueueProxies { first, count } => one_thread()?.block_on(queue_proxies::run(first, count)),
             Self::StatFloor => one_thread()?.block_on(stat_floor::run()),

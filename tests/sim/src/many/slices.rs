@@ -1,4 +1,4 @@
-//! One activator ends, and comes back: how many slices that writes.
+//! One activator ends in order, comes back, and dies: how many slices that writes.
 
 use super::{Size, address, key, need};
 use autoscaler_core::ports::carriers::endpoints_among;
@@ -98,29 +98,32 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// What the end of one activator writes, and what its return does.
-pub fn changes(size: &Size) -> [Changes; 2] {
+/// What it writes that one activator ends in order, comes back, and dies.
+pub fn changes(size: &Size) -> [Changes; 3] {
     let (all, born) = (everybody(size.activators), origin());
     let (gone, others) = (address(0), &all[1..]);
-    let (mut end, mut back) = (Changes::default(), Changes::default());
+    let mut ending = all.clone();
+    ending[0].serving = Serving::Terminating;
+    let [mut ends, mut back, mut dies] = [Changes::default(); 3];
     for workload in 0..size.workloads {
         let key = key(workload);
         let mut workload = Workload::new(&key);
         workload.settle(&all, born);
         let before = workload.listed.clone();
-        for (changes, activators, now) in [(&mut end, others, born + LATER), (&mut back, &all, born + LATER * 2)] {
+        let steps: [(_, &[Activator]); 3] = [(&mut ends, &ending), (&mut back, &all), (&mut dies, others)];
+        for (step, (changes, activators)) in (1..).zip(steps) {
+            let now = born + LATER * step;
             let had: Vec<IpAddr> = workload.listed.iter().map(|listed| listed.address).collect();
             let first = workload.look(activators, now).listed;
             let kept = had.iter().filter(|address| first.iter().any(|at| at.address == **address)).count();
-            let missed = had.len() - kept - usize::from(had.contains(&gone) && activators.len() < all.len());
+            let is_back = activators.iter().any(|one| one.address == gone && one.serving == Serving::Ready);
+            let missed = had.len() - kept - usize::from(had.contains(&gone) && !is_back);
             changes.lacked = changes.lacked.max(missed);
             let writes = workload.settle(activators, now);
             changes.writes += writes.all;
             changes.urgent += writes.urgent;
+            changes.touched += usize::from(before.iter().any(|listed| listed.address == gone));
         }
-        let is_touched = usize::from(before.iter().any(|listed| listed.address == gone));
-        end.touched += is_touched;
-        back.touched += is_touched;
     }
-    [end, back]
+    [ends, back, dies]
 }

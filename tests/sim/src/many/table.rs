@@ -38,7 +38,7 @@ pub fn table(size: &Size) -> String {
         text,
         "| of the slices of all {workloads} | writes | of them urgent | part of all | all written after |\n|---|---|---|---|---|"
     );
-    for (what, changes) in ["one activator ends", "it comes back"].into_iter().zip(changes(size)) {
+    for (what, changes) in ["one activator ends in order", "it comes back", "it dies"].into_iter().zip(changes(size)) {
         let part = 100.0 * changes.touched as f64 / workloads as f64;
         let after = changes.writes as f64 / autoscalers as f64 / Rate::WITH_CONTROLLER.qps;
         let _ = writeln!(text, "| {what} | {} | {} | {part:.1} % | {after:.0} s |", changes.writes, changes.urgent);

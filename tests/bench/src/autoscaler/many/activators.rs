@@ -8,7 +8,7 @@
 use super::super::wake::stat_socket;
 use super::BUSY;
 use super::watched::Watched;
-use crate::fleet::NAMESPACE;
+use crate::fleet::namespace_of;
 use anyhow::Context;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, QUESTION, Question};
@@ -215,7 +215,7 @@ fn entry(address: IpAddr, workload: &str) -> WireStatMessage {
         request_count: LOAD,
         ..Stat::default()
     };
-    let (namespace, name) = (NAMESPACE.to_owned(), workload.to_owned());
+    let (namespace, name) = (namespace_of(workload), workload.to_owned());
     WireStatMessage { namespace, name, stat: Some(stat), ..WireStatMessage::default() }
 }
 

@@ -229,6 +229,13 @@ impl Bench {
             starts.push((woken - begin).as_secs_f64());
         }
         self.watched.until_quiet(Instant::now()).await?;
+        // The rest takes minutes, and may fail.
+        let (mib, [cpu_us, patch_ms, start_s]) =
+            (resident >> 20, [(&cpu, MEDIAN), (&patches, P99), (&starts, MEDIAN)].map(|(all, q)| quantile(all, q)));
+        progress(&format!(
+            "{mib} MiB, {cpu_us:.0} µs for each busy one and second, {patch_ms:.1} ms to replicas at p99, {start_s:.1} s \
+             from start to a wake,"
+        ));
         Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches, bare }, autoscaler))
     }
 

@@ -2,7 +2,6 @@
 //! number belongs to whom. What is written to the slices is counted here, event by event, on any API server.
 
 use super::activators::Listeners;
-use crate::fleet::NAMESPACE;
 use anyhow::Context;
 use common::names;
 use common::ports::ledger::{self, Block};
@@ -137,8 +136,8 @@ impl Watched {
         let watched = Arc::new(Self { state: Mutex::default(), changed: Notify::new(), listeners });
         let ours = format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY);
         let ledgers = format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS);
-        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+        let slices: Api<EndpointSlice> = Api::all(client.clone());
+        let deployments: Api<Deployment> = Api::all(client.clone());
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), e2e::bare::SYSTEM);
         let mut slices = watch(slices, Config::default().labels(&ours));
         let mut deployments = watch(deployments, Config::default());
