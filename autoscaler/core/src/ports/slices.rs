@@ -188,14 +188,24 @@ pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> 
 
 /// Whether clients who are led there meet the workload: its activator is ready, and nothing speaks against it.
 pub fn serves(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
-    let is_ready = |one: &Activator| one.address == at.address && one.serving == Serving::Ready;
-    activators.iter().any(is_ready) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
+    is_met(at, uid, activators, proofs, now, |serving| serving == Serving::Ready)
 }
 
 /// Whether clients who are led there are answered: the same, or its activator is on its way out and serves.
 pub fn answers(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
-    let is_on = |one: &Activator| one.address == at.address && one.serving.is_on();
-    activators.iter().any(is_on) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
+    is_met(at, uid, activators, proofs, now, Serving::is_on)
+}
+
+fn is_met(
+    at: &Listed,
+    uid: &str,
+    activators: &[Activator],
+    proofs: &Proofs,
+    now: Instant,
+    counts: impl Fn(Serving) -> bool,
+) -> bool {
+    let is_there = |one: &Activator| one.address == at.address && counts(one.serving);
+    activators.iter().any(is_there) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
 }
 
 /// Whether a change from `before` to `after` may wait a moment for the answer of somebody who is asked, so that who goes and

@@ -180,8 +180,7 @@ pub(crate) fn urgency_of(
     after: &BTreeMap<String, Vec<Listed>>,
     serves: impl Fn(&Listed) -> bool,
 ) -> Urgency {
-    let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
-    let each = carried.into_iter().map(|name| urgency(&of(before, name.as_ref()), &of(after, name.as_ref()), &serves));
+    let each = changes(carried, before, after).map(|(before, after)| urgency(before, after, &serves));
     each.max().unwrap_or(Urgency::High)
 }
 
@@ -193,9 +192,19 @@ pub(crate) fn may_be_succeeded(
     after: &BTreeMap<String, Vec<Listed>>,
     answers: impl Fn(&Listed) -> bool,
 ) -> bool {
-    let of = |listed: &BTreeMap<String, Vec<Listed>>, name: &str| listed.get(name).cloned().unwrap_or_default();
-    let mut each = carried.into_iter();
-    each.all(|name| may_wait_for_successor(&of(before, name.as_ref()), &of(after, name.as_ref()), &answers))
+    changes(carried, before, after).all(|(before, after)| may_wait_for_successor(before, after, &answers))
+}
+
+/// Where each of the carried ports leads before, and after.
+fn changes<'a>(
+    carried: impl IntoIterator<Item = impl AsRef<str>>,
+    before: &'a BTreeMap<String, Vec<Listed>>,
+    after: &'a BTreeMap<String, Vec<Listed>>,
+) -> impl Iterator<Item = (&'a [Listed], &'a [Listed])> {
+    carried.into_iter().map(move |name| {
+        let of = |listed: &'a BTreeMap<String, Vec<Listed>>| listed.get(name.as_ref()).map_or(&[][..], Vec::as_slice);
+        (of(before), of(after))
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
