@@ -3,6 +3,10 @@
 //! A pass that fails comes back after a back-off; so does one that panics or takes longer than [`PASS_TIMEOUT`], so no
 //! object can stop the others. What is under way is never cut off by the end of the process: only the wait for the next
 //! key ends with it.
+//!
+//! Many passes find nothing to write, and end without having waited for anything. Between two of them a worker lets other
+//! tasks run: a sweep over thousands of keys would else keep a thread to itself, and what renews leases and reads stats
+//! would have none.
 
 use crate::error::Failure;
 use crate::queue::{Item, Priority, WorkQueue};
@@ -43,6 +47,7 @@ impl<K: Ord + Hash + Clone + Display> Workers<K> {
             };
             let pass = AssertUnwindSafe(pass(item.key().clone(), item.priority())).catch_unwind();
             self.settle(item, tokio::time::timeout(PASS_TIMEOUT, pass).await);
+            tokio::task::yield_now().await;
         }
     }
 
@@ -65,5 +70,34 @@ impl<K: Ord + Hash + Clone + Display> Workers<K> {
             }
         }
         item.retry();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriteError;
+    use std::future::ready;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Goal: however many keys wait whose passes have nothing to wait for, others have their turn after each.
+    #[tokio::test]
+    async fn a_sweep_lets_others_run() {
+        let (queue, passes) = (WorkQueue::new(), Arc::new(AtomicUsize::new(0)));
+        (0..1_000).for_each(|key| queue.add(key, Priority::Slow));
+        let workers = Workers { kind: "key", queue, only: None };
+        let (shutdown, counted) = (CancellationToken::new(), passes.clone());
+        tokio::spawn(workers.work(shutdown.clone(), move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            ready(Ok::<(), WriteError>(()))
+        }));
+        let mut turns = 0;
+        while passes.load(Ordering::Relaxed) < 1_000 {
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        shutdown.cancel();
+        assert!(turns >= 1_000, "{turns} turns during 1 000 passes");
     }
 }
