@@ -277,7 +277,7 @@ impl Watches for Cluster {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
         if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            self.look_at_path(key, Priority::Normal);
+            self.look_at_path(key, Priority::of_change(old, new));
         }
     }
 
@@ -333,9 +333,10 @@ impl Routes {
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
         let borrower = |service: &Arc<Service>| service.annotations().get(ADOPTED_BY).cloned();
         move_between(&self.borrowed, key, old.and_then(borrower).as_ref(), new.and_then(borrower).as_ref());
+        let priority = Priority::of_change(old, new);
         for autoscaler in self.of_service(key) {
-            self.autoscalers.add(autoscaler.clone(), Priority::Normal);
-            self.serverless.add(autoscaler, Priority::Normal);
+            self.autoscalers.add(autoscaler.clone(), priority);
+            self.serverless.add(autoscaler, priority);
         }
         for falling_back in self.fallbacks.on(key) {
             self.scalers.queue().add(falling_back, Priority::Normal);
@@ -363,7 +364,7 @@ impl Routes {
                 }
             }
             for autoscaler in self.of_service(service) {
-                self.serverless.add(autoscaler, Priority::Normal);
+                self.serverless.add(autoscaler, Priority::of_change(old, new));
             }
             if let Some(waiting) = self.handovers.waiting(service) {
                 self.autoscalers.add(waiting.clone(), Priority::Normal);

@@ -6,8 +6,10 @@
 //! # Priorities
 //!
 //! [`Priority::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
-//! [`Priority::Normal`] for events, timers and retries, [`Priority::Slow`] for sweeps over all keys: a changed config
-//! map, a won lease, an activator that goes. A key that is added again with a higher priority moves there.
+//! [`Priority::Normal`] for events, timers and retries, [`Priority::New`] for what has come, [`Priority::Slow`] for
+//! sweeps over all keys: a changed config map, a won lease, an activator that goes. A key that is added again with a
+//! higher priority moves there. So of thousands that come at once the first is done before the last is begun: what its
+//! first pass writes comes back as events.
 //!
 //! # Timers
 //!
@@ -43,12 +45,14 @@ pub enum Priority {
     Urgent,
     /// Events, timers and retries.
     Normal,
+    /// Objects that have come.
+    New,
     /// Sweeps over all keys.
     Slow,
 }
 
 /// All priorities, in order.
-const PRIORITIES: [Priority; 3] = [Priority::Urgent, Priority::Normal, Priority::Slow];
+const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::Normal, Priority::New, Priority::Slow];
 
 /// A shared queue; clones are handles to the same one.
 #[derive(Debug)]
@@ -69,7 +73,7 @@ struct Shared<K: Ord> {
 
 #[derive(Debug)]
 struct State<K: Ord> {
-    waiting: [VecDeque<K>; 3],
+    waiting: [VecDeque<K>; PRIORITIES.len()],
     entries: HashMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
 }
@@ -80,7 +84,7 @@ struct Entry {
     /// The priority that it waits with.
     queued: Option<Priority>,
     /// The deques that hold an entry of it. One of another priority than `queued` is stale, and skipped.
-    present: [bool; 3],
+    present: [bool; PRIORITIES.len()],
     /// A worker holds it.
     running: bool,
     /// Added while a worker held it.
@@ -95,10 +99,17 @@ struct Entry {
     quiet: Duration,
 }
 
+impl Priority {
+    /// With which a change of an object is served.
+    pub fn of_change<T>(old: Option<&T>, new: Option<&T>) -> Self {
+        if old.is_none() && new.is_some() { Self::New } else { Self::Normal }
+    }
+}
+
 impl Entry {
     fn is_idle(&self) -> bool {
         let waits = self.queued.is_some() || self.running || self.again.is_some() || self.due.is_some();
-        !waits && self.failures == 0 && self.present == [false; 3]
+        !waits && self.failures == 0 && !self.present.contains(&true)
     }
 }
 

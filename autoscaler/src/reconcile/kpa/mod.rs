@@ -117,7 +117,7 @@ impl Controller {
                 self.queue.add(key, Priority::Normal);
                 Ok(())
             }
-            Priority::Normal | Priority::Slow => self.reconcile(&key).await,
+            Priority::Normal | Priority::New | Priority::Slow => self.reconcile(&key).await,
         }
     }
 

@@ -179,7 +179,7 @@ impl Routes {
             self.queues.autoscalers.add(waiting, Priority::Normal);
         }
         self.watches.autoscaler(key, old, new);
-        self.queues.autoscalers.add(key.clone(), Priority::Normal);
+        self.queues.autoscalers.add(key.clone(), Priority::of_change(old, new));
     }
 
     fn serverless(&self, key: &Key, old: Option<&Arc<ServerlessService>>, new: Option<&Arc<ServerlessService>>) {
@@ -206,12 +206,13 @@ impl Audience for Routes {
     }
 
     fn told(&self, news: News<'_>) {
-        let concerned = match news {
-            News::Changed(target) => self.links.of_target(target),
-            News::Listed(resource) => self.links.of_resource(resource),
+        let (concerned, priority) = match news {
+            News::Came(target) => (self.links.of_target(target), Priority::New),
+            News::Changed(target) => (self.links.of_target(target), Priority::Normal),
+            News::Listed(resource) => (self.links.of_resource(resource), Priority::New),
         };
         for autoscaler in concerned {
-            self.revision(&autoscaler, Priority::Normal);
+            self.revision(&autoscaler, priority);
         }
     }
 }
@@ -240,6 +241,39 @@ mod tests {
         fn look_at_path_after(&self, _: &Key, _: Duration) {}
     }
 
+    fn autoscaler(name: &str, version: &str) -> PodAutoscaler {
+        let some = |text: &str| Some(text.to_owned());
+        let mut autoscaler = PodAutoscaler::new(name, PodAutoscalerSpec::default());
+        autoscaler.spec.scale_target_ref =
+            ObjectReference { api_version: some("apps/v1"), kind: some("Deployment"), name: some(name) };
+        (autoscaler.metadata.namespace, autoscaler.metadata.resource_version) = (some("ns"), some(version));
+        autoscaler
+    }
+
+    /// Goal: of many that come at once the first is done before the last is begun.
+    #[tokio::test]
+    async fn what_follows_from_one_goes_before_others_that_have_come() {
+        let service = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        });
+        let client = Client::new(service, "default");
+        let stores = Stores::new(client, Queues::default(), Arc::new(Nothing), CancellationToken::new());
+        let takes = |name, version| stores.autoscalers.take(Event::Apply(autoscaler(name, version)), |object| object);
+        ["a", "b", "c"].into_iter().for_each(|name| takes(name, "1"));
+        let deployment = |name: &str| TargetKey {
+            resource: TargetResource::of("apps/v1", "Deployment"),
+            object: Key::new("ns", name),
+        };
+        stores.tell_of_target(News::Came(&deployment("c")));
+        let queue = &stores.queues().autoscalers;
+        let next = || queue.try_next().expect("one waits").key().name().to_owned();
+        assert_eq!(next(), "a");
+        takes("a", "2"); // As what its pass has written.
+        assert_eq!([next(), next()], ["a", "b"]);
+        stores.tell_of_target(News::Changed(&deployment("b")));
+        assert_eq!([next(), next()], ["b", "c"]);
+    }
+
     /// Goal: targets are listed as soon as it is known who is named, and not once somebody leads.
     #[tokio::test]
     async fn targets_are_listed_before_anybody_looks_at_one() {
@@ -250,13 +284,8 @@ mod tests {
         });
         let (client, shutdown) = (Client::new(service, "default"), CancellationToken::new());
         let stores = Stores::new(client.clone(), Queues::default(), Arc::new(Nothing), shutdown.clone());
-        let some = |text: &str| Some(text.to_owned());
-        let target = ObjectReference { api_version: some("apps/v1"), kind: some("Deployment"), name: some("hello") };
-        let mut autoscaler = PodAutoscaler::new("hello", PodAutoscalerSpec::default());
-        autoscaler.spec.scale_target_ref = target;
-        (autoscaler.metadata.namespace, autoscaler.metadata.resource_version) = (some("ns"), some("1"));
         stores.autoscalers.take(Event::Init, |object| object);
-        stores.autoscalers.take(Event::InitApply(autoscaler), |object| object);
+        stores.autoscalers.take(Event::InitApply(autoscaler("hello", "1")), |object| object);
         stores.autoscalers.take(Event::InitDone, |object| object);
         stores.serverless.take(Event::InitDone, |object| object);
         stores.metrics.take(Event::InitDone, |object| object);

@@ -65,7 +65,9 @@ const CORE: &str = "v1";
 /// What becomes known of targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News<'a> {
-    /// A target came, changed in one of its facts, or went.
+    /// A target came.
+    Came(&'a TargetKey),
+    /// One changed in one of its facts, or went.
     Changed(&'a TargetKey),
     /// A resource has been listed for the first time: what is not known now does not exist.
     Listed(&'a TargetResource),
@@ -320,8 +322,11 @@ impl Shared {
     fn watch(self: &Arc<Self>, resource: &TargetResource) -> Arc<Store<Target>> {
         let (audience, of) = (self.audience.clone(), resource.clone());
         let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
-            if old != new {
-                audience.told(News::Changed(&TargetKey { resource: of.clone(), object: object.clone() }));
+            let target = TargetKey { resource: of.clone(), object: object.clone() };
+            match (old, new) {
+                (None, Some(_)) => audience.told(News::Came(&target)),
+                (old, new) if old != new => audience.told(News::Changed(&target)),
+                _ => {}
             }
         };
         let store = Arc::new(Store::packing(told));

@@ -155,9 +155,10 @@ impl Scalers {
         }
         self.numbers.exists(&key, object.metadata.uid.as_deref());
         let meaning = PodAutoscaler { status, ..translation::autoscaler(&object) };
+        let priority = if self.objects.holds(&key) { Priority::Normal } else { Priority::New };
         self.objects.apply(&key, &version, Some(object));
         autoscalers.apply(&key, &version, Some(meaning));
-        self.publications.add(key, Priority::Normal);
+        self.publications.add(key, priority);
     }
 
     /// Takes in one that means what is known of it already, as another version of it.

@@ -32,14 +32,18 @@ async fn take(queue: &Names) -> &'static str {
 async fn a_key_is_queued_once_and_decisions_go_first() {
     let queue = Names::new();
     queue.add("sweep", Priority::Slow);
+    queue.add("birth", Priority::New);
     queue.add("event", Priority::Normal);
     queue.add("event", Priority::Normal);
     queue.add("sweep-too", Priority::Slow);
     queue.add("poke", Priority::Urgent);
     queue.add("sweep-too", Priority::Urgent); // Moves up.
-    assert_eq!(queue.depth(), 4);
-    let order = [take(&queue).await, take(&queue).await, take(&queue).await, take(&queue).await];
-    assert_eq!(order, ["poke", "sweep-too", "event", "sweep"]);
+    assert_eq!(queue.depth(), 5);
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        order.push(take(&queue).await);
+    }
+    assert_eq!(order, ["poke", "sweep-too", "event", "birth", "sweep"]);
     assert_pending!(task::spawn(queue.next()).poll());
 }
 
