@@ -34,6 +34,7 @@ use futures::FutureExt;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use watched::Watched;
 
@@ -56,6 +57,13 @@ const FIRST_ACTIVATOR: u32 = 2;
 
 /// Sleepers of all buckets that somebody waits for when an autoscaler is killed.
 const WAITING: u32 = 24;
+
+/// Processor time for each second of an autoscaler that has nothing to do, however much there is to look at.
+const CALM: Duration = Duration::from_millis(100);
+/// And for each busy workload, as much as its row allows.
+const BUSY_MOST: Duration = Duration::from_micros(60);
+/// Longest wait for that.
+const CALM_WITHIN: Duration = Duration::from_secs(300);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
@@ -125,6 +133,31 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         eprintln!("{error:#}");
     }
     Ok(figures)
+}
+
+/// Waits until autoscalers, with so many busy workloads, are done with all else there is, as far as their processors tell:
+/// no write may be left, and yet everything be looked at. Not for ever: what they take then is what is found.
+async fn until_calm(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()> {
+    let most = CALM + BUSY_MOST * busy;
+    let begin = Instant::now();
+    for autoscaler in autoscalers {
+        loop {
+            let (before, since) = (autoscaler.process.cpu()?, Instant::now());
+            sleep(SETTLE).await;
+            let used = autoscaler.process.cpu()?.saturating_sub(before);
+            if used <= most.mul_f64(since.elapsed().as_secs_f64()) {
+                break;
+            }
+            if begin.elapsed() > CALM_WITHIN {
+                eprintln!(
+                    "an autoscaler still takes {:.2} of a processor",
+                    used.as_secs_f64() / since.elapsed().as_secs_f64()
+                );
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is found with some of the workloads.
@@ -198,11 +231,16 @@ impl Bench {
         self.activators.report_to(filling.stats);
         self.watched.until("all to be led", |now| (now.count_led() >= all as usize).then_some(())).await?;
         let filled = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
-        filling.process.end()?;
         progress("led to activators");
+        self.watched
+            .until("all to say that they are served", |now| (now.count_served() >= all as usize).then_some(()))
+            .await?;
+        filling.process.end()?;
+        progress("told that they are served");
 
         let mut autoscaler = self.autoscaler(0).await?;
-        sleep(SETTLE).await;
+        self.plane.until_it_leads(0).await?;
+        until_calm(&[&autoscaler], 0).await?;
         let rest = cpu(settings, &autoscaler, all as usize).await?;
         let begin = Instant::now();
         self.activators.call(busy.end);
@@ -211,7 +249,7 @@ impl Bench {
         let woken = begin.elapsed().as_secs_f64();
         progress("given pods, the busy ones");
         self.watched.until_quiet(begin).await?;
-        sleep(SETTLE).await;
+        until_calm(&[&autoscaler], busy.end).await?;
         let resident = autoscaler.process.resident()?;
         let cpu = cpu(settings, &autoscaler, busy.end as usize).await?;
         let (patches, bare) = self.patches(asleep.start..asleep.end - STARTS).await?;

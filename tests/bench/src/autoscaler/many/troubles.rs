@@ -1,6 +1,6 @@
 //! What befalls an autoscaler that has all of the workloads.
 
-use super::{ASLEEP, Bench, WAITING};
+use super::{ASLEEP, Bench, WAITING, until_calm};
 use crate::fleet::{self, Autoscaler, Standing};
 use crate::idle::SETTLE;
 use crate::report::Figures;
@@ -31,7 +31,7 @@ impl Bench {
         figures: &mut Figures,
     ) -> anyhow::Result<()> {
         self.resync(&autoscaler, workloads, figures).await?;
-        let _second = self.takeover(autoscaler, asleep, figures).await?;
+        let _second = self.takeover(autoscaler, asleep, workloads - asleep, figures).await?;
         self.slices(figures).await
     }
 
@@ -57,10 +57,16 @@ impl Bench {
     }
 
     /// One of two is killed. The other one.
-    async fn takeover(&self, first: Autoscaler, asleep: u32, figures: &mut Figures) -> anyhow::Result<Autoscaler> {
+    async fn takeover(
+        &self,
+        first: Autoscaler,
+        asleep: u32,
+        busy: u32,
+        figures: &mut Figures,
+    ) -> anyhow::Result<Autoscaler> {
         let second = self.plane.autoscaler(1, true).await?;
         self.plane.until_it_leads(1).await?;
-        sleep(SETTLE).await; // They share the leases evenly.
+        until_calm(&[&second, &first], busy).await?; // They share the leases evenly.
         let names: Vec<_> =
             (0..WAITING).map(|n| fleet::name(ASLEEP, asleep - 1 - n * (asleep / 2) / WAITING)).collect();
         let begin = Instant::now();

@@ -5,6 +5,8 @@ use super::activators::Listeners;
 use anyhow::Context;
 use common::names;
 use common::ports::ledger::{self, Block};
+use common_api::ZeroScaler;
+use common_api::zeroscaler::conditions::{ConditionStatus, READY, is};
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -41,6 +43,8 @@ pub(super) struct Watched {
 pub(super) struct State {
     slices: HashMap<String, Slice>,
     scales: HashMap<String, Scale>,
+    /// Of which it is said that they are served.
+    served: HashSet<String>,
     /// Whose a number is, by its uid.
     numbers: BTreeMap<Block, BTreeMap<u16, Arc<str>>>,
     writes: u64,
@@ -87,6 +91,11 @@ impl State {
     pub(super) fn led_of(&self, workload: &str) -> BTreeSet<IpAddr> {
         let of = self.slices.values().filter(|slice| slice.workload == workload);
         of.flat_map(|slice| &slice.leads_to).map(|(address, _)| *address).collect()
+    }
+
+    /// Workloads of which their status says that they are served.
+    pub(super) fn count_served(&self) -> usize {
+        self.served.len()
     }
 
     /// How many workloads are led to somebody, each having one slice.
@@ -138,9 +147,11 @@ impl Watched {
         let ledgers = format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS);
         let slices: Api<EndpointSlice> = Api::all(client.clone());
         let deployments: Api<Deployment> = Api::all(client.clone());
+        let scalers: Api<ZeroScaler> = Api::all(client.clone());
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), e2e::bare::SYSTEM);
         let mut slices = watch(slices, Config::default().labels(&ours));
         let mut deployments = watch(deployments, Config::default());
+        let mut scalers = watch(scalers, Config::default());
         let mut maps = watch(maps, Config::default().labels(&ledgers));
         let watching = watched.clone();
         tokio::spawn(async move {
@@ -148,6 +159,7 @@ impl Watched {
                 tokio::select! {
                     Some(event) = slices.next() => watching.slice(event),
                     Some(event) = deployments.next() => watching.deployment(event),
+                    Some(event) = scalers.next() => watching.scaler(event),
                     Some(event) = maps.next() => watching.map(event),
                 }
                 watching.changed.notify_waiters();
@@ -227,6 +239,13 @@ impl Watched {
             scale.woken = Some(now);
         }
         (scale.replicas, scale.ready, scale.observed) = (replicas, ready, observed);
+    }
+
+    fn scaler(&self, event: Event<ZeroScaler>) {
+        let (Event::Apply(scaler) | Event::InitApply(scaler)) = event else { return };
+        if scaler.status.as_ref().is_some_and(|status| is(&status.conditions, READY, ConditionStatus::True)) {
+            self.now().served.insert(scaler.name_any());
+        }
     }
 
     fn map(&self, event: Event<ConfigMap>) {
