@@ -77,10 +77,17 @@ pub(super) async fn create_target(client: &Client, namespace: &str, name: &str) 
 /// each the more there are, so somebody may make tens of thousands by other means.
 pub(super) async fn create_service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
-    if services.get_opt(name).await?.is_none() {
-        put(client, namespace, plain_service(name)).await?;
+    if services.get_opt(name).await?.is_some() {
+        return Ok(());
     }
-    Ok(())
+    match put(client, namespace, plain_service(name)).await {
+        Err(error) if is_there(&error) => Ok(()), // Made in between.
+        made => made.map(drop),
+    }
+}
+
+fn is_there(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
 /// Creates an object, with its status. Its uid.
