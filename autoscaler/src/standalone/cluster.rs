@@ -277,7 +277,7 @@ impl Watches for Cluster {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
         if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            self.look_at_path(key, Priority::of_change(old, new));
+            self.look_at_path(key, Priority::Normal);
         }
     }
 
@@ -290,7 +290,7 @@ impl Watches for Cluster {
     }
 
     fn look_at_path(&self, key: &Key, priority: Priority) {
-        self.routes.serverless.add(key.clone(), priority);
+        self.routes.look_at_path(key, priority);
     }
 
     fn look_at_path_after(&self, key: &Key, delay: Duration) {
@@ -305,6 +305,15 @@ fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
 }
 
 impl Routes {
+    /// Has it looked at where the traffic of one goes. One that sleeps, and whose path has not been looked at yet, is as new
+    /// there as when it came, however much was written of it since: else all of a mass would have their Services before
+    /// the first has its slices.
+    fn look_at_path(&self, key: &Key, priority: Priority) {
+        let is_new = !self.scalers.is_reached(key) && !self.awake.read().contains(key);
+        let priority = if is_new { priority.max(Priority::New) } else { priority };
+        self.serverless.add(key.clone(), priority);
+    }
+
     fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
         let original = self.scalers.behind(autoscaler);
         let newest = original.as_deref().map(|original| &original.spec);
@@ -333,10 +342,9 @@ impl Routes {
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
         let borrower = |service: &Arc<Service>| service.annotations().get(ADOPTED_BY).cloned();
         move_between(&self.borrowed, key, old.and_then(borrower).as_ref(), new.and_then(borrower).as_ref());
-        let priority = Priority::of_change(old, new);
         for autoscaler in self.of_service(key) {
-            self.autoscalers.add(autoscaler.clone(), priority);
-            self.serverless.add(autoscaler, priority);
+            self.autoscalers.add(autoscaler.clone(), Priority::of_change(old, new));
+            self.look_at_path(&autoscaler, Priority::Normal);
         }
         for falling_back in self.fallbacks.on(key) {
             self.scalers.queue().add(falling_back, Priority::Normal);
@@ -364,7 +372,7 @@ impl Routes {
                 }
             }
             for autoscaler in self.of_service(service) {
-                self.serverless.add(autoscaler, Priority::of_change(old, new));
+                self.look_at_path(&autoscaler, Priority::Normal);
             }
             if let Some(waiting) = self.handovers.waiting(service) {
                 self.autoscalers.add(waiting.clone(), Priority::Normal);

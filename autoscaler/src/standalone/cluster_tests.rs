@@ -6,6 +6,7 @@ use crate::reconcile::stores::target_key::{TargetKey, TargetResource};
 use crate::reconcile::stores::targets::News;
 use crate::reconcile::stores::{Queues, Stores};
 use crate::standalone::hosts::MERGED_WITHIN;
+use common::backend::Backend;
 use common_controller::Alone;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
@@ -111,6 +112,27 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     f.stores.autoscalers.apply(&Key::new("ns", "old"), "", None);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
     assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
+}
+
+/// Goal: of many that come at once the first is led to activators before the last has its Services, whatever else is
+/// written of the others meanwhile; those who are awake need no look to go first.
+#[tokio::test]
+async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() {
+    let f = Fixture::new();
+    for name in ["first", "second", "third"] {
+        f.scaler(name, "2026-01-01T00:00:00Z", json!({}));
+    }
+    let (queue, key) = (f.cluster.queue(), |name| Key::new("ns", name));
+    let next = || queue.try_next().expect("one waits").key().name().to_owned();
+    f.stores.reconcile_now(&key("third"));
+    assert_eq!(next(), "first");
+    f.cluster.scalers.reached(&key("first"), Backend::plain("web"));
+    f.stores.reconcile_now(&key("first"));
+    assert_eq!([next(), next()], ["first", "second"]);
+    f.stores.reconcile_now(&key("second"));
+    f.cluster.routes.awake.write().insert(key("fourth"));
+    f.stores.reconcile_now(&key("fourth"));
+    assert_eq!([next(), next(), next()], ["fourth", "third", "second"]);
 }
 
 /// Goal: what a ZeroScaler has borrowed is found by its uid, whatever the watch tells: changes, ends, and lists that name a

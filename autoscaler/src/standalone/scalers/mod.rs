@@ -287,6 +287,11 @@ impl Scalers {
         self.led.get(key).is_some_and(|led| *led)
     }
 
+    /// Whether it is known how activators reach the pods of one.
+    pub(crate) fn is_reached(&self, key: &Key) -> bool {
+        self.backends.contains_key(key)
+    }
+
     /// How activators reach the pods of one; none: that is not known yet.
     pub(crate) fn backend(&self, key: &Key) -> Option<Backend> {
         self.backends.get(key).map(|backend| Backend::clone(&backend))
