@@ -8,6 +8,7 @@ pub mod condition_set;
 pub mod crds;
 pub mod metric;
 pub mod metric_status;
+pub mod numbers;
 pub mod podautoscaler;
 pub mod podautoscaler_status;
 pub mod revision;

@@ -6,6 +6,7 @@ use super::PortProtocol;
 use super::RequestStatus;
 use super::ZeroScaler;
 use super::conditions::Condition;
+use crate::numbers;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -158,9 +159,12 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// That of an object.
+    /// That of an object, with numbers as an API server gives them back: one that differed from what was stored in them
+    /// alone would be written again with every look.
     pub fn of(object: &ZeroScaler) -> Self {
-        Self { generation: object.metadata.generation, spec: serde_json::to_value(&object.spec).unwrap_or_default() }
+        let mut spec = serde_json::to_value(&object.spec).unwrap_or_default();
+        numbers::as_stored(&mut spec);
+        Self { generation: object.metadata.generation, spec }
     }
 
     /// `object` as it was then; none: that cannot be read.
@@ -201,4 +205,24 @@ pub struct AdoptedService {
     /// The selector that it had.
     #[serde(default)]
     pub selector: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: a status that is read back is the one that was written, though Kubernetes writes 10.0 as 10.
+    #[test]
+    fn a_version_that_was_stored_is_the_one_that_would_be_written() {
+        let spec = json!({
+            "target": {"name": "web"},
+            "scale": {"load": {"concurrency": 10, "utilization": 70.5}, "rates": {"up": 1000}},
+        });
+        let object = json!({"metadata": {"name": "web", "generation": 3}, "spec": &spec});
+        let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
+        let written = InForce::of(&object);
+        assert_eq!(written.spec["scale"], spec["scale"]);
+        assert_eq!(written.version_of(&object).expect("a version").spec, object.spec);
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use common_api::numbers;
 use serde_json::Value;
 
 use super::core::Api;
@@ -138,7 +139,7 @@ impl Api {
         Err(target.conflict(super::status::MODIFIED))
     }
 
-    /// Checks `apiVersion` and `kind` of a body, and takes them away.
+    /// Checks `apiVersion` and `kind` of a body, and takes them away. Its numbers are as Kubernetes stores them.
     pub(crate) fn typed(&self, resource: &Resource, mut body: Value) -> Result<Value> {
         let Some(map) = body.as_object_mut() else {
             return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
@@ -159,6 +160,7 @@ impl Api {
             Some(Value::Object(_)) => {}
             Some(_) => return Err(ApiError::bad_request(format!("{}: metadata is not an object", resource.kind))),
         }
+        numbers::as_stored(&mut body);
         Ok(body)
     }
 
