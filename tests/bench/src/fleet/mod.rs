@@ -302,6 +302,16 @@ impl Launch<'_> {
 }
 
 impl Autoscaler {
+    /// Writes to the API server since it has started, whatever came of them.
+    pub(crate) async fn writes(&self) -> anyhow::Result<f64> {
+        let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
+        let counts =
+            metrics.lines().filter_map(|line| line.strip_prefix("zeroscale_api_writes_total{")?.split_once("} "));
+        let counts: Vec<f64> = counts.filter_map(|(_, count)| count.trim().parse().ok()).collect();
+        ensure!(!counts.is_empty(), "the autoscaler tells no writes");
+        Ok(counts.iter().sum())
+    }
+
     /// How many ticks were at most so many seconds late, bucket by bucket; the last has no bound.
     pub(crate) async fn lateness(&self) -> anyhow::Result<Vec<(f64, f64)>> {
         let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;

@@ -119,10 +119,12 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         beside("s until a new autoscaler has led all of those that are new", vec![part.filled]);
         beside("s from start until who waits is woken", part.starts);
         beside("s from start to ready", part.ready);
+        beside("writes of a start, nothing having changed", vec![part.written]);
         beside("MiB resident", vec![part.resident as f64 / 1024.0 / 1024.0]);
         beside("µs of CPU for each and second before any of the new ones is busy", part.rest);
         beside("µs of CPU for each busy one and second", part.cpu);
         beside("s until all busy ones have a pod", vec![part.woken]);
+        beside("pods of the busy ones, which need one each", vec![part.pods as f64]);
         beside("ms from stat to replicas", part.patches);
         beside("ms from a patch to replicas where no autoscaler is between, turn by turn with those", part.bare);
     }
@@ -166,9 +168,11 @@ struct Part {
     starts: Vec<f64>,
     ready: Vec<f64>,
     resident: u64,
+    written: f64,
     rest: Vec<f64>,
     cpu: Vec<f64>,
     woken: f64,
+    pods: usize,
     patches: Vec<f64>,
     bare: Vec<f64>,
 }
@@ -241,6 +245,7 @@ impl Bench {
         let mut autoscaler = self.autoscaler(0).await?;
         self.plane.until_it_leads(0).await?;
         until_calm(&[&autoscaler], 0).await?;
+        let written = autoscaler.writes().await?;
         let rest = cpu(settings, &autoscaler, all as usize).await?;
         let begin = Instant::now();
         self.activators.call(busy.end);
@@ -250,7 +255,7 @@ impl Bench {
         progress("given pods, the busy ones");
         self.watched.until_quiet(begin).await?;
         until_calm(&[&autoscaler], busy.end).await?;
-        let resident = autoscaler.process.resident()?;
+        let (resident, pods) = (autoscaler.process.resident()?, self.watched.now().ready_pods(BUSY));
         let cpu = cpu(settings, &autoscaler, busy.end as usize).await?;
         let (patches, bare) = self.patches(asleep.start..asleep.end - STARTS).await?;
         progress("woken, some of them");
@@ -274,7 +279,7 @@ impl Bench {
             "{mib} MiB, {cpu_us:.0} µs for each busy one and second, {patch_ms:.1} ms to replicas at p99, {start_s:.1} s \
              from start to a wake,"
         ));
-        Ok((Part { filled, starts, ready, resident, rest, cpu, woken, patches, bare }, autoscaler))
+        Ok((Part { filled, starts, ready, resident, written, rest, cpu, woken, pods, patches, bare }, autoscaler))
     }
 
     /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over; and as many times, between

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// No slice is written for so long: everything is right.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(10);
 
 /// Between two looks at all of it, which is thousands of objects; what is timed has its own time, that of the event.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
