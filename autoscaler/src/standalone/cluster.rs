@@ -39,7 +39,7 @@ use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler, ZeroScalerSpec};
 use common_controller::objects::controller;
-use common_controller::{Priority, Store, WorkQueue};
+use common_controller::{Priority, Store, WorkQueue, key_of};
 use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -170,6 +170,12 @@ impl Cluster {
     pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
         let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
+    }
+
+    /// A slice was made, which belongs to its Service from now on: the next pass may come before the watch tells of it.
+    pub(crate) fn made_slice(&self, slice: &EndpointSlice) {
+        let key = key_of(slice);
+        move_between(&self.routes.slices, &key, None, service_of(&key, slice).as_ref());
     }
 
     /// Services of a namespace that the ZeroScaler of this uid has borrowed, in order of their names. As the watch has told:
@@ -356,10 +362,7 @@ impl Routes {
     }
 
     fn slice(&self, key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>) {
-        let about = |slice: &Arc<EndpointSlice>| {
-            let service = slice.labels().get(SERVICE_NAME)?;
-            Some(Key::new(key.namespace(), service.as_str()))
-        };
+        let about = |slice: &Arc<EndpointSlice>| service_of(key, slice);
         let (before, after) = (old.and_then(about), new.and_then(about));
         move_between(&self.slices, key, before.as_ref(), after.as_ref());
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
@@ -384,6 +387,11 @@ impl Routes {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
     }
+}
+
+/// The Service that a slice is about.
+fn service_of(key: &Key, slice: &EndpointSlice) -> Option<Key> {
+    Some(Key::new(key.namespace(), slice.labels().get(SERVICE_NAME)?.as_str()))
 }
 
 /// Moves a key from one set of an index to another.

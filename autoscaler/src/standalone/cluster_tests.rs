@@ -135,6 +135,25 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     assert_eq!([next(), next(), next()], ["fourth", "third", "second"]);
 }
 
+/// Goal: a pass that comes before the watch does not make a slice again. Method: an answer that only the store was shown.
+#[tokio::test]
+async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
+    let f = Fixture::new();
+    let metadata = json!({
+        "name": "ours", "namespace": "ns", "resourceVersion": "7", "labels": {"kubernetes.io/service-name": "web"},
+    });
+    let slice: EndpointSlice =
+        serde_json::from_value(json!({"metadata": metadata, "addressType": "IPv4"})).expect("a slice");
+    f.cluster.slices.offer_object(&slice);
+    f.cluster.made_slice(&slice);
+    let names = || -> Vec<_> { f.cluster.slices_of(&Key::new("ns", "web")).iter().map(|s| s.name_any()).collect() };
+    assert_eq!(names(), ["ours"]);
+    f.cluster.slices.take(watcher::Event::Apply(slice.clone()), |slice| slice);
+    assert_eq!(names(), ["ours"], "the watch tells of it once more");
+    f.cluster.slices.take(watcher::Event::Delete(slice), |slice| slice);
+    assert_eq!(names(), [""; 0]);
+}
+
 /// Goal: what a ZeroScaler has borrowed is found by its uid, whatever the watch tells: changes, ends, and lists that name a
 /// Service no more. What a Service of another namespace says of it is not believed.
 #[tokio::test]

@@ -133,6 +133,7 @@ impl Pass<'_> {
                 }
                 Write::Create(slice) => {
                     writer.create_if(key, store, &*slice, "failed to create public EndpointSlice", still).await?;
+                    controller.cluster.made_slice(&slice);
                 }
                 Write::Delete(slice) => {
                     if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {

@@ -37,6 +37,7 @@ impl Pass<'_> {
                 }
                 Write::Create(slice) => {
                     controller.writes.create(key, store, &*slice, "failed to create private EndpointSlice").await?;
+                    controller.cluster.made_slice(&slice);
                 }
                 Write::Delete(slice) => {
                     let slice = Key::new(key.namespace(), slice);
