@@ -283,7 +283,10 @@ impl Watches for Cluster {
             a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
         };
         if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            self.look_at_path(key, Priority::Normal);
+            match new.is_some_and(|autoscaler| autoscaler.metadata.deletion_timestamp.is_some()) {
+                true => self.routes.serverless.add(key.clone(), Priority::Normal), // Somebody may wait for its end.
+                false => self.look_at_path(key, Priority::Normal),
+            }
         }
     }
 

@@ -115,7 +115,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 }
 
 /// Goal: of many that come at once the first is led to activators before the last has its Services, whatever else is
-/// written of the others meanwhile; those who are awake need no look to go first.
+/// written of the others meanwhile; those who are awake, or leave, need no look to go first.
 #[tokio::test]
 async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() {
     let f = Fixture::new();
@@ -133,6 +133,17 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     f.cluster.routes.awake.write().insert(key("fourth"));
     f.stores.reconcile_now(&key("fourth"));
     assert_eq!([next(), next(), next()], ["fourth", "third", "second"]);
+
+    f.stores.reconcile_now(&key("third"));
+    let leaving = json!({
+        "metadata": {
+            "name": "second", "namespace": "ns", "uid": "second", "deletionTimestamp": "2026-01-02T00:00:00Z",
+        },
+        "spec": {"target": {"name": "second"}},
+    });
+    let leaving = serde_json::from_value(leaving).expect("a ZeroScaler");
+    f.cluster.scalers.take(&f.stores.autoscalers, leaving);
+    assert_eq!([next(), next()], ["second", "third"], "somebody waits for its end");
 }
 
 /// Goal: a pass that comes before the watch does not make a slice again. Method: an answer that only the store was shown.

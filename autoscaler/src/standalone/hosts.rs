@@ -228,8 +228,10 @@ impl Shared {
             };
         }
         drop(owners);
-        for autoscaler in changed.into_iter().flat_map(|host| self.claims.of_host(host)) {
-            self.autoscalers.add(autoscaler, Priority::Normal);
+        for host in changed {
+            // Of those that come at once one map tells at once, and each has a pass before it anyway.
+            let priority = Priority::of_change(before.get(host), after.get(host));
+            self.claims.of_host(host).into_iter().for_each(|autoscaler| self.autoscalers.add(autoscaler, priority));
         }
         self.look();
     }

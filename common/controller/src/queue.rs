@@ -9,7 +9,10 @@
 //! [`Priority::Normal`] for events, timers and retries, [`Priority::New`] for what has come, [`Priority::Slow`] for
 //! sweeps over all keys: a changed config map, a won lease, an activator that goes. A key that is added again with a
 //! higher priority moves there. So of thousands that come at once the first is done before the last is begun: what its
-//! first pass writes comes back as events.
+//! first pass writes comes back as events. (At a start nobody leads yet: their turn comes with the sweep over what was won.)
+//!
+//! One key in [`TURN_OF_THE_LOWEST`] is of the lowest priority that waits: neither a mass of births nor keys that fail for
+//! long keep the others waiting until they are over.
 //!
 //! # Timers
 //!
@@ -34,6 +37,9 @@ use tokio::time::Instant;
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures, unless a queue has another.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// One of so many keys that are taken is of the lowest priority that waits.
+const TURN_OF_THE_LOWEST: u32 = 8;
 
 /// Room for so many keys is kept, however few there are.
 const ROOM_MIN: usize = 64;
@@ -76,6 +82,8 @@ struct State<K: Ord> {
     waiting: [VecDeque<K>; PRIORITIES.len()],
     entries: HashMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
+    /// Keys that were taken by whoever serves all priorities.
+    taken: u32,
 }
 
 /// What is known of a key; removed once there is nothing left to know.
@@ -100,7 +108,7 @@ struct Entry {
 }
 
 impl Priority {
-    /// With which a change of an object is served.
+    /// That of an object that came, or else changed or went.
     pub fn of_change<T>(old: Option<&T>, new: Option<&T>) -> Self {
         if old.is_none() && new.is_some() { Self::New } else { Self::Normal }
     }
@@ -133,7 +141,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 
     /// An empty queue, with the longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
-        let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new() };
+        let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
         let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
         Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, hurried }) }
     }
@@ -307,17 +315,26 @@ impl<K: Ord + Hash + Clone> State<K> {
     }
 
     fn take(&mut self, only: Option<Priority>) -> Option<(K, Priority)> {
-        for priority in PRIORITIES.into_iter().filter(|priority| only.is_none_or(|only| only == *priority)) {
-            while let Some(key) = self.pop(priority) {
-                let Some(entry) = self.entries.get_mut(&key) else { continue };
-                entry.present[priority as usize] = false;
-                if entry.queued == Some(priority) {
-                    entry.queued = None;
-                    entry.running = true;
-                    return Some((key, priority));
-                }
-                self.forget_if_idle(&key);
+        if let Some(only) = only {
+            return self.take_of(only);
+        }
+        self.taken = self.taken.wrapping_add(1);
+        match self.taken.is_multiple_of(TURN_OF_THE_LOWEST) {
+            true => PRIORITIES.into_iter().rev().find_map(|priority| self.take_of(priority)),
+            false => PRIORITIES.into_iter().find_map(|priority| self.take_of(priority)),
+        }
+    }
+
+    fn take_of(&mut self, priority: Priority) -> Option<(K, Priority)> {
+        while let Some(key) = self.pop(priority) {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.present[priority as usize] = false;
+            if entry.queued == Some(priority) {
+                entry.queued = None;
+                entry.running = true;
+                return Some((key, priority));
             }
+            self.forget_if_idle(&key);
         }
         None
     }

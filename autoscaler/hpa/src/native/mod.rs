@@ -115,5 +115,7 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
         if again {
             controller.queue.add_after(item.key().clone(), controller.options.sync_period);
         }
+        drop(item);
+        tokio::task::yield_now().await; // A pass need not have waited, and others have waited for it.
     }
 }

@@ -212,7 +212,8 @@ impl Audience for Routes {
             News::Listed(resource) => (self.links.of_resource(resource), Priority::New),
         };
         for autoscaler in concerned {
-            self.revision(&autoscaler, priority);
+            self.queues.autoscalers.add(autoscaler.clone(), priority);
+            self.watches.look_at_path(&autoscaler, Priority::Normal);
         }
     }
 }

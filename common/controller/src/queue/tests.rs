@@ -47,6 +47,20 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
     assert_pending!(task::spawn(queue.next()).poll());
 }
 
+/// Goal: whatever comes without end, what waits with a lower priority has its turn.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_goes_on_while_events_come() {
+    let queue = WorkQueue::new();
+    (0..4).for_each(|key: u32| queue.add(1_000 + key, Priority::Slow));
+    let mut swept = Vec::new();
+    for round in 0..4 * TURN_OF_THE_LOWEST {
+        queue.add(round, Priority::Normal);
+        let item = queue.next().await;
+        swept.extend((item.priority() == Priority::Slow).then(|| *item.key()));
+    }
+    assert_eq!(swept, [1_000, 1_001, 1_002, 1_003]);
+}
+
 /// Goal: a sweep over thousands of keys leaves no room behind that nobody needs.
 #[tokio::test(start_paused = true)]
 async fn room_of_a_burst_is_given_up() {
