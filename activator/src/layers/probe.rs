@@ -42,6 +42,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -55,6 +56,13 @@ const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION
 pub(crate) struct Probe<S> {
     inner: S,
     shared: Arc<Shared>,
+}
+
+/// What a request is answered with that is no traffic.
+enum Answer {
+    Ready(Response<Full<Bytes>>),
+    /// What is bound, as JSON.
+    BoundPorts(JoinHandle<Option<Bytes>>),
 }
 
 struct Shared {
@@ -87,16 +95,17 @@ where
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let fields = inbound.request.headers();
         let answer = match inbound.peer.port::<WorkloadPort>() {
-            Some(port) => self.shared.on_port(fields, port),
+            Some(port) => self.shared.on_port(fields, port).map(Answer::Ready),
             None if fields.contains_key(UPGRADE) => {
                 let slots = self.shared.slots.as_ref();
                 let session = slots.and_then(|slots| slots.answer(&mut inbound.request, inbound.peer.address));
-                session.or_else(|| self.shared.on_shared_port(inbound.request.headers()))
+                session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(inbound.request.headers()))
             }
             None => self.shared.on_shared_port(fields),
         };
         match answer {
-            Some(response) => Probed::Answered { response: Some(response) },
+            Some(Answer::Ready(response)) => Probed::Answered { response: Some(response) },
+            Some(Answer::BoundPorts(making)) => Probed::Made { making },
             None => Probed::Traffic { exchange: self.inner.call(inbound) },
         }
     }
@@ -104,17 +113,13 @@ where
 
 impl Shared {
     /// The answer on a shared port, if the headers are a probe's.
-    fn on_shared_port(&self, fields: &HeaderMap) -> Option<Response<Full<Bytes>>> {
+    fn on_shared_port(&self, fields: &HeaderMap) -> Option<Answer> {
         let question = fields.get(PORTS_QUESTION).filter(|_| self.registry.has_ports());
-        let Some(question) = question else { return answer(fields, &self.readiness) };
+        let Some(question) = question else { return answer(fields, &self.readiness).map(Answer::Ready) };
         // What is no text names no numbers either.
         match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
-            Ok(question) => {
-                let mut response = Response::new(Full::new(self.registry.bound_ports(&question)?));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Some(response)
-            }
-            Err(error) => Some(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true)),
+            Ok(question) => self.registry.bound_ports(question).map(Answer::BoundPorts),
+            Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
         }
     }
 
@@ -135,6 +140,16 @@ impl Shared {
             }
         })
     }
+}
+
+/// The answer with what is bound; none: this process ends.
+fn bound(ports: Option<Bytes>) -> Response<Full<Bytes>> {
+    let Some(ports) = ports else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true);
+    };
+    let mut response = Response::new(Full::new(ports));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// Whether a request with these headers is answered here where workloads have no ports of their own.
@@ -210,6 +225,11 @@ pin_project! {
         Answered {
             response: Option<Response<Full<Bytes>>>,
         },
+        /// Ours, on its way.
+        Made {
+            #[pin]
+            making: JoinHandle<Option<Bytes>>,
+        },
         /// Below.
         Traffic {
             #[pin]
@@ -230,6 +250,9 @@ where
                 Some(response) => Poll::Ready(Ok(response.map(Reply::Left))),
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
+            ProbedProjection::Made { making } => {
+                making.poll(cx).map(|made| Ok(bound(made.ok().flatten()).map(Reply::Left)))
+            }
             ProbedProjection::Traffic { exchange } => exchange.poll(cx).map_ok(|response| response.map(Reply::Right)),
         }
     }

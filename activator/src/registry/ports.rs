@@ -35,6 +35,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// What a number stands for. Its connections carry it.
@@ -212,33 +213,55 @@ impl Registry {
         Some(answer::Listening { instance, uid, state }.to_string())
     }
 
-    /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports.
-    pub(crate) fn bound_ports(&self, question: &Question) -> Option<Bytes> {
+    /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports. It is made on a thread
+    /// of its own: of tens of thousands that takes a tenth of a second, for which no client's connection is to wait.
+    pub(crate) fn bound_ports(self: &Arc<Self>, question: Question) -> Option<JoinHandle<Option<Bytes>>> {
+        let registry = self.has_ports().then(|| self.clone())?;
+        Some(self.parts.runtime.spawn_blocking(move || registry.bound(&question)))
+    }
+
+    fn bound(&self, question: &Question) -> Option<Bytes> {
         let ports = self.parts.ports.as_ref()?;
-        let state = self.state.lock();
-        let numbers = match question {
-            Question::Numbers(numbers) => numbers,
+        let rows = |entries: Vec<(u16, Arc<Entry>)>| {
+            entries.into_iter().map(|(number, entry)| self.row(ports, number, &entry)).collect()
+        };
+        let listed = |number: u16, entry: &Arc<Entry>| (number, entry.clone());
+        match question {
+            Question::Numbers(numbers) => {
+                let state = self.state.lock();
+                let listeners = &state.numbers.listeners;
+                let found = numbers.iter().filter_map(|number| Some(listed(*number, listeners.entry(*number)?)));
+                let found = found.collect();
+                drop(state);
+                Some(ports.answer(rows(found)))
+            }
             Question::All => {
                 // One copy for all who ask, however slowly they read.
-                let version = Some((ports.sockets.version(), state.version));
                 let mut all = ports.all.lock();
-                if all.0 != version {
-                    let rows = state.numbers.listeners.entries().map(|(number, entry)| self.row(ports, number, entry));
-                    *all = (version, ports.answer(rows.collect()));
-                }
-                return Some(all.1.clone());
+                let (version, found) = {
+                    let state = self.state.lock();
+                    let version = Some((ports.sockets.version(), state.version));
+                    if all.0 == version {
+                        return Some(all.1.clone());
+                    }
+                    let entries = state.numbers.listeners.entries();
+                    (version, entries.map(|(number, entry)| listed(number, entry)).collect())
+                };
+                *all = (version, ports.answer(rows(found)));
+                Some(all.1.clone())
             }
-        };
-        let listeners = &state.numbers.listeners;
-        let rows = numbers.iter().filter_map(|number| Some(self.row(ports, *number, listeners.entry(*number)?)));
-        Some(ports.answer(rows.collect()))
+        }
     }
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let is_known =
             self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
-        let told = |error: &io::Error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string());
-        let (in_use, error) = match ports.sockets.one(number, |_, error| error.map(told)) {
+        let told = |port: &PortIdentity, error: Option<&io::Error>| {
+            // Since it was looked up it may have become another's.
+            let is_its = port.downcast_ref::<WorkloadPort>().is_some_and(|port| port.entry.uid == entry.uid);
+            is_its.then(|| error.map(|error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string())))
+        };
+        let (in_use, error) = match ports.sockets.one(number, told).flatten() {
             None => (false, Some("it is being closed".to_owned())),
             Some(None) if !is_known => (false, Some("its workload is not known here".to_owned())),
             Some(None) => (false, None),

@@ -48,6 +48,12 @@ fn leads(registry: &Registry, host: &str) -> Option<RevisionKey> {
     registry.by_host(host, [127, 0, 0, 1].into()).map(|revision| revision.key.clone())
 }
 
+/// Applies events, and renews hosts.
+fn take(registry: &Registry, events: impl Iterator<Item = Event>) {
+    registry.take(events);
+    registry.renew_hosts();
+}
+
 /// Goal: however many batches the workloads of a start come in, hosts are looked up in one table, made once. Method: the
 /// table is another one whenever it was made anew.
 #[tokio::test]
@@ -56,7 +62,7 @@ async fn the_table_of_hosts_is_made_once_at_the_start_and_then_once_for_a_burst(
     let mut rebuilds = 0;
     let mut take = |events: &mut dyn Iterator<Item = Event>| {
         let before = registry.hosts.load_full();
-        registry.take(events);
+        take(&registry, events);
         rebuilds += usize::from(!Arc::ptr_eq(&before, &registry.hosts.load_full()));
         rebuilds
     };
@@ -107,7 +113,7 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
         key: key(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
     };
-    registry.take([activators(&[OWN_IP, "10.0.0.2"]), is("app"), Event::Synced].into_iter());
+    take(&registry, [activators(&[OWN_IP, "10.0.0.2"]), is("app"), Event::Synced].into_iter());
     let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
     assert_eq!(registry.load("ns", "app"), Some(asleep));
     assert_eq!(registry.all().len(), 1);
@@ -134,7 +140,7 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
         let of = |(address, ready): &(&str, bool)| (address.parse().expect("an address"), *ready);
         Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), shows_leaving: true })
     };
-    registry.take([is("app"), Event::Synced].into_iter());
+    take(&registry, [is("app"), Event::Synced].into_iter());
     let (own, other) = (OWN_IP, "10.0.0.9");
     let (leaving, coming) = (("10.0.0.1:8012", false), |ready| ("10.0.0.9:8012", ready));
     let rows = [
@@ -147,7 +153,7 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
         (led_to(&[own, "fd00::1"]), siblings(&[leaving, ("[fd00::1]:8012", true)]), 0),
     ];
     for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
-        registry.take([led, siblings].into_iter());
+        take(&registry, [led, siblings].into_iter());
         assert_eq!(registry.led_here_for_now(), left, "row {number}");
     }
 }
@@ -157,9 +163,9 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
 async fn pods_are_probed_before_the_first_request() {
     let registry = registry();
     for events in [[pods(&["10.1.0.1:80"]), is("app")], [is("app"), pods(&["10.1.0.1:80"])]] {
-        registry.take(events.into_iter());
+        take(&registry, events.into_iter());
         assert!(at_work(&registry).is_some());
-        registry.take([Event::Deleted(key()), pods(&[])].into_iter());
+        take(&registry, [Event::Deleted(key()), pods(&[])].into_iter());
         assert!(registry.by_key.is_empty(), "nothing is kept of what is gone");
     }
 }
@@ -168,7 +174,7 @@ async fn pods_are_probed_before_the_first_request() {
 #[tokio::test]
 async fn a_revision_of_no_use_is_dropped() {
     let (registry, metrics) = shown();
-    registry.take([is("app"), Event::Synced].into_iter());
+    take(&registry, [is("app"), Event::Synced].into_iter());
     let mut now = Instant::now();
     let rest = u32::try_from(workload::REST.as_secs() / LOOK.as_secs()).expect("few");
     let first = asked_for(&registry);
@@ -184,10 +190,10 @@ async fn a_revision_of_no_use_is_dropped() {
     assert!(at_work(&registry).is_none() && second.strong_count() == 0 && !metrics().contains("app"));
 
     drop(asked_for(&registry));
-    registry.take([pods(&["10.1.0.1:80"])].into_iter());
+    take(&registry, [pods(&["10.1.0.1:80"])].into_iter());
     minutes_pass(&registry, &mut now, 3 * rest);
     assert!(at_work(&registry).is_some(), "a pod is probed");
-    registry.take([pods(&[])].into_iter());
+    take(&registry, [pods(&[])].into_iter());
     minutes_pass(&registry, &mut now, rest + 1);
     assert!(at_work(&registry).is_none());
 
@@ -201,10 +207,10 @@ async fn a_revision_of_no_use_is_dropped() {
 #[tokio::test]
 async fn what_is_deleted_does_no_work() {
     let registry = registry();
-    registry.take([is("app"), Event::Synced].into_iter());
+    take(&registry, [is("app"), Event::Synced].into_iter());
     let workload = registry.workload("ns", "app").expect("known");
     let held = asked_for(&registry).throttler.acquire();
-    registry.take([Event::Deleted(key())].into_iter());
+    take(&registry, [Event::Deleted(key())].into_iter());
     assert!(held.await.is_err(), "it is gone");
     assert!(workload.at_work(&registry.parts, |_| true).is_none(), "found before, asked for later");
     assert!(registry.by_key("ns", "app").is_none() && registry.load("ns", "app").is_none());
@@ -215,7 +221,7 @@ async fn what_is_deleted_does_no_work() {
 #[tokio::test]
 async fn there_are_never_two_revisions_at_once() {
     let registry = registry();
-    registry.take([is("app"), Event::Synced].into_iter());
+    take(&registry, [is("app"), Event::Synced].into_iter());
     std::thread::scope(|scope| {
         let asking = [(); 2].map(|()| {
             scope.spawn(|| {
@@ -263,13 +269,13 @@ async fn a_workload_that_sleeps_costs_little() {
             };
             let key = spec.key.clone();
             let addresses = vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()];
-            registry
-                .take([Event::Revision(Arc::new(spec)), Event::Activators { key: key.clone(), addresses }].into_iter());
+            let led = Event::Activators { key: key.clone(), addresses };
+            take(&registry, [Event::Revision(Arc::new(spec)), led].into_iter());
             let entry = Entry { state: common::ports::State::Held, key, uid: uid.into(), port: id };
             blocks.entry(Block::of(n)).or_default().insert(n, entry);
         }
-        registry.take(blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));
-        registry.take([Event::Synced].into_iter());
+        take(&registry, blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));
+        take(&registry, [Event::Synced].into_iter());
     });
     let each = bytes / u64::from(MANY);
     assert!(each <= ASLEEP_BYTES, "{each} bytes");

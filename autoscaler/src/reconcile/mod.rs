@@ -138,6 +138,7 @@ async fn follow_requests(parts: Arc<Parts>, shutdown: CancellationToken) {
             item = parts.ports.requests.next() => parts.stores.reconcile_now(item.key()),
             () = shutdown.cancelled() => return,
         }
+        tokio::task::yield_now().await; // Others have their turns, however many there are.
     }
 }
 

@@ -7,14 +7,17 @@ use crate::reconcile::stores::targets::News;
 use crate::reconcile::stores::{Queues, Stores};
 use crate::standalone::hosts::MERGED_WITHIN;
 use common::backend::Backend;
+use common_api::ZeroScaler;
 use common_controller::Alone;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Fixture {
     stores: Stores,
     queues: Queues,
     cluster: Arc<Cluster>,
+    versions: AtomicU64,
 }
 
 impl Fixture {
@@ -24,7 +27,7 @@ impl Fixture {
         let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone), numbers.clone()));
         let autoscalers = queues.autoscalers.clone();
         let cluster = Arc::new(Cluster::new("system", domain, autoscalers, numbers, scalers));
-        Self { stores: stores(&queues, cluster.clone()), queues, cluster }
+        Self { stores: stores(&queues, cluster.clone()), queues, cluster, versions: AtomicU64::new(1) }
     }
 
     /// What is queued for PodAutoscalers and ServerlessServices, in order.
@@ -45,7 +48,13 @@ impl Fixture {
             "spec": {"target": {"name": name}},
         });
         json_patch::merge(&mut value["spec"], &spec);
-        let object = serde_json::from_value(value).expect("a ZeroScaler");
+        self.take(value);
+    }
+
+    /// Has the watch tell of a ZeroScaler, as the next version of it.
+    fn take(&self, value: Value) {
+        let mut object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
+        object.metadata.resource_version = Some(self.versions.fetch_add(1, Ordering::Relaxed).to_string());
         self.cluster.scalers.take(&self.stores.autoscalers, object);
     }
 
@@ -141,8 +150,7 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
         },
         "spec": {"target": {"name": "second"}},
     });
-    let leaving = serde_json::from_value(leaving).expect("a ZeroScaler");
-    f.cluster.scalers.take(&f.stores.autoscalers, leaving);
+    f.take(leaving);
     assert_eq!([next(), next()], ["second", "third"], "somebody waits for its end");
 }
 
@@ -230,18 +238,17 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
 async fn hosts_move_with_the_version_that_is_in_force() {
     let f = Fixture::new();
     let versions = |generation: i64, in_force: i64, hosts: [&str; 2]| {
-        serde_json::from_value(json!({
+        json!({
             "metadata": {"name": "a", "namespace": "ns", "uid": "a", "generation": generation},
             "spec": {"target": {"name": "a"}, "hosts": [hosts[0]]},
             "status": {"inForce": {"generation": in_force, "spec": {"target": {"name": "a"}, "hosts": [hosts[1]]}}},
-        }))
-        .expect("a ZeroScaler")
+        })
     };
     let (old, new) = ("old.example.com", "new.example.com");
     for (generation, in_force, hosts, asked) in
         [(1, 1, [old, old], old), (2, 1, [new, old], old), (2, 2, [new, new], new)]
     {
-        f.cluster.scalers.take(&f.stores.autoscalers, versions(generation, in_force, hosts));
+        f.take(versions(generation, in_force, hosts));
         for host in [old, new] {
             let expected = if host == asked { vec![Key::new("ns", "a")] } else { vec![] };
             assert_eq!(f.cluster.routes.claims.of_host(host), expected, "{host}, {generation}, {in_force}");
@@ -292,7 +299,7 @@ async fn room_for_texts_is_told() {
         "metadata": {"name": "a", "namespace": "ns", "uid": "a", "generation": 2},
         "spec": {"target": {"name": "a"}}, "status": {"inForce": {"generation": 1, "spec": spec}},
     });
-    f.cluster.scalers.take(&f.stores.autoscalers, serde_json::from_value(edited).expect("a ZeroScaler"));
+    f.take(edited);
     assert_eq!(drain(&f.cluster.scalers.queue()).await, keys(&["a"]));
     f.cluster.scalers.gone(&f.stores.autoscalers, &Key::new("ns", "a"));
     let others = keys(&["b", "c", "d", "e", "f", "g", "h", "i"]);

@@ -230,7 +230,7 @@ async fn look_with_each_leader(
             Ok(()) = changes.changed() => {
                 cluster.hosts.look();
                 cluster.numbers.look();
-                cluster.scalers.look_at_labels();
+                cluster.scalers.enabled.look();
             }
             Ok(()) = range.changed() => cluster.numbers.look(),
             () = shutdown.cancelled() => return,

@@ -50,7 +50,6 @@ use state::State;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -58,10 +57,10 @@ use tokio_util::sync::CancellationToken;
 
 /// What happens within this time of each other is one plan.
 const MERGED_WITHIN: Duration = Duration::from_millis(20);
-/// The same where planning takes long, as a multiple of how long it took last, so that it takes a tenth of a core; and the
-/// longest.
-const MERGED_WITHIN_PLANS: u32 = 9;
-const MERGED_WITHIN_MAX: Duration = Duration::from_millis(500);
+/// From the end of one plan to the next where planning takes long, as a multiple of how long it took, so that it takes a tenth
+/// of a core; and the longest.
+const PAUSE_PLANS: u32 = 9;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Who has which number, and what activators have answered.
 pub(crate) struct Numbers {
@@ -82,8 +81,8 @@ struct Shared {
     decisions: WorkQueue<Key>,
     /// There is somebody to ask.
     asks: Notify,
-    /// How long the last plan took, in microseconds.
-    plan_us: AtomicU64,
+    /// When the next plan may be made.
+    plan_from: Mutex<Instant>,
 }
 
 impl Numbers {
@@ -97,7 +96,7 @@ impl Numbers {
             statuses: WorkQueue::new(),
             decisions,
             asks: Notify::new(),
-            plan_us: AtomicU64::new(0),
+            plan_from: Mutex::new(Instant::now()),
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
@@ -143,9 +142,9 @@ impl Numbers {
         self.shared.look();
     }
 
-    /// A plan took so long.
+    /// A plan took so long, and is made.
     fn planned_within(&self, time: Duration) {
-        self.shared.plan_us.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        *self.shared.plan_from.lock() = Instant::now() + time.saturating_mul(PAUSE_PLANS).min(PAUSE_MAX);
     }
 
     /// A ZeroScaler is, by its uid, or is no more.
@@ -266,8 +265,8 @@ impl State {
 impl Shared {
     fn look(&self) {
         // Whatever stands for the ledger will do: there is one.
-        let planning = Duration::from_micros(self.plan_us.load(Ordering::Relaxed));
-        let after = planning.saturating_mul(MERGED_WITHIN_PLANS).clamp(MERGED_WITHIN, MERGED_WITHIN_MAX);
+        let from = *self.plan_from.lock();
+        let after = from.saturating_duration_since(Instant::now()).max(MERGED_WITHIN);
         self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), after);
     }
 
@@ -284,6 +283,33 @@ impl Shared {
         told.decisions.into_iter().for_each(|key| self.decisions.add(key, Priority::Normal));
         if told.ledger {
             self.look();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whoever comes at once after a plan waits nine times as long as it took, a second at most; whoever comes later
+    /// waits for its neighbours alone.
+    #[tokio::test(start_paused = true)]
+    async fn only_what_comes_soon_after_a_long_plan_waits_for_it() {
+        let ms = Duration::from_millis;
+        for (took, later, waits) in [
+            (ms(100), ms(0), ms(900)),
+            (ms(100), ms(600), ms(300)),
+            (ms(100), ms(2000), MERGED_WITHIN),
+            (ms(500), ms(0), PAUSE_MAX),
+            (ms(1), ms(0), MERGED_WITHIN),
+        ] {
+            let numbers = Numbers::new("system", WorkQueue::new());
+            numbers.planned_within(took);
+            tokio::time::sleep(later).await;
+            numbers.look();
+            let begun = Instant::now();
+            drop(numbers.queue().next().await);
+            assert_eq!(begun.elapsed(), waits, "a plan of {took:?}, {later:?} ago");
         }
     }
 }

@@ -38,6 +38,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer: all numbers that there are, with a uid and an error each.
 const BODY_LENGTH_MAX: usize = 16 << 20;
 
+/// So many answers are taken in at once.
+const TAKEN_IN: usize = 512;
+
 /// What one activator has answered.
 #[derive(Debug)]
 pub(super) enum Answers {
@@ -95,7 +98,7 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
         tokio::select! {
             Some((address, sent, answers)) = under_way.next() => {
                 paces.entry(address).or_default().is_asked = false;
-                shared.answered(address, answers, sent);
+                take_in(shared, address, answers, sent).await;
             }
             () = shared.asks.notified() => {}
             () = tokio::time::sleep_until(next) => {
@@ -103,6 +106,16 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
                 paces.retain(|address, pace| pace.is_asked || known.iter().any(|one| one.address == *address));
             }
         }
+    }
+}
+
+/// Takes in the answers of one activator, some at a time: others wait for the same lock, and for this thread.
+async fn take_in(shared: &Shared, address: IpAddr, answers: Answers, sent: Instant) {
+    let Answers::Of(answers) = answers else { return };
+    let mut answers = answers.into_iter().peekable();
+    while answers.peek().is_some() {
+        shared.answered(address, Answers::Of(answers.by_ref().take(TAKEN_IN).collect()), sent);
+        tokio::task::yield_now().await;
     }
 }
 

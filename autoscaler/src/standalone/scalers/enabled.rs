@@ -25,7 +25,7 @@ use kube::api::ListParams;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,8 @@ const KINDS: usize = 2;
 pub(crate) struct Enabled {
     /// By name, and then by kind: of two with one name the first by its kind.
     asking: RwLock<HashMap<Key, BTreeMap<String, OwnerReference>>>,
+    /// ZeroScalers that were made for a label.
+    made: RwLock<BTreeSet<Key>>,
     /// Kinds that have been listed.
     listed: AtomicUsize,
     queue: WorkQueue<Key>,
@@ -52,18 +54,13 @@ impl Enabled {
     }
 
     /// Follows who asks until `shutdown`, in tasks of their own.
-    pub(super) fn follow(
-        self: &Arc<Self>,
-        scalers: &Arc<Scalers>,
-        (client, namespaces): (&Client, &Namespaces),
-        shutdown: &CancellationToken,
-    ) {
-        self.each::<Deployment>(scalers, namespaces.reach(client), shutdown);
-        self.each::<StatefulSet>(scalers, namespaces.reach(client), shutdown);
+    pub(super) fn follow(self: &Arc<Self>, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
+        self.each::<Deployment>(namespaces.reach(client), shutdown);
+        self.each::<StatefulSet>(namespaces.reach(client), shutdown);
     }
 
-    fn each<K: Kind>(self: &Arc<Self>, scalers: &Arc<Scalers>, reach: Reach<K>, shutdown: &CancellationToken) {
-        let (enabled, scalers, shutdown) = (self.clone(), scalers.clone(), shutdown.clone());
+    fn each<K: Kind>(self: &Arc<Self>, reach: Reach<K>, shutdown: &CancellationToken) {
+        let (enabled, shutdown) = (self.clone(), shutdown.clone());
         let mut changes = watch(reach, Config::default().labels(&format!("{ENABLED}=true")));
         let mut is_listed = false; // A watch that broke is listed again.
         tokio::spawn(async move {
@@ -83,9 +80,7 @@ impl Enabled {
                         if !std::mem::replace(&mut is_listed, true) {
                             enabled.listed.fetch_add(1, Ordering::AcqRel);
                         }
-                        for key in scalers.made_for_labels() {
-                            enabled.queue.add(key, Priority::Slow);
-                        }
+                        enabled.look_at_made();
                     }
                     None => return,
                 }
@@ -112,6 +107,27 @@ impl Enabled {
             }
         }
         self.queue.add(key.clone(), Priority::Normal);
+    }
+
+    /// Takes in a ZeroScaler as it is now; none: there is none of this name.
+    pub(super) fn take(&self, key: &Key, object: Option<&ZeroScaler>) {
+        let is_made = object.is_some_and(is_made);
+        let mut made = self.made.write();
+        match is_made {
+            true => made.insert(key.clone()),
+            false => made.remove(key),
+        };
+        drop(made);
+        // Who asks for one that is gone is to have another.
+        if is_made || object.is_none() {
+            self.queue.add(key.clone(), Priority::Normal);
+        }
+    }
+
+    /// Looks again at those that were made.
+    fn look_at_made(&self) {
+        let made: Vec<Key> = self.made.read().iter().cloned().collect();
+        made.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
     }
 
     /// Who asks for one of this name.
@@ -144,26 +160,17 @@ impl Enabled {
         }
         Ok(())
     }
-}
 
-impl Scalers {
     /// Looks at all labels again: whoever leads now has passed by what it has been told before.
-    pub(crate) fn look_at_labels(&self) {
-        let asking: Vec<Key> = self.enabled.asking.read().keys().cloned().collect();
-        for key in asking.into_iter().chain(self.made_for_labels()) {
-            self.enabled.queue.add(key, Priority::Slow);
-        }
-    }
-
-    /// Those that were made for a label.
-    fn made_for_labels(&self) -> Vec<Key> {
-        let keys = self.objects.keys().into_iter();
-        keys.filter(|key| self.get(key).is_some_and(|object| is_made(&object))).collect()
+    pub(crate) fn look(&self) {
+        let asking: Vec<Key> = self.asking.read().keys().cloned().collect();
+        asking.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
+        self.look_at_made();
     }
 }
 
 /// Whether one was made for a label.
-pub(super) fn is_made(object: &ZeroScaler) -> bool {
+fn is_made(object: &ZeroScaler) -> bool {
     object.labels().get(ENABLED).is_some_and(|value| value == "true") && controller(&object.metadata).is_some()
 }
 
@@ -237,7 +244,7 @@ mod tests {
         scalers.enabled.tell::<Deployment>(&Key::new("ns", "asks"), Some(owner));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
-        scalers.look_at_labels();
+        scalers.enabled.look();
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 

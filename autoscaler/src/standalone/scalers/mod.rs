@@ -140,6 +140,9 @@ impl Scalers {
     fn take_in_turn(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
+        if self.objects.version(&key) == Some(version_of(&object)) {
+            return; // A watch that broke lists all again.
+        }
         match self.objects.get(&key) {
             Some(have) if is_newer(&have, &object) => return, // The answer to a write of ours was here before.
             Some(have) if have.metadata.uid != object.metadata.uid => self.forget_notes(&key),
@@ -150,9 +153,7 @@ impl Scalers {
             Some(have) => have.status.clone(),
             None => object.status.as_ref().map(|status| status::read(status, key.name())),
         };
-        if enabled::is_made(&object) {
-            self.enabled.queue().add(key.clone(), Priority::Normal);
-        }
+        self.enabled.take(&key, Some(&object));
         self.numbers.exists(&key, object.metadata.uid.as_deref());
         let meaning = PodAutoscaler { status, ..translation::autoscaler(&object) };
         let priority = if self.objects.holds(&key) { Priority::Normal } else { Priority::New };
@@ -194,7 +195,7 @@ impl Scalers {
         self.numbers.exists(key, None);
         self.forget_notes(key);
         autoscalers.apply(key, "", None);
-        self.enabled.queue().add(key.clone(), Priority::Normal);
+        self.enabled.take(key, None);
     }
 
     fn forget_notes(&self, key: &Key) {
@@ -326,6 +327,17 @@ mod tests {
         scalers.look_in("ns");
         let looked: Vec<Key> = std::iter::from_fn(|| Some(scalers.queue().try_next()?.key().clone())).collect();
         assert_eq!(looked, [Key::new("ns", "a")]);
+    }
+
+    /// Goal: a list that shows what is known leads to no look at it; what has changed does.
+    #[test]
+    fn what_is_listed_again_is_not_looked_at_again() {
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let autoscalers = Store::packing(|_, _, _| {});
+        for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
+            scalers.take(&autoscalers, zeroscaler("ns", version));
+            assert_eq!(scalers.queue().try_next().is_some(), is_news, "{version}");
+        }
     }
 
     /// Goal: an object that is gone stays so, whoever is late: the answer to the write that let it go, or a note of it.

@@ -19,7 +19,7 @@ impl Scalers {
         (client, namespaces): (&Client, &Namespaces),
         shutdown: &CancellationToken,
     ) {
-        self.enabled.follow(self, (client, namespaces), shutdown);
+        self.enabled.follow((client, namespaces), shutdown);
         let (autoscalers, scalers) = (stores.autoscalers.clone(), self.clone());
         let (serverless, metrics) = (stores.serverless.clone(), stores.metrics.clone());
         let (reach, shutdown) = (namespaces.reach::<ZeroScaler>(client), shutdown.clone());

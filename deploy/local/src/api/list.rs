@@ -14,7 +14,7 @@ use super::query::Query;
 use super::resource::{Model, Resource};
 use super::selector::Selector;
 use super::status::{ApiError, Result};
-use super::store::Object;
+use super::store::{Listed, Object, Span};
 use super::table::{Include, partial, table};
 
 /// A page of a list.
@@ -165,30 +165,28 @@ impl Api {
         let gone = |version: u64| {
             ApiError::expired(format!("The provided continue parameter or version is too old: {version} is forgotten"))
         };
-        let (objects, at, after) = if !token.is_empty() {
+        let (at, after) = if !token.is_empty() {
             let (at, after) = read_token(token)?;
-            let objects = self.store.list_at(&resource.table, &prefix, at).map_err(|_| gone(at))?;
-            (objects, at, Some(after))
-        } else if query.text("resourceVersionMatch") == "Exact" {
-            self.check_reached(asked)?;
-            let objects = self.store.list_at(&resource.table, &prefix, asked).map_err(|_| gone(asked))?;
-            (objects, asked, None)
+            (Some(at), Some(after))
         } else {
             self.check_reached(asked)?;
-            let (objects, at) = self.store.list(&resource.table, &prefix);
-            (objects, at, None)
+            ((query.text("resourceVersionMatch") == "Exact").then_some(asked), None)
         };
-        let key = |object: &Object| resource.key(object.text("/metadata/namespace"), object.text("/metadata/name"));
-        let mut objects: Vec<Arc<Object>> = objects
-            .into_iter()
-            .filter(|object| after.as_ref().is_none_or(|after| key(object) > *after))
-            .filter(|object| selector.matches(&object.value))
-            .collect();
-        let mut metadata = json!({"resourceVersion": at.to_string()});
+        // What is selected is known after the look alone.
+        let most = if limit > 0 && selector.is_empty() { limit } else { usize::MAX };
+        let span = Span { prefix: &prefix, after: after.as_deref(), most };
+        let Listed { mut objects, mut remaining, version: at } =
+            self.store.page(&resource.table, &span, at).map_err(|_| gone(at.unwrap_or_default()))?;
+        objects.retain(|object| selector.matches(&object.value));
         if limit > 0 && objects.len() > limit {
-            let remaining = objects.len() - limit;
+            remaining = objects.len() - limit;
             objects.truncate(limit);
-            let last = objects.last().map(|object| key(object)).unwrap_or_default();
+        }
+        let mut metadata = json!({"resourceVersion": at.to_string()});
+        if remaining > 0 {
+            let key =
+                |object: &Arc<Object>| resource.key(object.text("/metadata/namespace"), object.text("/metadata/name"));
+            let last = objects.last().map(key).unwrap_or_default();
             metadata["continue"] = URL_SAFE_NO_PAD.encode(format!("{at} {last}")).into();
             if selector.is_empty() {
                 metadata["remainingItemCount"] = remaining.into();

@@ -130,16 +130,18 @@ pub fn push(
         loop {
             let last = tokio::time::timeout_at(next, shutdown.cancelled()).await.is_ok();
             next += every;
-            let sent = match metrics.encode() {
-                Ok(text) => {
-                    let span = metrics::Span { start, now: since_1970() };
-                    let request = metrics::request(&text, &resource, &scope, span);
-                    match timeout(if last { LAST } else { every }, sender.send(request.encode_to_vec())).await {
-                        Ok(sent) => sent,
-                        Err(_) => Err(format!("{sender} took too long")),
-                    }
-                }
-                Err(_) => Err("a metric could not be written".to_owned()),
+            let (metrics, resource, scope) = (metrics.clone(), resource.clone(), scope.clone());
+            // Of tens of thousands of workloads it is a hundred megabytes, and takes seconds.
+            let made = tokio::task::spawn_blocking(move || {
+                let (text, span) = (metrics.encode()?, metrics::Span { start, now: since_1970() });
+                Ok::<_, std::fmt::Error>(metrics::request(&text, &resource, &scope, span).encode_to_vec())
+            });
+            let sent = match made.await {
+                Ok(Ok(request)) => match timeout(if last { LAST } else { every }, sender.send(request)).await {
+                    Ok(sent) => sent,
+                    Err(_) => Err(format!("{sender} took too long")),
+                },
+                _ => Err("a metric could not be written".to_owned()),
             };
             match sent {
                 Ok(()) => failures.recovered(),

@@ -46,7 +46,7 @@ impl Store {
         let inner = self.inner.lock();
         let mut keys = Vec::new();
         for (name, table) in &inner.tables {
-            keys.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
+            keys.extend(scan(&table.objects, &prefix, None).map(|(key, _)| (name.clone(), key.clone())));
         }
         keys
     }
