@@ -26,6 +26,8 @@ use tokio::time::{Instant, timeout};
 const FEW: usize = 100;
 /// Workloads that are called, one after the other, and then given a pod.
 const WOKEN: usize = 100;
+/// Few and many in turns: what one of a hundred microseconds takes differs from minute to minute.
+const TURNS: usize = 5;
 /// Longest wait for the stat of a call.
 const SOON: Duration = Duration::from_secs(5);
 /// The first number.
@@ -77,21 +79,29 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let few = measure(settings, FEW).await?;
-    let many = measure(settings, settings.revisions).await?;
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        few.push(measure(settings, FEW).await?);
+        many.push(measure(settings, settings.revisions).await?);
+    }
     let mut figures = Figures::default();
-    let beyond = many.resident - few.resident;
-    let ratio = |many: &[f64], few: &[f64]| vec![quantile(many, MEDIAN) / quantile(few, MEDIAN)];
-    figures.row("ports-ready", vec![many.ready.as_secs_f64()]);
-    figures.row("ports-memory", vec![beyond / MIB]);
-    figures.row("ports-poke", ratio(&many.pokes, &few.pokes));
-    figures.row("ports-wake", ratio(&many.wakes, &few.wakes));
-    figures.beside(format!("MiB with {FEW}"), vec![few.resident / MIB]);
-    figures
-        .beside(format!("KiB for each of {}", settings.revisions), vec![beyond / 1024.0 / settings.revisions as f64]);
-    for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
-        figures.beside(format!("ms to the stat with {workloads}"), measured.pokes);
-        figures.beside(format!("ms of a wake with {workloads}"), measured.wakes);
+    let beyond = |of: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        many.iter().zip(&few).map(|(many, few)| of(many.resident - few.resident)).collect()
+    };
+    let ratio = |of: fn(&Measured) -> &[f64]| -> Vec<f64> {
+        many.iter().zip(&few).map(|(many, few)| quantile(of(many), MEDIAN) / quantile(of(few), MEDIAN)).collect()
+    };
+    figures.row("ports-ready", many.iter().map(|many| many.ready.as_secs_f64()).collect());
+    figures.row("ports-memory", beyond(&|bytes| bytes / MIB));
+    figures.row("ports-poke", ratio(|measured| &measured.pokes));
+    figures.row("ports-wake", ratio(|measured| &measured.wakes));
+    figures.beside(format!("MiB with {FEW}"), few.iter().map(|few| few.resident / MIB).collect());
+    let each = beyond(&|bytes| bytes / 1024.0 / settings.revisions as f64);
+    figures.beside(format!("KiB for each of {}", settings.revisions), each);
+    for (workloads, turns) in [(FEW, few), (settings.revisions, many)] {
+        let all = |of: fn(&Measured) -> &[f64]| turns.iter().flat_map(of).copied().collect::<Vec<_>>();
+        figures.beside(format!("ms to the stat with {workloads}"), all(|measured| &measured.pokes));
+        figures.beside(format!("ms of a wake with {workloads}"), all(|measured| &measured.wakes));
     }
     Ok(figures)
 }
