@@ -44,7 +44,7 @@ use common::time::Timestamp;
 use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
-use common_runtime::resolve::{ClusterIps, Resolve};
+use common_runtime::resolve::{ClusterIps, DnsElseApi, Endpoints, Resolve};
 use common_runtime::stat_tls::StatTrust;
 use common_runtime::telemetry;
 use common_runtime::telemetry::otlp::Who;
@@ -228,7 +228,15 @@ async fn begin(
         None => None,
     };
     let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
-    let link = DurableSender::start(vec![options.stat_url.clone()], resolver.clone(), config, infrastructure.clone())?;
+    // Nobody can be woken without the link: a cluster's DNS that is away is not to be in its way.
+    let of_link: Arc<dyn Resolve> = match &client {
+        Some(client) if resolver.follows_names() => {
+            let api = Endpoints::new(client.clone(), options.cluster_domain.clone());
+            Arc::new(DnsElseApi::new(resolver.clone(), Arc::new(api)))
+        }
+        _ => resolver.clone(),
+    };
+    let link = DurableSender::start(vec![options.stat_url.clone()], of_link, config, infrastructure.clone())?;
     // Where workloads have ports of their own, the autoscaler is one of ours.
     let shows = front_end.has_ports();
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);

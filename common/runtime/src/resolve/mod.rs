@@ -5,14 +5,17 @@
 //! | [`Dns`] | the system, which in a cluster asks the cluster's DNS |
 //! | [`Endpoints`] | the API server, for the endpoints of the Service that the name means |
 //! | [`ClusterIps`] | the API server, for the Service's own address |
+//! | [`DnsElseApi`] | the first, and the second where that has no answer |
 //!
 //! A process chooses among the first two by `ZEROSCALE_RESOLVER`, see [`from_env`]. The third takes the place of one
 //! that [follows names](Resolve::follows_names), where the owner of a Service must not say whom we send to.
 
 mod cluster_ips;
+mod dns_else_api;
 mod endpoints;
 
 pub use cluster_ips::ClusterIps;
+pub use dns_else_api::DnsElseApi;
 pub use endpoints::Endpoints;
 
 use crate::environment::EnvironmentError;
