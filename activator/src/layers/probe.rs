@@ -118,7 +118,7 @@ impl Shared {
         let Some(question) = question else { return answer(fields, &self.readiness).map(Answer::Ready) };
         // What is no text names no numbers either.
         match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
-            Ok(question) => self.registry.bound_ports(question).map(Answer::BoundPorts),
+            Ok(question) => Some(Answer::BoundPorts(self.registry.bound_ports(question))),
             Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
         }
     }

@@ -215,9 +215,9 @@ impl Registry {
 
     /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports. It is made on a thread
     /// of its own: of tens of thousands that takes a tenth of a second, for which no client's connection is to wait.
-    pub(crate) fn bound_ports(self: &Arc<Self>, question: Question) -> Option<JoinHandle<Option<Bytes>>> {
-        let registry = self.has_ports().then(|| self.clone())?;
-        Some(self.parts.runtime.spawn_blocking(move || registry.bound(&question)))
+    pub(crate) fn bound_ports(self: &Arc<Self>, question: Question) -> JoinHandle<Option<Bytes>> {
+        let registry = self.clone();
+        self.parts.runtime.spawn_blocking(move || registry.bound(&question))
     }
 
     fn bound(&self, question: &Question) -> Option<Bytes> {

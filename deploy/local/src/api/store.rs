@@ -189,7 +189,7 @@ impl Store {
         let inner = self.inner.lock();
         let version = at.unwrap_or(inner.version);
         let Some(table) = inner.tables.get(table) else { return Ok(Listed { version, ..Listed::default() }) };
-        if version < table.floor && at.is_some() {
+        if version < table.floor {
             return Err(Lapsed);
         }
         // What has changed since, as it was then.
