@@ -101,9 +101,15 @@ pub(crate) enum Refusal {
 /// A time bound that a request ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TimedOut {
+    /// No pod was ready in time.
+    #[error("no pod was ready within the workload's wake timeout of {0:?}")]
+    Wait(Duration),
     /// The whole exchange took too long, holding included.
     #[error("request took longer than the workload's timeout of {0:?}")]
     Total(Duration),
+    /// The exchange with a pod took too long.
+    #[error("request took longer than the workload's request timeout of {0:?}")]
+    Request(Duration),
     /// No response began.
     #[error("no response began within the workload's response start timeout of {0:?}")]
     ResponseStart(Duration),
@@ -115,7 +121,8 @@ pub(crate) enum TimedOut {
 impl TimedOut {
     fn reason(self) -> &'static str {
         match self {
-            TimedOut::Total(_) => "timeout",
+            TimedOut::Wait(_) | TimedOut::Total(_) => "timeout",
+            TimedOut::Request(_) => "request-timeout",
             TimedOut::ResponseStart(_) => "response-start-timeout",
             TimedOut::Idle(_) => "idle-timeout",
         }

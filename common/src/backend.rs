@@ -22,11 +22,16 @@ pub struct Backend {
     pub host_network: bool,
     /// How a pod is proven ready.
     pub probe: Probe,
-    /// Longest duration of a request, holding included, in milliseconds.
+    /// Knative's bound of an exchange, the wait for a pod included, in milliseconds; 0: none. If it is set, the other
+    /// bounds of the exchange count from the request's arrival, too, else from when a pod has the request.
     pub timeout_ms: u64,
+    /// Longest wait for a pod, in milliseconds; 0: no limit.
+    pub wake_timeout_ms: u64,
+    /// Longest duration of an exchange with a pod, in milliseconds; 0: no limit.
+    pub request_timeout_ms: u64,
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
     pub response_start_timeout_ms: u64,
-    /// Longest silence in a response, in milliseconds; 0: no limit.
+    /// Longest silence in an exchange, in milliseconds; 0: no limit.
     pub idle_timeout_ms: u64,
     /// Most requests that one activator holds for the revision.
     pub max_held: u32,
@@ -114,7 +119,9 @@ impl Backend {
             queue_proxy: false,
             host_network: false,
             probe: Probe::Tcp { port: None },
-            timeout_ms: 300_000,
+            timeout_ms: 0,
+            wake_timeout_ms: 300_000,
+            request_timeout_ms: 0,
             response_start_timeout_ms: 0,
             idle_timeout_ms: 0,
             max_held: 10_000,

@@ -5,6 +5,7 @@ use super::trace::Trace;
 use crate::registry::revision::Revision;
 use activator_net::{Peer, RequestBody};
 use http::Request;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -26,6 +27,24 @@ pub(crate) struct Call {
     pub(crate) counts: bool,
     /// Who answers if it has to wait for too long.
     pub(crate) standby: Option<Arc<Standby>>,
+    /// Time at which a pod got the request, if a bound counts from then.
+    pub(crate) released: Option<Arc<Released>>,
+}
+
+/// Time at which a pod got a request; none while it waits for one.
+#[derive(Debug, Default)]
+pub(crate) struct Released(Mutex<Option<Instant>>);
+
+impl Released {
+    /// Starts the clock at this time, or stops it.
+    pub(crate) fn set(&self, at: Option<Instant>) {
+        *self.0.lock() = at;
+    }
+
+    /// The time, if a pod has the request.
+    pub(crate) fn get(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
 }
 
 /// Calls for tests of the layers.
@@ -45,6 +64,7 @@ pub(crate) mod fixture {
             trace: None,
             counts: true,
             standby: None,
+            released: None,
         }
     }
 }

@@ -134,11 +134,11 @@ impl PortConnector {
         if entered.first {
             self.shared.sink.first_request(&revision, || None);
         }
-        let bound = revision.bounds().total;
+        let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
         let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {
             Ok(connected) => connected,
             Err(_) => {
-                let refusal = Refusal::from(TimedOut::Total(bound));
+                let refusal = Refusal::from(TimedOut::Wait(bound));
                 Err(match revision.wake_refused() {
                     Some(why) => refusal.unwoken(&why),
                     None => refusal,
@@ -158,7 +158,7 @@ impl PortConnector {
         let (admitted, cold) = admit(&revision).await?;
         let active = Active::new(revision.clone());
         // Who holds the connection notices its client's going.
-        let waits = || Waits { bytes: HELD_BYTES, disconnect: None, counts: true };
+        let waits = || Waits { since: received, bytes: HELD_BYTES, disconnect: None, counts: true };
         let mut picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
         let (mut failed, mut waiting, mut silent) = (0, None, None);
         loop {

@@ -89,7 +89,8 @@ impl Fallbacks {
         call: Call,
         standby: Arc<Standby>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
-        let Call { mut request, peer, again, revision, trace, .. } = call;
+        let Call { mut request, peer, received, again, revision, trace, released, .. } = call;
+        released.iter().for_each(|clock| clock.set(Some(Instant::now())));
         standby.release();
         let fallback = &standby.fallback;
         let client = request.version();
@@ -130,6 +131,9 @@ impl Fallbacks {
                     if has_no_room {
                         if watch.has_gone(|| peer.disconnect(client, prepared.body())) {
                             return Err(Refusal::ClientGone);
+                        }
+                        if let Some(refusal) = revision.bounds().waited_out(received) {
+                            return Err(refusal);
                         }
                         let kept = || charge::charge_of(client, &prepared, again);
                         waiting.get_or_insert_with(|| revision.memory.hold_again(kept()));

@@ -25,7 +25,7 @@
 //! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
 //!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused; so is, until
 //!   it is answered, what had to wait for room in a pod's queue.
-//! - Time: the revision's timeout, by [`crate::layers::timeouts`] around this layer.
+//! - Time: the wait for a pod, here; the exchange, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever. One
 //!   that had no room for a connect is not counted: that connect waited for a while, and the time alone bounds how often.
 //!
@@ -35,12 +35,12 @@
 use super::charge::{self, charge};
 use super::compact::compact;
 use super::fallback::{Fallbacks, Standby};
-use crate::layers::call::Call;
+use crate::layers::call::{Call, Released};
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::ending::Ending;
 use crate::metrics::{ExchangeKind, Queued};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, TimedOut};
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
@@ -212,11 +212,12 @@ fn exchange(
             // Boxed, as what is rare.
             Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
         };
-        let Call { request, peer, received, again, revision, trace, counts, .. } = call;
+        let Call { request, peer, received, again, revision, trace, counts, released: clock, .. } = call;
         let live = revision.live();
         let port = peer.port::<WorkloadPort>().and_then(|port| port.among(&live.ports));
         let protocol = live.protocol_for(request.version(), port);
-        let client = Client { peer: &peer, version: request.version(), again, counts };
+        let clock = clock.as_deref();
+        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock };
         let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         drop(live);
         let woken = cold.then(|| revision.clone());
@@ -260,19 +261,29 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         Ok(admitted) => Ok(Way::Pod(admitted, cold)),
         Err(error) => refused(call, error),
     };
-    let way = match call.peer.disconnect(call.request.version(), call.request.body()) {
-        None => tokio::select! {
-            biased; // A place that was given is used.
-            admitted = acquire => place(admitted),
-            other = turn => other,
-        },
-        Some(mut disconnect) => tokio::select! {
-            biased;
-            admitted = acquire => place(admitted),
-            () = disconnect.gone() => return Err(Refusal::ClientGone),
-            other = turn => other,
-        },
+    let wait = call.revision.bounds().wait;
+    let mut timer = wait.map(|wait| call.peer.timers.take(call.received + wait));
+    let late = async {
+        match &mut timer {
+            Some(timer) => timer.as_mut().await,
+            None => std::future::pending().await,
+        }
     };
+    let mut disconnect = call.peer.disconnect(call.request.version(), call.request.body());
+    let gone = async {
+        match &mut disconnect {
+            Some(disconnect) => disconnect.gone().await,
+            None => std::future::pending().await,
+        }
+    };
+    let way = tokio::select! {
+        biased; // A place that was given is used.
+        admitted = acquire => place(admitted),
+        () = gone => return Err(Refusal::ClientGone),
+        other = turn => other,
+        () = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
+    };
+    timer.into_iter().for_each(|timer| call.peer.timers.keep(timer));
     call.revision.metrics.held(since.elapsed());
     way
 }
@@ -347,11 +358,13 @@ async fn send(
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
     let (mut failed, begun, mut watch, mut waiting) = (0, Instant::now(), ClientWatch::default(), None);
-    let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?;
+    let (mut since, mut has_run) = (client.received, false);
+    let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared, since)).await?;
     loop {
         let (at, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
         let released = Instant::now();
+        client.release(Some(released));
         if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
             trace.sending(at_pod, prepared.head_mut());
         }
@@ -385,6 +398,10 @@ async fn send(
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
+                client.release(None);
+                if request.may_have_run() && !std::mem::replace(&mut has_run, true) {
+                    since = Instant::now(); // A pod had it, so this is another wait.
+                }
                 prepared = request;
                 let judged = seat.permit.as_ref().map(|permit| permit.destination().address());
                 // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
@@ -402,7 +419,7 @@ async fn send(
                     permit = if evidence == Evidence::Refused {
                         let admitted = left.give_up_pod();
                         pause.await;
-                        pick(&shared.sink, revision, admitted, || client.waits(&prepared)).await?
+                        pick(&shared.sink, revision, admitted, || client.waits(&prepared, since)).await?
                     } else {
                         // It may be the pod itself that has gone, and another one be well.
                         pause.await;
@@ -425,6 +442,9 @@ async fn send(
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
+                if let Some(refusal) = revision.bounds().waited_out(since) {
+                    return Err(refusal);
+                }
                 let disconnect = || peer.disconnect(client.version, prepared.body());
                 if evidence == Evidence::None && watch.has_gone(disconnect) {
                     return Err(Refusal::ClientGone);
@@ -439,7 +459,7 @@ async fn send(
                     }
                     _ => {
                         waiting = None; // It is charged where it waits for a place.
-                        pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared)).await?
+                        pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared, since)).await?
                     }
                 };
             }
@@ -477,16 +497,28 @@ struct Client<'a> {
     again: bool,
     /// Whether it is load.
     counts: bool,
+    received: Instant,
+    /// Where it is noted that a pod has it.
+    clock: Option<&'a Released>,
 }
 
 impl Client<'_> {
+    /// Notes when a pod got the request, or that it waits for one.
+    fn release(self, at: Option<Instant>) {
+        if let Some(clock) = self.clock {
+            clock.set(at);
+        }
+    }
+
     /// What the request keeps while it waits.
     fn keeps(self, prepared: &Prepared) -> u64 {
         charge::charge_of(self.version, prepared, self.again)
     }
 
-    fn waits(self, prepared: &Prepared) -> Waits {
+    /// `since`: when the wait for a pod began.
+    fn waits(self, prepared: &Prepared, since: Instant) -> Waits {
         Waits {
+            since,
             bytes: self.keeps(prepared),
             disconnect: self.peer.disconnect(self.version, prepared.body()),
             counts: self.counts,
@@ -496,6 +528,8 @@ impl Client<'_> {
 
 /// What has lost its pod, and waits for another.
 pub(super) struct Waits {
+    /// When it began to wait for a pod.
+    pub(super) since: Instant,
     /// What it keeps.
     pub(super) bytes: u64,
     /// Its client, where nobody else notices its going.
@@ -507,7 +541,8 @@ pub(super) struct Waits {
 impl Waits {
     /// Waits for a place at the head of the queue.
     async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
-        let Self { bytes, mut disconnect, counts } = self;
+        let Self { since, bytes, mut disconnect, counts } = self;
+        let bound = revision.bounds().wait;
         let _charge = revision.memory.hold_again(bytes);
         let _queued = Queued::new(&revision.metrics);
         let gone = async {
@@ -521,6 +556,9 @@ impl Waits {
             admitted = waiting => admitted.map_err(refusal),
             () = gone => Err(Refusal::ClientGone),
             () = until_cold(revision), if !counts => Err(Refusal::Asleep),
+            () = tokio::time::sleep_until(since + bound.unwrap_or_default()), if bound.is_some() => {
+                Err(TimedOut::Wait(bound.unwrap_or_default()).into())
+            }
         }
     }
 }

@@ -107,7 +107,7 @@ impl Shared {
     fn call(&self, inbound: Inbound, revision: Arc<Revision>) -> Call {
         let trace = self.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
         let Inbound { request, peer, received, again } = inbound;
-        Call { request, peer, received, again, revision, trace, counts: true, standby: None }
+        Call { request, peer, received, again, revision, trace, counts: true, standby: None, released: None }
     }
 
     /// Takes note of a refusal.

@@ -1,12 +1,14 @@
 //! The revision's bounds of time.
 //!
-//! | bound | runs from | until | reached before the head | reached later |
-//! |---|---|---|---|---|
-//! | total | the request's head was read | the end of the response's body, of a tunnel | 504 | reset |
-//! | response start | the same | the response's head | 504 | – |
-//! | idle | the last movement | the end of the response's body | 504 | reset |
+//! | bound | until | reached before the head | reached later |
+//! |---|---|---|---|
+//! | total | the end of the response's body, of a tunnel | 504 | reset |
+//! | response start | the response's head | 504 | – |
+//! | idle, from the last movement | the end of the response's body | 504 | reset |
 //!
-//! Held time counts. Movement is a frame of either body, so neither a long upload nor a stream that still moves is cut
+//! In the drop-in they run from the time at which the request's head was read, as in Knative: the wait for a pod counts. In
+//! standalone they run from the time at which a pod has the request ([`Released`]); the wait has a bound of its own,
+//! which [`super::hold`] keeps. Movement is a frame of either body, so neither a long upload nor a stream that still moves is cut
 //! by the idle bound; neither is a tunnel, which only the total bound ends. A client that reads no more has its bounds, too:
 //! they are kept by whoever serves it then ([`activator_net::overdue`]).
 //!
@@ -20,7 +22,7 @@
 //! One timer for each exchange of a connection that has to wait at the same time, made when the first such does
 //! ([`activator_net::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
 
-use crate::layers::call::Call;
+use crate::layers::call::{Call, Released};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::revision::Bounds;
 use activator_net::{BodyError, Peer, Upload, overdue};
@@ -61,14 +63,21 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, call: Call) -> Self::Future {
+    fn call(&mut self, mut call: Call) -> Self::Future {
         let bounds = call.revision.bounds();
+        if !bounds.bound_exchange() {
+            return TimedExchange { exchange: self.inner.call(call), clock: None };
+        }
+        if !bounds.from_arrival {
+            call.released = Some(Arc::default());
+        }
         let upload = bounds.idle.and_then(|_| call.request.body().upload());
         upload.iter().for_each(|upload| upload.follow());
         let clock = BoundClock {
             bounds,
-            started: call.received,
-            moved: call.received,
+            arrived: call.received,
+            released: call.released.clone(),
+            moved: None,
             upload,
             timer: None,
             peer: call.peer.clone(),
@@ -80,8 +89,11 @@ where
 /// Which bound comes next, and the timer that is set to it.
 struct BoundClock {
     bounds: Bounds,
-    started: Instant,
-    moved: Instant,
+    arrived: Instant,
+    /// When a pod got the request, if the bounds count from then.
+    released: Option<Arc<Released>>,
+    /// When something of the response moved last.
+    moved: Option<Instant>,
     upload: Option<Arc<Upload>>,
     timer: Option<Pin<Box<Sleep>>>,
     /// Who has a spare one.
@@ -98,22 +110,29 @@ impl Drop for BoundClock {
 }
 
 impl BoundClock {
-    /// The earliest bound that is in force.
-    fn next(&self) -> (Instant, TimedOut) {
-        let mut next = (self.started + self.bounds.total, TimedOut::Total(self.bounds.total));
-        if let Some(bound) = self.bounds.response_start
-            && self.started + bound < next.0
-        {
-            next = (self.started + bound, TimedOut::ResponseStart(bound));
-        }
-        if let Some(bound) = self.bounds.idle {
+    /// The earliest bound that is in force; none before the clock runs.
+    fn next(&self) -> Option<(Instant, TimedOut)> {
+        let started = match &self.released {
+            Some(released) => released.get()?,
+            None => self.arrived,
+        };
+        let total = if self.bounds.from_arrival { TimedOut::Total } else { TimedOut::Request };
+        let total = self.bounds.total.map(|bound| (started + bound, total(bound)));
+        let start = self.bounds.response_start.map(|bound| (started + bound, TimedOut::ResponseStart(bound)));
+        let idle = self.bounds.idle.map(|bound| {
             let uploaded = self.upload.as_ref().and_then(|upload| upload.moved());
-            let moved = uploaded.map_or(self.moved, |at| at.max(self.moved));
-            if moved + bound < next.0 {
-                next = (moved + bound, TimedOut::Idle(bound));
-            }
+            let moved = started.max(self.moved.unwrap_or(started)).max(uploaded.unwrap_or(started));
+            (moved + bound, TimedOut::Idle(bound))
+        });
+        [total, start, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Tells whoever serves the client, if nobody may ask for the body.
+    fn tell(&self) {
+        match self.next() {
+            Some((at, _)) => overdue::until(at),
+            None => overdue::never(),
         }
-        next
     }
 
     /// Ready once a bound is reached. Wakes `cx` in time for the next one.
@@ -122,14 +141,17 @@ impl BoundClock {
             let timer = match &mut self.timer {
                 Some(timer) => timer,
                 None => {
-                    let (at, _) = self.next();
+                    let Some((at, _)) = self.next() else { return Poll::Pending };
                     self.timer.insert(self.peer.timers.take(at))
                 }
             };
             std::task::ready!(timer.as_mut().poll(cx));
             // What was next when the timer was set may have moved on.
             let reached = timer.deadline();
-            let (at, bound) = self.next();
+            let Some((at, bound)) = self.next() else {
+                self.timer = None;
+                return Poll::Pending;
+            };
             if at <= reached {
                 return Poll::Ready(bound);
             }
@@ -165,11 +187,11 @@ where
                         clock.bounds.idle = None;
                     }
                     if clock.bounds.idle.is_some() {
-                        clock.moved = Instant::now();
+                        clock.moved = Some(Instant::now());
                     }
                     // A timer that was set to the bound that has just gone fires once for nothing, which is cheaper
                     // than setting it again here for every response.
-                    overdue::until(clock.next().0); // Nobody may ask for the body.
+                    clock.tell(); // Nobody may ask for the body.
                     clock
                 });
                 response.map(|body| TimedBody { body, clock })
@@ -206,9 +228,9 @@ where
                     // The last one, too: over HTTP/2 hyper keeps the body until the client takes it.
                     (Some(Ok(_)), Some(clock)) => {
                         if clock.bounds.idle.is_some() {
-                            clock.moved = Instant::now();
+                            clock.moved = Some(Instant::now());
                         }
-                        overdue::until(clock.next().0);
+                        clock.tell();
                     }
                     _ => overdue::never(),
                 }
@@ -309,6 +331,32 @@ mod tests {
                 ended == end && parts == count && (when..=when + 2).contains(&at),
                 "{head} {pauses:?} {bounds:?}: {ended} {parts} {at}"
             );
+        }
+    }
+
+    /// Goal: in standalone the bounds count from when a pod has the request, and an exchange without bounds has no end.
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_pod_does_not_count_in_standalone() {
+        let rows = [
+            (900_000, (0, 0, 0), "whole"),
+            (90, (100, 0, 0), "whole"),
+            (200, (100, 0, 0), "request-timeout"),
+            (40, (100, 50, 50), "whole"),
+            (60, (100, 50, 0), "response-start-timeout"),
+            (60, (100, 0, 50), "idle-timeout"),
+        ];
+        for (head, bounds, expected) in rows {
+            let revision = fixture::revision(|backend| {
+                (backend.request_timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
+            });
+            let inner = tower::service_fn(move |call: Call| async move {
+                sleep(ms(1_000)).await;
+                call.released.iter().for_each(|clock| clock.set(Some(Instant::now())));
+                sleep(ms(head)).await;
+                Ok::<_, Refusal>(Response::new(Full::new(Bytes::new())))
+            });
+            let answer = Timeouts::new(inner).call(call::fixture::call(&revision)).await;
+            assert_eq!(answer.err().map_or("whole", |refusal| refusal.reason()), expected, "{head} {bounds:?}");
         }
     }
 

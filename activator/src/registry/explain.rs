@@ -40,7 +40,7 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
         },
         "refused": turned_away.refused,
         "abandoned": turned_away.abandoned,
-        "timeoutMs": spec.backend.timeout_ms.max(1),
+        "timeoutMs": spec.backend.timeout_ms.max(spec.backend.wake_timeout_ms),
         "pods": pods.into_iter().map(pod).collect::<Vec<_>>(),
         "slots": shared.map(|revision| revision.throttler.shared_pods().into_iter().map(slots).collect::<Vec<_>>()),
     })

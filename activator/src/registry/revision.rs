@@ -8,7 +8,7 @@ use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
 use crate::metrics::cold_start::ColdStart;
 use crate::metrics::{Metrics, RevisionMetrics};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
 use crate::registry::seen::SeenHere;
 use crate::slots::Slots;
@@ -83,15 +83,32 @@ pub(crate) struct Live {
     pub(crate) ports: Box<[Port]>,
 }
 
-/// A revision's bounds of time for one exchange.
+/// A revision's bounds of time for one exchange; none: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The whole of it.
-    pub(crate) total: Duration,
+    /// The wait for a pod.
+    pub(crate) wait: Option<Duration>,
+    /// The whole of the exchange.
+    pub(crate) total: Option<Duration>,
     /// Until the response's head.
     pub(crate) response_start: Option<Duration>,
     /// Without movement.
     pub(crate) idle: Option<Duration>,
+    /// Start of the last three: the request's arrival, as in Knative, or the moment when a pod has the request.
+    pub(crate) from_arrival: bool,
+}
+
+impl Bounds {
+    /// Whether the exchange has any bound.
+    pub(crate) fn bound_exchange(&self) -> bool {
+        self.total.is_some() || self.response_start.is_some() || self.idle.is_some()
+    }
+
+    /// The refusal of what has waited for a pod since then, if that is too long.
+    pub(crate) fn waited_out(&self, since: Instant) -> Option<Refusal> {
+        let bound = self.wait.filter(|bound| since.elapsed() >= *bound)?;
+        Some(TimedOut::Wait(bound).into())
+    }
 }
 
 /// When the steps of the latest wake-up were.
@@ -313,9 +330,11 @@ impl Live {
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             ports: spec.ports.clone(),
             bounds: Bounds {
-                total: Duration::from_millis(spec.backend.timeout_ms.max(1)),
+                wait: millis(spec.backend.wake_timeout_ms),
+                total: millis(spec.backend.timeout_ms).or(millis(spec.backend.request_timeout_ms)),
                 response_start: millis(spec.backend.response_start_timeout_ms),
                 idle: millis(spec.backend.idle_timeout_ms),
+                from_arrival: spec.backend.timeout_ms > 0,
             },
         }
     }

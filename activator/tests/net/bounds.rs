@@ -3,12 +3,16 @@
 use crate::frames::{DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame};
 use crate::hostile::GET;
 use crate::rig::{self, Pod, Rig, http2_client, patient, read_until, write};
+use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common_runtime::environment::Mode;
 use common_runtime::telemetry::catalog;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::client::conn::http2::SendRequest;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -331,12 +335,9 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Goal: a drain's steps in their order: readiness fails while everything is still served, each answer over HTTP/1 the
-/// last of its connection; then the port is closed, HTTP/2 is told to go away and what runs there ends; a tunnel is
-/// waited for, up to the bound, and cut then.
-#[tokio::test]
-async fn a_drain_goes_step_by_step() {
-    let pod = Pod::start(|mut request: Request<hyper::body::Incoming>| async move {
+/// A pod that echoes what a request, or a tunnel, brings.
+async fn echoing() -> Pod {
+    Pod::start(|mut request: Request<hyper::body::Incoming>| async move {
         if request.headers().contains_key("upgrade") {
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
@@ -352,7 +353,68 @@ async fn a_drain_goes_step_by_step() {
         }
         Response::new(request.into_body().boxed_unsync())
     })
-    .await;
+    .await
+}
+
+/// Goal: an upload, its response and a WebSocket outlive the bound of the wait for a pod, whether the workload slept or not.
+/// What finds no pod in that time is answered.
+#[tokio::test]
+async fn the_wait_for_a_pod_bounds_no_exchange() {
+    const WAIT: Duration = Duration::from_secs(3);
+    let pod = echoing().await;
+    for asleep in [true, false] {
+        let rig = Rig::start().await;
+        rig.revision(|backend| (backend.timeout_ms, backend.wake_timeout_ms) = (0, 3_000)).await;
+        if !asleep {
+            rig.pods(&[pod.address]).await;
+            rig.until_open().await;
+        }
+        let mut tunnel = rig.raw().await;
+        write(&mut tunnel, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n").await;
+        let streams = http2_client(rig.address).await;
+        let (upload, mut running) = streaming(&streams).await;
+        if asleep {
+            rig.until(|load| load.queued == 2).await;
+            rig.pods(&[pod.address]).await;
+        }
+        rig.until(|load| load.in_flight == 2).await;
+        tokio::time::sleep(WAIT + Duration::from_millis(500)).await;
+        write(&mut tunnel, "late").await;
+        read_until(&mut tunnel, "late").await;
+        upload.send(Frame::data(Bytes::from_static(b"late"))).await.expect("open");
+        drop(upload);
+        let echoed = patient(&mut running).await.expect("no panic").collect().await.expect("not cut").to_bytes();
+        assert!(echoed.ends_with(b"late"), "asleep: {asleep}");
+
+        drop(tunnel);
+        rig.pods(&[]).await;
+        rig.until(|load| load.capacity == Capacity::CLOSED).await;
+        let late = rig.get("app.ns", "/").await;
+        assert_eq!((late.status.as_u16(), late.header("x-zeroscale-reason")), (504, "timeout"));
+        assert_eq!(late.body, "no pod was ready within the workload's wake timeout of 3s\n");
+    }
+}
+
+/// A request whose body comes in parts, and the body of its answer once there is one.
+async fn streaming(
+    streams: &SendRequest<UnsyncBoxBody<Bytes, Infallible>>,
+) -> (tokio::sync::mpsc::Sender<Frame<Bytes>>, tokio::task::JoinHandle<hyper::body::Incoming>) {
+    let (upload, frames) = tokio::sync::mpsc::channel::<Frame<Bytes>>(1);
+    let frames = futures::stream::unfold(frames, |mut f| async move { f.recv().await.map(|frame| (frame, f)) });
+    let body = StreamBody::new(futures::StreamExt::map(frames, Ok::<_, Infallible>)).boxed_unsync();
+    let mut streams = streams.clone();
+    upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
+    let request = Request::post("http://app.ns/").body(body).expect("valid");
+    let running = async move { patient(streams.send_request(request)).await.expect("a head").into_body() };
+    (upload, tokio::spawn(running))
+}
+
+/// Goal: a drain's steps in their order: readiness fails while everything is still served, each answer over HTTP/1 the
+/// last of its connection; then the port is closed, HTTP/2 is told to go away and what runs there ends; a tunnel is
+/// waited for, up to the bound, and cut then.
+#[tokio::test]
+async fn a_drain_goes_step_by_step() {
+    let pod = echoing().await;
     let rig = Rig::start_with(|options| {
         // Each step must be met in its time, on a busy machine as well.
         (options.linger, options.drain) = (Duration::from_secs(5), Duration::from_secs(10));
@@ -363,13 +425,9 @@ async fn a_drain_goes_step_by_step() {
     let mut tunnel = rig.raw().await;
     write(&mut tunnel, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\nearly").await;
     read_until(&mut tunnel, "early").await;
-    let (upload, frames) = tokio::sync::mpsc::channel::<Frame<Bytes>>(1);
-    let frames = futures::stream::unfold(frames, |mut f| async move { f.recv().await.map(|frame| (frame, f)) });
-    let body = StreamBody::new(futures::StreamExt::map(frames, Ok::<_, std::convert::Infallible>)).boxed_unsync();
-    let mut streams = http2_client(rig.address).await;
-    upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
-    let request = Request::post("http://app.ns/").body(body).expect("valid");
-    let mut running = patient(streams.send_request(request)).await.expect("a head").into_body();
+    let streams = http2_client(rig.address).await;
+    let (upload, running) = streaming(&streams).await;
+    let mut running = patient(running).await.expect("no panic");
 
     let address = rig.address;
     let stopping = tokio::spawn(rig.activator.stop());

@@ -285,7 +285,7 @@ async fn a_held_client_that_leaves_gives_everything_back() {
 async fn a_connection_beyond_a_bound_is_reset() {
     let (rig, [address]) = app([tcp()], |backend| {
         backend.max_held = 1;
-        backend.timeout_ms = 1_000;
+        backend.wake_timeout_ms = 1_000;
     })
     .await;
     let (mut first, start) = (connect(address).await, tokio::time::Instant::now());
@@ -302,7 +302,7 @@ async fn a_connection_beyond_a_bound_is_reset() {
 /// Goal: the timeout bounds the wait alone: what is relayed goes on.
 #[tokio::test]
 async fn a_relayed_connection_outlives_the_timeout() {
-    let (rig, [address]) = app([tcp()], |backend| backend.timeout_ms = 2_000).await;
+    let (rig, [address]) = app([tcp()], |backend| backend.wake_timeout_ms = 2_000).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;

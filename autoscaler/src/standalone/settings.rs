@@ -1,6 +1,6 @@
 //! What a ZeroScaler says beside the scale, resolved.
 
-use common_api::zeroscaler::{ProbeChoice, Wake};
+use common_api::zeroscaler::{ProbeChoice, Timeouts, Wake};
 use std::time::Duration;
 
 /// Where its pods take requests, how they are proven ready, and how long requests may wait.
@@ -10,12 +10,10 @@ pub(crate) struct Settings {
     pub(crate) port: Option<PortReference>,
     /// How a pod is proven ready.
     pub(crate) probe: ProbeChoice,
-    /// Longest duration of a request, holding included.
-    pub(crate) timeout: Duration,
-    /// Longest wait for the first byte of a response; none: no limit.
-    pub(crate) response_start_timeout: Option<Duration>,
-    /// Longest silence in a response; none: no limit.
-    pub(crate) idle_timeout: Option<Duration>,
+    /// Longest wait for a pod.
+    pub(crate) wake_timeout: Duration,
+    /// Bounds of the exchange.
+    pub(crate) timeouts: Timeouts,
     /// Most requests that one activator holds; at least 1.
     pub(crate) max_held: u32,
 }
@@ -29,14 +27,14 @@ pub(crate) enum PortReference {
     Name(String),
 }
 
-impl From<&Wake> for Settings {
-    fn from(wake: &Wake) -> Self {
+impl Settings {
+    /// The settings of an object with these parts.
+    pub(crate) fn new(wake: &Wake, timeouts: &Timeouts) -> Self {
         Self {
             port: None,
             probe: wake.probe(),
-            timeout: wake.timeout(),
-            response_start_timeout: wake.response_start(),
-            idle_timeout: wake.idle(),
+            wake_timeout: wake.timeout(),
+            timeouts: timeouts.clone(),
             max_held: wake.max_held(),
         }
     }
@@ -44,6 +42,6 @@ impl From<&Wake> for Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::from(&Wake::default())
+        Self::new(&Wake::default(), &Timeouts::default())
     }
 }

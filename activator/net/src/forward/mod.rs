@@ -134,6 +134,11 @@ impl Prepared {
         &self.body
     }
 
+    /// Whether a pod may have acted on it.
+    pub fn may_have_run(&self) -> bool {
+        self.delivery.may_have_run
+    }
+
     /// Its head, as the next pod will see it.
     pub fn head_mut(&mut self) -> &mut request::Parts {
         &mut self.head

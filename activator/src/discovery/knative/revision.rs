@@ -68,6 +68,8 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
             queue_proxy: true,
             probe: Probe::QueueProxy,
             timeout_ms: millis(Some(total)),
+            wake_timeout_ms: 0,
+            request_timeout_ms: 0,
             response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
             idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
             max_held: MAX_HELD,

@@ -76,7 +76,7 @@ fn protocol(object: &ZeroScaler) -> Protocol {
 
 /// What it says beside the scale. `port`: where its pods take requests, by its Service.
 pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
-    Settings { port, ..Settings::from(&object.spec.wake) }
+    Settings { port, ..Settings::new(&object.spec.wake, &object.spec.timeouts) }
 }
 
 /// What it asks the metrics for; none: its load alone scales it.

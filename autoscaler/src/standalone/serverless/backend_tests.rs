@@ -110,8 +110,8 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
 fn a_backend_says_all_that_an_activator_needs() {
     let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
     let target = Target { host_network: true, ..target };
-    let (timeout, idle_timeout) = (Duration::from_secs(10), Some(Duration::from_secs(2)));
-    let settings = Settings { timeout, idle_timeout, max_held: 50, ..Settings::default() };
+    let timeouts = serde_json::from_value(json!({"request": "1m", "idle": "2s"})).expect("timeouts");
+    let settings = Settings { wake_timeout: Duration::from_secs(10), timeouts, max_held: 50, ..Settings::default() };
     let port = port(&target, &settings, Protocol::H2c).expect("a port");
     let inputs = Inputs {
         service: "web",
@@ -130,7 +130,9 @@ fn a_backend_says_all_that_an_activator_needs() {
         queue_proxy: false,
         host_network: true,
         probe: Probe::Tcp { port: None },
-        timeout_ms: 10_000,
+        timeout_ms: 0,
+        wake_timeout_ms: 10_000,
+        request_timeout_ms: 60_000,
         response_start_timeout_ms: 0,
         idle_timeout_ms: 2_000,
         max_held: 50,

@@ -27,12 +27,15 @@ pub struct BackendStatus {
     /// How an activator proves that a pod is ready.
     #[serde(default)]
     pub probe: ProbeStatus,
-    /// Longest duration of a request, waiting included, in milliseconds.
+    /// Longest wait for a pod, in milliseconds.
     pub timeout_ms: u64,
+    /// Longest duration of an exchange with a pod, in milliseconds; 0: no limit.
+    #[serde(default)]
+    pub request_ms: u64,
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
     #[serde(default)]
     pub response_start_ms: u64,
-    /// Longest silence within a response, in milliseconds; 0: no limit.
+    /// Longest silence in an exchange, in milliseconds; 0: no limit.
     #[serde(default)]
     pub idle_ms: u64,
     /// Most requests that one activator holds.
@@ -110,7 +113,9 @@ impl BackendStatus {
             queue_proxy: self.queue_proxy,
             host_network: self.host_network,
             probe: self.probe.to_probe(),
-            timeout_ms: self.timeout_ms,
+            timeout_ms: 0,
+            wake_timeout_ms: self.timeout_ms.max(1),
+            request_timeout_ms: self.request_ms,
             response_start_timeout_ms: self.response_start_ms,
             idle_timeout_ms: self.idle_ms,
             max_held: self.max_held,
@@ -129,7 +134,8 @@ impl From<&Backend> for BackendStatus {
             queue_proxy: backend.queue_proxy,
             host_network: backend.host_network,
             probe: ProbeStatus::from(&backend.probe),
-            timeout_ms: backend.timeout_ms,
+            timeout_ms: backend.wake_timeout_ms,
+            request_ms: backend.request_timeout_ms,
             response_start_ms: backend.response_start_timeout_ms,
             idle_ms: backend.idle_timeout_ms,
             max_held: backend.max_held,
@@ -202,6 +208,7 @@ mod tests {
                 container_concurrency: 7,
                 queue_proxy: true,
                 host_network: true,
+                request_timeout_ms: 4,
                 response_start_timeout_ms: 5,
                 idle_timeout_ms: 6,
                 failing: Some("CrashLoopBackOff".into()),
@@ -244,7 +251,7 @@ mod tests {
             r#"{"protocol":"http1","timeoutMs":1,"maxHeld":1,"probe":{"type":"Telepathy","wave":2},"aura":true}"#;
         let status: BackendStatus = serde_json::from_str(json).expect("readable");
         let read = status.to_backend("a");
-        let expected = Backend { probe: Probe::Kubernetes, timeout_ms: 1, max_held: 1, ..Backend::plain("a") };
+        let expected = Backend { probe: Probe::Kubernetes, wake_timeout_ms: 1, max_held: 1, ..Backend::plain("a") };
         assert_eq!(read, expected);
         let sparse: BackendStatus = serde_json::from_str(r#"{"timeoutMs":1,"maxHeld":1}"#).expect("readable");
         assert_eq!(sparse.to_backend("a"), expected);

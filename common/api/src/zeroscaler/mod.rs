@@ -23,6 +23,7 @@ pub mod rules;
 pub mod scale;
 pub mod schedule;
 pub mod status;
+pub mod timeouts;
 pub mod validation;
 pub mod wake;
 
@@ -38,6 +39,7 @@ pub use request::{Request, RequestResult, RequestStatus};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
 pub use schedule::Schedule;
 pub use status::{Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus};
+pub use timeouts::Timeouts;
 pub use wake::{ProbeChoice, Wake};
 
 use common::RevisionKey;
@@ -92,6 +94,9 @@ pub struct ZeroScalerSpec {
     /// What happens to a request while it waits, and how a pod is proven ready.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wake: Wake,
+    /// Bounds of the exchange between a client and a pod. Default: none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub timeouts: Timeouts,
     /// Fewest and most pods by the clock.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<Schedule>,

@@ -200,24 +200,12 @@ pub const RULES: &[Rule] = &[
               duration(self.fallback.after) < duration(self.timeout)",
         says: "`wake.fallback.after` is shorter than `wake.timeout`",
         message: "'fallback.after ' + self.fallback.after + ' is not shorter than timeout ' + self.timeout",
-        broken: |spec| falls_back_after(spec, "timeout", &spec.wake.timeout),
-    },
-    Rule {
-        at: "spec.wake",
-        field: ".fallback.after",
-        cel: "!has(self.fallback) || !self.fallback.after.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$') || \
-              !self.responseStart.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$') || \
-              duration(self.responseStart) == duration('0s') || \
-              duration(self.fallback.after) < duration(self.responseStart)",
-        says: "and shorter than `wake.responseStart`, unless that is 0s",
-        message: "'fallback.after ' + self.fallback.after + ' is not shorter than responseStart ' + self.responseStart",
         broken: |spec| {
-            let limit = &spec.wake.response_start;
-            if spec.wake.response_start().is_none() {
-                Vec::new()
-            } else {
-                falls_back_after(spec, "responseStart", limit)
-            }
+            let Some(fallback) = &spec.wake.fallback else { return Vec::new() };
+            let (after, timeout) = (&fallback.after, &spec.wake.timeout);
+            let read = |text: &DurationText| text.parse().ok();
+            let late = read(after).zip(read(timeout)).is_some_and(|(after, timeout): (GoDuration, _)| after >= timeout);
+            one(late, || format!("fallback.after {after} is not shorter than timeout {timeout}"))
         },
     },
     Rule {
@@ -247,14 +235,6 @@ pub const RULES: &[Rule] = &[
         },
     },
 ];
-
-/// Whether a fallback would come too late, for a bound of this name.
-fn falls_back_after(spec: &ZeroScalerSpec, name: &str, bound: &DurationText) -> Vec<Broken> {
-    let Some(after) = spec.wake.fallback.as_ref().map(|fallback| &fallback.after) else { return Vec::new() };
-    let read = |text: &DurationText| text.parse().ok();
-    let late = read(after).zip(read(bound)).is_some_and(|(after, bound): (GoDuration, GoDuration)| after >= bound);
-    one(late, || format!("fallback.after {after} is not shorter than {name} {bound}"))
-}
 
 fn two_bodies(response: &FixedResponse) -> Option<String> {
     let from = response.body_from.as_ref().filter(|_| !response.body.is_empty())?;

@@ -9,24 +9,19 @@ use std::time::Duration;
 
 const TIMEOUT: &str = "300s";
 const MAX_HELD: i32 = 10_000;
-const NO_LIMIT: &str = "0s";
 const PROBE_AUTO: &str = "auto";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-/// Bounds of a request, held or not, and how a pod is proven ready.
+/// Bounds of the wait for a pod, answers during that time, and the proof that a pod is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wake {
-    /// Longest duration of a request, waiting for a pod included; for tcp, longest wait of a connection for a pod. What
-    /// takes longer is answered with 504.
+    /// Longest wait of a request, or a connection, for a pod; then it is answered with 504. An exchange with a pod may take
+    /// longer: `timeouts` bounds that.
     pub timeout: DurationText,
     /// Most requests, or connections, that one activator holds for this workload. What comes beyond is answered with 503
     /// and Retry-After.
     pub max_held: i32,
-    /// Longest wait for the first byte of a pod's response. 0s: no limit.
-    pub response_start: DurationText,
-    /// Longest silence within a response. 0s: no limit.
-    pub idle: DurationText,
     /// How an activator proves that a pod is ready: auto (the container's own readiness probe where an activator can send
     /// it, a TCP connect where there is none, else Kubernetes' word; of a pod that Kubernetes calls ready its word counts, too,
     /// once the pod has answered for a second that it is not: it may be of a former template, with another probe), tcp (a connection is accepted), http:/path (GET is
@@ -53,8 +48,6 @@ impl Default for Wake {
         Self {
             timeout: DurationText::new(TIMEOUT),
             max_held: MAX_HELD,
-            response_start: DurationText::new(NO_LIMIT),
-            idle: DurationText::new(NO_LIMIT),
             probe: PROBE_AUTO.to_owned(),
             page: None,
             placeholder: None,
@@ -65,7 +58,7 @@ impl Default for Wake {
 }
 
 impl Wake {
-    /// Longest duration of a request.
+    /// Longest wait for a pod.
     pub fn timeout(&self) -> Duration {
         self.timeout.get().filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT_DEFAULT)
     }
@@ -73,16 +66,6 @@ impl Wake {
     /// Most requests that one activator holds; at least 1.
     pub fn max_held(&self) -> u32 {
         u32::try_from(self.max_held.max(1)).unwrap_or(1)
-    }
-
-    /// Longest wait for the first byte of a response; none: no limit.
-    pub fn response_start(&self) -> Option<Duration> {
-        self.response_start.get().filter(|limit| !limit.is_zero())
-    }
-
-    /// Longest silence within a response; none: no limit.
-    pub fn idle(&self) -> Option<Duration> {
-        self.idle.get().filter(|limit| !limit.is_zero())
     }
 
     /// What is answered without a pod, texts of ConfigMaps and the fallback's Service aside; none: nothing is.

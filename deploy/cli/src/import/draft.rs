@@ -52,10 +52,12 @@ impl Draft {
         self.spec.pointer(&format!("/{}", path.replace('.', "/")))
     }
 
-    /// Takes a duration over, of which 0 means no limit there; `path` has to be more than 0.
+    /// Takes a duration over, of which 0 means no limit there. `timeouts` have no limit by default; any other `path` has to
+    /// be more than 0.
     pub(super) fn duration(&mut self, path: &str, from: &mut Source, pointer: &str) {
         match from.text(pointer) {
             None => {}
+            Some(zero) if ["0s", "0"].contains(&zero.as_str()) && path.starts_with("timeouts.") => {}
             Some(zero) if zero == "0s" || zero == "0" => {
                 from.note(pointer, format!("without a bound; spec.{path} must be more than 0"));
             }

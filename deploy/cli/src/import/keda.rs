@@ -21,7 +21,6 @@ const BY_HOST_ALONE: &str =
     "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
 /// How long is waited before a fallback answers, where nothing is said.
 const FALLBACK_AFTER: &str = "30s";
-const HELD: &str = "a held request waits as long as spec.wake.timeout allows in all";
 
 /// An HTTPScaledObject.
 pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
@@ -43,10 +42,10 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     from.lose("/spec/initialCooldownPeriod", "a workload is taken as it is found");
     let pending = from.number("/spec/targetPendingRequests");
     measured(from, &mut draft, pending);
-    draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
+    draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
     let seconds = from.text("/spec/coldStartTimeoutFailoverRef/timeoutSeconds").filter(|seconds| seconds != "0");
     if !fallback(from, &mut draft, "/spec/coldStartTimeoutFailoverRef", seconds.map(|seconds| format!("{seconds}s"))) {
-        from.lose("/spec/timeouts/conditionWait", HELD);
+        draft.duration("wake.timeout", from, "/spec/timeouts/conditionWait");
     } else {
         from.lose("/spec/timeouts/conditionWait", "the fallback's own time counts");
     }
@@ -98,10 +97,10 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     let readiness = from.look("/spec/timeouts/readiness").and_then(Value::as_str).map(str::to_owned);
     match fallback(from, &mut draft, "/spec/coldStart/fallback", readiness.filter(|text| text != "0s")) {
         true => _ = from.take("/spec/timeouts/readiness"),
-        false => from.lose("/spec/timeouts/readiness", HELD),
+        false => draft.duration("wake.timeout", from, "/spec/timeouts/readiness"),
     }
-    draft.duration("wake.timeout", from, "/spec/timeouts/request");
-    draft.duration("wake.responseStart", from, "/spec/timeouts/responseHeader");
+    draft.duration("timeouts.request", from, "/spec/timeouts/request");
+    draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
     if let Some(response) = answers::response(from, "/spec/coldStart/placeholder/response") {
         draft.set("wake.placeholder", json!({"response": response}));
     }

@@ -21,13 +21,17 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     draft.set("service.create", true);
     scaling(from, &mut draft);
     for (field, path) in [
-        ("timeoutSeconds", "wake.timeout"),
-        ("responseStartTimeoutSeconds", "wake.responseStart"),
-        ("idleTimeoutSeconds", "wake.idle"),
+        ("timeoutSeconds", "timeouts.request"),
+        ("responseStartTimeoutSeconds", "timeouts.responseStart"),
+        ("idleTimeoutSeconds", "timeouts.idle"),
     ] {
         // 0 is Knative's way to say: no bound of its own.
         let seconds = from.text(&format!("/spec/template/spec/{field}")).filter(|seconds| seconds != "0");
-        draft.set_some(path, seconds.map(|seconds| format!("{seconds}s")));
+        let duration = seconds.map(|seconds| format!("{seconds}s"));
+        if field == "timeoutSeconds" {
+            draft.set_some("wake.timeout", duration.clone()); // Knative counts the wait for a pod, too.
+        }
+        draft.set_some(path, duration);
     }
     let concurrency = from.number("/spec/template/spec/containerConcurrency");
     draft.set_some("concurrency", concurrency.filter(|concurrency| *concurrency != json!(0)));

@@ -48,11 +48,12 @@ status: {conditions: []}
                 "service": {"name": "xkcd-web"},
                 "scale": {"min": 1, "max": 10, "retention": "120s", "window": "2m", "load": {"rps": 30, "utilization": 100}},
                 "hosts": ["myhost.com", "*.shop.example.com"],
-                "wake": {"responseStart": "30s"},
+                "wake": {"timeout": "20s"},
+                "timeouts": {"responseStart": "30s"},
             },
         })]
     );
-    let fields = ["spec.pathPrefixes", "spec.timeouts.conditionWait", "spec.somethingNew.deep[0]"];
+    let fields = ["spec.pathPrefixes", "spec.somethingNew.deep[0]"];
     assert_eq!(lost(&imported), fields, "what nobody knows is listed, not dropped");
 }
 
@@ -105,7 +106,8 @@ spec:
             "service": {"name": "api-svc"},
             "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
             "hosts": ["api.example.com"],
-            "wake": {"timeout": "60s", "placeholder": {"response": {"status": 202}}},
+            "wake": {"timeout": "10s", "placeholder": {"response": {"status": 202}}},
+            "timeouts": {"request": "60s"},
         })
     );
     let fields = [
@@ -115,8 +117,6 @@ spec:
         "ScaledObject.metadata.annotations.autoscaling.keda.sh/paused",
         "spec.rules[0].paths",
         "spec.hosts",
-        "spec.timeouts.readiness",
-        "spec.timeouts.responseHeader",
     ];
     assert_eq!(lost(&imported), fields);
 }
@@ -312,7 +312,7 @@ fn fallbacks_are_carried_over() {
             json!({"service": "b", "port": "web", "after": "5s"}),
             wait,
         ),
-        (scaled, "timeouts: {conditionWait: 9s}", Value::Null, wait),
+        (scaled, "timeouts: {conditionWait: 9s}", Value::Null, ""),
         (
             route,
             "coldStart: {fallback: {service: b, port: 8080}}",
@@ -331,7 +331,7 @@ fn fallbacks_are_carried_over() {
             json!({"service": "b", "port": 1, "after": "30s"}),
             "",
         ),
-        (route, "timeouts: {readiness: 5s}", Value::Null, "spec.timeouts.readiness"),
+        (route, "timeouts: {readiness: 5s}", Value::Null, ""),
     ];
     for (head, fields, expected, lost_field) in rows {
         let imported = one(&format!("{head}{fields}}}\n"));

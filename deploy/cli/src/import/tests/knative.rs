@@ -50,6 +50,7 @@ spec:
             "concurrency": 50,
             "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
             "wake": {"timeout": "60s"},
+            "timeouts": {"request": "60s"},
         })
     );
     let fields = [

@@ -90,8 +90,9 @@ async fn defaults_status_and_columns_are_served() {
     let given: DynamicObject = serde_json::from_value(given).expect("an object");
     let made = untyped(&client).create(&PostParams::default(), &given).await.expect("taken");
     assert_eq!(made.data["spec"]["target"], json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"}));
-    let wake = json!({"timeout": "300s", "maxHeld": 10_000, "responseStart": "0s", "idle": "0s", "probe": "auto"});
-    assert_eq!(made.data["spec"]["wake"], wake);
+    assert_eq!(made.data["spec"]["wake"], json!({"timeout": "300s", "maxHeld": 10_000, "probe": "auto"}));
+    let timeouts = json!({"request": "0s", "responseStart": "0s", "idle": "0s"});
+    assert_eq!(made.data["spec"]["timeouts"], timeouts);
     assert_eq!(
         (&made.data["spec"]["concurrency"], &made.data["spec"]["service"]),
         (&json!(0), &json!({"create": false}))
