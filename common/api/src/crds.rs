@@ -183,12 +183,13 @@ mod tests {
         assert_eq!(fields, ["apiVersion", "kind", "name"]);
     }
 
-    /// An API server admits structural schemas alone: a type everywhere, no references.
+    /// An API server admits structural schemas alone: a type everywhere, unless anything is taken, no references.
     #[test]
     fn schemas_are_structural() {
         fn walk(schema: &serde_json::Value, at: &str) {
-            let either = schema.get("x-kubernetes-int-or-string").is_some();
-            assert!(schema.get("type").is_some() || either, "{at} has no type");
+            let of_any_type = ["x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"];
+            let is_open = of_any_type.iter().any(|word| schema[*word] == true);
+            assert!(schema.get("type").is_some() || is_open, "{at} has no type");
             for word in ["$ref", "definitions", "additionalItems", "patternProperties"] {
                 assert!(schema.get(word).is_none(), "{at} has {word}");
             }

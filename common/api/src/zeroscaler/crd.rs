@@ -99,6 +99,9 @@ fn complete(root: &mut JSONSchemaProps) {
             });
         });
     }
+    for path in ["spec.metrics", "spec.behavior"] {
+        at(root, path, super::quantities::allow_fractions);
+    }
     at(root, "spec.wake", |wake| wake.default = Some(JSON(json!({}))));
     // In the form of `spec.wake`, which says what it means, and checked there.
     at(root, "status.answers", |answers| {

@@ -18,6 +18,7 @@ pub mod duration;
 pub mod fallback;
 pub mod manual;
 pub mod ports;
+mod quantities;
 pub mod request;
 pub mod rules;
 pub mod scale;
@@ -79,10 +80,10 @@ pub struct ZeroScalerSpec {
     pub scale: Scale,
     /// What else asks for pods while the workload is awake, as `metrics` of an autoscaling/v2 HorizontalPodAutoscaler. The
     /// largest answer wins, that of the load of requests included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "quantities::deserialize")]
     pub metrics: Vec<MetricSpec>,
     /// Stabilization and rate limits, as `behavior` of an autoscaling/v2 HorizontalPodAutoscaler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantities::deserialize")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
     /// What the Service's ports speak. Each port of the Service that is not listed is served with protocol auto.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
