@@ -11,13 +11,12 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 
 /// The static routes of an InterceptorRoute, as `wake.static`.
 pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
-    let count = |from: &Source, at: &str| from.look(at).and_then(Value::as_array).map_or(0, Vec::len);
     let mut entries = Vec::new();
-    for route in 0..count(from, "/spec/staticRoutes") {
+    for route in 0..from.count("/spec/staticRoutes") {
         let at = format!("/spec/staticRoutes/{route}");
         let response = response(from, &format!("{at}/response")).unwrap_or_else(|| json!({}));
         let always = from.text(&format!("{at}/responseMode")).is_some_and(|mode| mode == "Always");
-        for rule in 0..count(from, &format!("{at}/rules")) {
+        for rule in 0..from.count(&format!("{at}/rules")) {
             let mut entry = json!({"match": matching(from, &format!("{at}/rules/{rule}")), "response": response});
             if always {
                 entry["answer"] = "Always".into();
@@ -30,10 +29,11 @@ pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
 
 fn matching(from: &mut Source, at: &str) -> Value {
     from.lose(&format!("{at}/hosts"), "an answer is for each host of the workload");
-    let paths = from.take(&format!("{at}/paths"));
-    let paths = paths.as_ref().and_then(Value::as_array).into_iter().flatten();
+    let paths = format!("{at}/paths");
     let mut found = Vec::new();
-    for path in paths.filter_map(|path| path["value"].as_str()) {
+    for path in
+        (0..from.count(&paths)).filter_map(|index| from.text(&format!("{paths}/{index}/value"))).collect::<Vec<_>>()
+    {
         let path = format!("/{}", path.trim_matches('/'));
         match path.as_str() {
             "/" => found.push("/*".to_owned()),

@@ -1,7 +1,76 @@
 //! A ZeroScaler as it is put together.
 
-use super::source::Source;
+use super::source::{Source, path};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+
+/// The group and version of Deployments and StatefulSets, which is our default, and those of Kubernetes before 1.16.
+const BUILT_IN: [&str; 4] = ["apps/v1", "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1"];
+
+/// The workload that is named at a pointer, by `name` if it names none.
+pub(super) fn target(from: &mut Source, pointer: &str, name: &str) -> Value {
+    let name = from.text(&format!("{pointer}/name")).unwrap_or_else(|| name.to_owned());
+    let mut target = json!({"kind": "Deployment", "name": name});
+    if let Some(kind) = from.text(&format!("{pointer}/kind")) {
+        target["kind"] = kind.into();
+    }
+    let version = from.text(&format!("{pointer}/apiVersion"));
+    if let Some(version) = version.filter(|version| !BUILT_IN.contains(&version.as_str())) {
+        target["apiVersion"] = version.into();
+    }
+    target
+}
+
+/// Takes out of one of our objects what its type does not have, which an API server would drop or refuse; names each.
+pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &mut Vec<(String, String)>) {
+    let typed = serde_json::from_value::<T>(object.clone()).and_then(serde_json::to_value);
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if let Ok(typed) = typed {
+        retain(object, &typed, &mut String::new(), &mut |pointer, value| {
+            lost.push((format!("{kind}.{}", path(pointer)), format!("{value} is no field of ours")));
+        });
+    }
+}
+
+/// Keeps what `typed` has, too, and what says nothing.
+fn retain(value: &mut Value, typed: &Value, at: &mut String, lose: &mut dyn FnMut(&str, &Value)) {
+    let length = at.len();
+    match (value, typed) {
+        (Value::Object(fields), Value::Object(typed)) => fields.retain(|key, value| {
+            at.push('/');
+            at.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            let known = typed.get(key);
+            match known {
+                Some(typed) => retain(value, typed, at, lose),
+                None if !says_nothing(value) => lose(at, value),
+                None => {}
+            }
+            at.truncate(length);
+            known.is_some() || says_nothing(value)
+        }),
+        (Value::Array(items), Value::Array(typed)) => {
+            for (index, (item, typed)) in items.iter_mut().zip(typed).enumerate() {
+                at.push_str(&format!("/{index}"));
+                retain(item, typed, at, lose);
+                at.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a value is what its type leaves out when it is written.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(says_nothing),
+        Value::Bool(true) => false,
+    }
+}
 
 /// A ZeroScaler that is not complete yet.
 pub(super) struct Draft {
@@ -17,6 +86,27 @@ impl Draft {
             metadata["namespace"] = namespace.into();
         }
         Self { metadata, spec: json!({"target": target}) }
+    }
+
+    /// Carries labels and annotations over, but for those that belong to a tool.
+    pub(super) fn metadata(&mut self, from: &mut Source) {
+        for field in ["labels", "annotations"] {
+            let kept = from.kept(&format!("/metadata/{field}"));
+            if !kept.is_empty() {
+                self.metadata[field] = kept.into();
+            }
+        }
+    }
+
+    /// Takes the most pods over, of which 0 means none there and no limit here.
+    pub(super) fn max(&mut self, from: &mut Source, pointer: &str, default: Option<u32>) {
+        let mut max = from.number(pointer);
+        if max == Some(json!(0)) {
+            self.set("paused", true);
+            from.note(pointer, "0 is no limit here: the object is paused, and 1 once it is not; scale the target to 0");
+            max = Some(json!(1));
+        }
+        self.set_some("scale.max", max.or(default.map(Value::from)));
     }
 
     /// Sets a field of the spec, such as `scale.load.rps`.

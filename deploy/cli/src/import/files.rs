@@ -8,10 +8,19 @@ use std::path::{Path, PathBuf};
 /// Writes what becomes of all documents of `files`.
 ///
 /// # Errors
-/// One cannot be read or is not known; or `out` cannot be written to.
+/// One cannot be read, or nothing could be made of any document; or `out` cannot be written to.
 pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
     let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(out.write_all(render(&import(&files)?)?.as_bytes())?)
+    let all = import(&files)?;
+    out.write_all(render(&all)?.as_bytes())?;
+    out.flush()?;
+    let notes: usize = all.iter().map(|imported| imported.lost.len()).sum();
+    if notes > 0 {
+        eprintln!("{notes} notes on what has no equivalent or needs a look: they are the comments of the output");
+    }
+    let made = all.is_empty() || all.iter().any(|imported| !imported.objects.is_empty());
+    anyhow::ensure!(made, "nothing was translated: the comments of the output say why");
+    Ok(())
 }
 
 /// A file's name and text.

@@ -1,17 +1,18 @@
-//! Kubernetes' HorizontalPodAutoscaler: its metrics are looked at beside the load, and the workload may sleep.
+//! Kubernetes' HorizontalPodAutoscaler, of any version: its metrics are looked at beside the load, and the workload may sleep.
 
-use super::draft::Draft;
+use super::draft::{Draft, target};
 use super::source::Source;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// Where `autoscaling/v1` keeps all metrics but the one of the CPU.
+/// Where `autoscaling/v1` keeps all metrics but the one of the CPU, and the behavior.
 const OTHER_METRICS: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1metrics";
+const BEHAVIOR: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1behavior";
 
-/// A HorizontalPodAutoscaler of `autoscaling/v2` or `v1`.
+/// A HorizontalPodAutoscaler of any version of `autoscaling`.
 pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
-    let target = from.take("/spec/scaleTargetRef").unwrap_or_default();
+    let target = target(from, "/spec/scaleTargetRef", &name);
     let mut draft = Draft::new(&name, namespace.as_deref(), target);
     // Kubernetes' default; 0 lets the workload sleep, which is what ours does unless told.
     let min = from.number("/spec/minReplicas").unwrap_or_else(|| 1.into());
@@ -19,14 +20,14 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
         draft.set("scale.min", min);
         from.note("/spec/minReplicas", "kept; without scale.min the workload may go to zero");
     }
-    draft.set_some("scale.max", from.number("/spec/maxReplicas"));
-    let metrics = from.take("/spec/metrics").filter(|metrics| *metrics != json!([])).or_else(|| {
-        let percent = from.take("/spec/targetCPUUtilizationPercentage").or_else(|| default_percent(from))?;
-        let target = json!({"type": "Utilization", "averageUtilization": percent});
-        Some(json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]))
-    });
-    draft.set_some("metrics", metrics);
-    draft.set_some("behavior", from.take("/spec/behavior"));
+    draft.max(from, "/spec/maxReplicas", None);
+    let metrics = metrics(from);
+    if !metrics.is_empty() {
+        draft.set("metrics", metrics);
+    }
+    let behavior = from.take("/spec/behavior").or_else(|| Some(lower_case(annotation(from, BEHAVIOR)?)));
+    draft.set_some("behavior", behavior);
+    draft.metadata(from);
     from.note("/kind", "delete the HorizontalPodAutoscaler before this is applied: two would fight over the replicas");
     from.note(
         "/spec/scaleTargetRef/name",
@@ -35,11 +36,78 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     vec![draft.finish()]
 }
 
-/// What Kubernetes scales by where no metric is said at all; we would go by the load alone.
-fn default_percent(from: &mut Source) -> Option<Value> {
-    if from.look(OTHER_METRICS).is_some() {
-        return None;
+/// All metrics, as `autoscaling/v2` has them. Where none is said at all, Kubernetes scales by the CPU; we would go by the load
+/// alone.
+fn metrics(from: &mut Source) -> Vec<Value> {
+    let list = |value: Option<Value>| match value {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    };
+    let mut metrics = list(from.take("/spec/metrics"));
+    metrics.extend(list(annotation(from, OTHER_METRICS)));
+    let percent = from.take("/spec/targetCPUUtilizationPercentage");
+    if percent.is_none() && metrics.is_empty() {
+        from.note("/spec/metrics", "none is said: Kubernetes' default is written out, cpu at 80 %");
     }
-    from.note("/spec/metrics", "none is said: Kubernetes' default is written out, cpu at 80 %");
-    Some(json!(80))
+    if let Some(percent) = percent.or_else(|| metrics.is_empty().then(|| json!(80))) {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        metrics.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}));
+    }
+    metrics.iter_mut().for_each(modernize);
+    metrics
+}
+
+/// Rewrites a metric of `autoscaling/v2beta1`, whose form the annotation of `v1` has, too.
+fn modernize(metric: &mut Value) {
+    let kinds = ["resource", "containerResource", "pods", "object", "external"];
+    for kind in kinds {
+        let Some(Value::Object(source)) = metric.get_mut(kind) else { continue };
+        let mut target = Map::new();
+        for (old, field, kind) in [
+            ("targetAverageUtilization", "averageUtilization", "Utilization"),
+            ("targetAverageValue", "averageValue", "AverageValue"),
+            ("averageValue", "averageValue", "AverageValue"),
+            ("targetValue", "value", "Value"),
+        ] {
+            if let Some(value) = source.remove(old).filter(|value| !value.is_null()) {
+                target.entry("type").or_insert_with(|| kind.into());
+                target.insert(field.to_owned(), value);
+            }
+        }
+        if target.is_empty() {
+            continue;
+        }
+        if let Some(object) = source.remove("target") {
+            source.insert("describedObject".to_owned(), object);
+        }
+        source.insert("target".to_owned(), target.into());
+        if let Some(name) = source.remove("metricName") {
+            let mut metric = json!({"name": name});
+            if let Some(selector) = source.remove("selector").or_else(|| source.remove("metricSelector")) {
+                metric["selector"] = selector;
+            }
+            source.insert("metric".to_owned(), metric);
+        }
+    }
+}
+
+/// The JSON of an annotation.
+fn annotation(from: &mut Source, pointer: &str) -> Option<Value> {
+    let text = from.text(pointer)?;
+    serde_json::from_str(&text).map_err(|error| from.note(pointer, format!("cannot be read as JSON: {error}"))).ok()
+}
+
+/// Field names as the API has them: the annotation of the behavior has those of Kubernetes' own types.
+fn lower_case(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let name = |name: String| name[..1].to_lowercase() + &name[1..];
+            let field = |(key, value): (String, Value)| {
+                (if key.is_ascii() && !key.is_empty() { name(key) } else { key }, lower_case(value))
+            };
+            Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).map(field).collect())
+        }
+        Value::Array(items) => items.into_iter().map(lower_case).collect(),
+        other => other,
+    }
 }

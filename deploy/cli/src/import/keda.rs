@@ -5,8 +5,9 @@
 //! keeps a workload for five minutes after its last request, and never makes more than a hundred replicas unless told.
 
 use super::answers;
-use super::draft::Draft;
+use super::draft::{Draft, target};
 use super::source::Source;
+use super::triggers;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +16,7 @@ const REPLICAS_MAX: u32 = 100;
 const COOLDOWN: &str = "300";
 const TARGET_VALUE: u32 = 100;
 /// Where a trigger of a ScaledObject names its InterceptorRoute.
-const ROUTE: &str = "interceptorRoute";
+pub(super) const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
     "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
@@ -27,14 +28,18 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     let service = from.text("/spec/scaleTargetRef/service");
-    let target = from.text("/spec/scaleTargetRef/name").or_else(|| service.clone()).unwrap_or_else(|| name.clone());
-    let mut draft = Draft::new(&name, namespace.as_deref(), reference(from, &target));
-    say_service(&mut draft, &target, service);
+    // Before version 0.7 of the add-on the target is a Deployment, which has a field of its own.
+    let deployment = from.text("/spec/scaleTargetRef/deployment").or_else(|| service.clone());
+    let target = target(from, "/spec/scaleTargetRef", deployment.as_deref().unwrap_or(&name));
+    let mut draft = Draft::new(&name, namespace.as_deref(), target);
+    draft.metadata(from);
+    paused(from, &mut draft);
+    say_service(&mut draft, service);
     for field in ["port", "portName"] {
         from.take(&format!("/spec/scaleTargetRef/{field}")); // Each port of the Service is served.
     }
-    let mut hosts = Vec::new();
-    texts(from.take("/spec/hosts"), &mut hosts);
+    let mut hosts = from.texts("/spec/hosts");
+    hosts.extend(from.text("/spec/host"));
     say_hosts(from, &mut draft, hosts);
     from.lose("/spec/pathPrefixes", BY_HOST_ALONE);
     from.lose("/spec/headers", BY_HOST_ALONE);
@@ -64,15 +69,19 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     let mut draft = match scaled.by_route.get(&route) {
         Some(object) => {
             let mut object = Source::new(object.clone());
-            for field in ["name", "namespace", "labels"] {
+            for field in ["name", "namespace"] {
                 object.take(&format!("/metadata/{field}"));
             }
-            other_triggers(&mut object);
-            let target = object.text("/spec/scaleTargetRef/name").unwrap_or_else(|| service.clone());
-            let mut draft = Draft::new(&name, namespace.as_deref(), reference(&mut object, &target));
-            say_service(&mut draft, &target, Some(service));
+            let target = target(&mut object, "/spec/scaleTargetRef", &service);
+            let mut draft = Draft::new(&name, namespace.as_deref(), target);
+            say_service(&mut draft, Some(service));
             let fields = ["/spec/minReplicaCount", "/spec/maxReplicaCount", "/spec/cooldownPeriod"];
             replicas(&mut object, &mut draft, fields);
+            let behavior = "/spec/advanced/horizontalPodAutoscalerConfig/behavior";
+            draft.set_some("behavior", object.take(behavior));
+            draft.metadata(&mut object);
+            paused(&mut object, &mut draft);
+            triggers::carry_over(&mut object, &mut draft);
             object.lose("/spec/pollingInterval", "the load is reported, not polled");
             from.note_all("ScaledObject", object);
             draft
@@ -85,10 +94,10 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
             Draft::new(&name, namespace.as_deref(), json!({"kind": "Deployment", "name": service}))
         }
     };
+    draft.metadata(from);
     let mut hosts = Vec::new();
-    let rules = from.look("/spec/rules").and_then(Value::as_array).map_or(0, Vec::len);
-    for rule in 0..rules {
-        texts(from.take(&format!("/spec/rules/{rule}/hosts")), &mut hosts);
+    for rule in 0..from.count("/spec/rules") {
+        hosts.extend(from.texts(&format!("/spec/rules/{rule}/hosts")));
         from.lose(&format!("/spec/rules/{rule}/paths"), BY_HOST_ALONE);
         from.lose(&format!("/spec/rules/{rule}/headers"), BY_HOST_ALONE);
     }
@@ -124,32 +133,24 @@ fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String
     true
 }
 
-/// Says what is not made of a ScaledObject's triggers beside the one for its route.
-fn other_triggers(object: &mut Source) {
-    let triggers = object.take("/spec/triggers");
-    for (index, trigger) in triggers.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate() {
-        if trigger["metadata"].get(ROUTE).is_some() {
-            continue;
+/// KEDA's annotations that pause, as what they mean here.
+fn paused(from: &mut Source, draft: &mut Draft) {
+    let at = |name: &str| format!("/metadata/annotations/autoscaling.keda.sh~1{name}");
+    if from.switch(&at("paused")) == Some(true) {
+        draft.set("paused", true);
+    }
+    if let Some(replicas) = from.text(&at("paused-replicas")) {
+        draft.set("paused", true);
+        let why = format!("a paused object keeps the replicas that it finds; scale the target to {replicas}");
+        from.note(&at("paused-replicas"), why);
+    }
+    for (name, direction) in [("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")] {
+        if from.switch(&at(name)) == Some(true) {
+            draft.set(&format!("behavior.{direction}.selectPolicy"), "Disabled");
+            let why = format!("spec.behavior.{direction} is Disabled, which holds between 1 and the most pods alone");
+            from.note(&at(name), why);
         }
-        let why = match trigger["type"].as_str().unwrap_or_default() {
-            "cron" => "say it as one of spec.schedules".to_owned(),
-            "cpu" | "memory" => "say it as one of spec.metrics".to_owned(),
-            other => {
-                format!("a {other} trigger is not carried over; spec.metrics takes any metric of the cluster's APIs")
-            }
-        };
-        object.note(&format!("/spec/triggers/{index}"), why);
     }
-}
-
-/// What `/spec/scaleTargetRef` names.
-fn reference(from: &mut Source, name: &str) -> Value {
-    let mut target = json!({"name": name});
-    target["kind"] = from.text("/spec/scaleTargetRef/kind").unwrap_or_else(|| "Deployment".into()).into();
-    if let Some(version) = from.text("/spec/scaleTargetRef/apiVersion").filter(|version| version != "apps/v1") {
-        target["apiVersion"] = version.into();
-    }
-    target
 }
 
 /// Namespace, where one is said, and name of an InterceptorRoute. A ScaledObject names one of its own namespace.
@@ -226,11 +227,6 @@ fn route(object: &Value) -> Option<(String, &str)> {
     })
 }
 
-fn texts(value: Option<Value>, into: &mut Vec<String>) {
-    let items = value.as_ref().and_then(Value::as_array).into_iter().flatten();
-    into.extend(items.filter_map(Value::as_str).map(str::to_owned));
-}
-
 fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
     if hosts.iter().any(|host| host == "*") {
         from.note("/spec/hosts", "a host that matches everything has no equivalent; name the hosts");
@@ -244,13 +240,26 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
 }
 
 /// The Service in front of the workload exists, and has the target's name unless this is said.
-fn say_service(draft: &mut Draft, target: &str, service: Option<String>) {
-    draft.set_some("service.name", service.filter(|service| service != target));
+fn say_service(draft: &mut Draft, service: Option<String>) {
+    let target = draft.text("target.name");
+    draft.set_some("service.name", service.filter(|service| Some(service) != target.as_ref()));
 }
 
 fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3]) {
-    draft.set_some("scale.min", from.number(min).filter(|min| *min != json!(0)));
-    draft.set("scale.max", from.number(max).unwrap_or_else(|| REPLICAS_MAX.into()));
+    let idle = "/spec/idleReplicaCount";
+    let at_idle = from.number(idle);
+    let mut fewest = from.number(min).filter(|min| *min != json!(0));
+    if let Some(at_idle) = at_idle {
+        // Fewest pods while something calls, and another number while nothing does.
+        if let Some(awake) = fewest.replace(at_idle) {
+            let why = format!("it wakes with {awake} pods (spec.scale.activation); the load may ask for fewer later");
+            draft.set("scale.activation", awake);
+            from.note(min, why);
+        }
+        fewest = fewest.filter(|fewest| *fewest != json!(0));
+    }
+    draft.set_some("scale.min", fewest);
+    draft.max(from, max, Some(REPLICAS_MAX));
     draft.set("scale.retention", format!("{}s", from.text(cooldown).unwrap_or_else(|| COOLDOWN.into())));
 }
 

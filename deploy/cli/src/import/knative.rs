@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::source::Source;
 use common::annotations::{self as knative, CLASS_HPA, CLASS_KPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
 use common::config::AutoscalerConfig;
-use common::golang::GoDuration;
+use common::golang::{GoDuration, parse_duration};
 use serde_json::{Value, json};
 
 const TEMPLATE: &str = "/spec/template/metadata/annotations";
@@ -46,19 +46,25 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
 
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
     container(&mut pod);
-    let mut labels = from.take("/spec/template/metadata/labels").unwrap_or_else(|| json!({}));
+    let mut labels = from.kept("/spec/template/metadata/labels");
     if labels.get("app").is_some_and(|app| *app != json!(name)) {
         let why = format!("is {name} now: the Deployment's selector goes by it");
         from.note("/spec/template/metadata/labels/app", why);
     }
-    labels["app"] = name.as_str().into();
+    labels.insert("app".to_owned(), name.as_str().into());
     let mut deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": labels}, "spec": pod}},
     });
-    for (pointer, field) in [("/metadata/labels", "labels"), ("/metadata/annotations", "annotations")] {
-        if let Some(value) = from.take(pointer).filter(|value| value.as_object().is_some_and(|map| !map.is_empty())) {
-            deployment["metadata"][field] = value;
+    progress_deadline(from, &mut deployment);
+    for (pointer, at) in [
+        ("/metadata/labels", "/metadata"),
+        ("/metadata/annotations", "/metadata"),
+        (TEMPLATE, "/spec/template/metadata"),
+    ] {
+        let kept = from.kept(pointer);
+        if let Some(metadata) = deployment.pointer_mut(at).filter(|_| !kept.is_empty()) {
+            metadata[pointer.rsplit_once('/').map_or("", |(_, field)| field)] = kept.into();
         }
     }
     if let Some(namespace) = &namespace {
@@ -108,11 +114,22 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     for (key, why) in [
         (knative::TARGET_BURST_CAPACITY, "without a queue-proxy in the pods the activators stay in the path"),
         (knative::AGGREGATION, "every second of a window counts the same"),
-        (knative::PROGRESS_DEADLINE, "the Deployment has its own progressDeadlineSeconds"),
     ] {
         if let Some(pointer) = annotation(from, key) {
             from.lose(&pointer, why);
         }
+    }
+}
+
+/// How long a rollout may take without progress, of which a Deployment has a field.
+fn progress_deadline(from: &mut Source, deployment: &mut Value) {
+    let Some(pointer) = annotation(from, knative::PROGRESS_DEADLINE) else { return };
+    let Some(text) = from.text(&pointer) else { return };
+    match parse_duration(&text) {
+        Ok(time) if time >= GoDuration::ZERO => {
+            deployment["spec"]["progressDeadlineSeconds"] = time.to_std().as_secs().into();
+        }
+        _ => from.note(&pointer, format!("{text:?} was expected to be a time such as 120s")),
     }
 }
 
@@ -140,7 +157,8 @@ fn metric(from: &mut Source, draft: &mut Draft) {
         draft.set("scale.min", 1);
         from.note(&pointer, "there it never goes to zero: scale.min is 1; without it the workload may sleep");
     }
-    let metric = annotation(from, knative::METRIC).and_then(|pointer| from.text(&pointer));
+    let at = annotation(from, knative::METRIC);
+    let metric = at.as_ref().and_then(|pointer| from.text(pointer));
     let metric = metric.unwrap_or_else(|| if hpa { METRIC_CPU } else { knative::METRIC_CONCURRENCY }.to_owned());
     let target = annotation(from, knative::TARGET).and_then(|pointer| from.number(&pointer));
     match (metric.as_str(), target) {
@@ -158,7 +176,12 @@ fn metric(from: &mut Source, draft: &mut Draft) {
             draft.set("metrics", json!([{"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}]));
         }
         (METRIC_RPS, target) => draft.set("scale.load.rps", target.unwrap_or_else(|| 200.into())),
-        (_, target) => draft.set_some("scale.load.concurrency", target),
+        (knative::METRIC_CONCURRENCY, target) => draft.set_some("scale.load.concurrency", target),
+        (name, target) => {
+            let target = target.map_or_else(String::new, |target| format!(", and its target {target}"));
+            let why = format!("{name}{target}: no pods are counted by it here; say spec.metrics");
+            from.note(at.as_deref().unwrap_or(TEMPLATE), why);
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! and is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something
 //! else here are written out.
 //!
-//! A List, as `kubectl get -o yaml` prints several objects, counts as its items.
+//! An object of another kind is named and left as it is. A List, as `kubectl get -o yaml` prints several objects, counts as its items.
 //!
 //! # Not here
 //!
@@ -27,10 +27,12 @@ mod sablier;
 mod source;
 #[cfg(test)]
 mod tests;
+mod triggers;
 
 use crate::text::printable;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
+use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::Value;
 use source::Source;
@@ -50,7 +52,7 @@ pub struct Imported {
 /// Translates all documents of `files`, each a name and a text.
 ///
 /// # Errors
-/// A text is no YAML, or a document is of a kind that is not known here; the error names file and document.
+/// A text is no YAML; the error names file and document.
 pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     let mut documents = Vec::new();
     for (file, text) in files {
@@ -74,11 +76,16 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version, name) = (text("/kind"), text("/apiVersion"), text("/metadata/name"));
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-        anyhow::ensure!(!name.is_empty(), "{origin}: field metadata.name: must be set");
+        let source = if name.is_empty() { format!("{origin}, {kind}") } else { format!("{kind} {name}") };
+        if name.is_empty() {
+            let lost = vec![("metadata.name".to_owned(), "must be set, so nothing is made of this".to_owned())];
+            all.push(Imported { source, objects: Vec::new(), lost });
+            continue;
+        }
         let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
         let why = if middleware { sablier::why_left_over(&value, &groups) } else { scaled.why_left_over(&value) };
         let mut from = Source::new(value);
-        let objects = match (group.as_str(), kind.as_str()) {
+        let mut objects = match (group.as_str(), kind.as_str()) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
             ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match why {
@@ -92,17 +99,31 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
                 Some(why) => left_over(&mut from, why),
                 None => continue, // With the workloads of its group.
             },
-            _ => anyhow::bail!(
-                "{origin}: {kind} of {api_version} is not known here; HTTPScaledObject, InterceptorRoute with its \
-                 ScaledObject, HorizontalPodAutoscaler, Knative's Service, and Deployments and StatefulSets with \
-                 Sablier's labels are"
-            ),
+            _ => left_over(&mut from, ("/kind".to_owned(), unknown(&kind, &api_version))),
         };
         let mut lost = from.lost();
+        for object in &mut objects {
+            match object["kind"].as_str() {
+                Some("ZeroScaler") => draft::prune::<ZeroScaler>(object, &mut lost),
+                _ => draft::prune::<Deployment>(object, &mut lost),
+            }
+        }
         lost.extend(objects.iter().flat_map(refused));
-        all.push(Imported { source: format!("{kind} {name}"), objects, lost });
+        all.push(Imported { source, objects, lost });
     }
     Ok(all)
+}
+
+/// Why nothing is made of a document of another kind.
+fn unknown(kind: &str, api_version: &str) -> String {
+    let what = match (kind, api_version) {
+        ("", _) | (_, "") => "an object without kind or apiVersion".to_owned(),
+        _ => format!("{kind} of {api_version}"),
+    };
+    format!(
+        "{what} is left as it is; HTTPScaledObject, InterceptorRoute with its ScaledObject, HorizontalPodAutoscaler, Knative's \
+         Service, and Deployments and StatefulSets with Sablier's labels are translated"
+    )
 }
 
 /// The objects of a List, which is how `kubectl get -o yaml` prints several; none: it is none.
@@ -112,9 +133,7 @@ fn items(value: &Value) -> Option<&Vec<Value>> {
 
 /// A document that goes with others, which are not there, and why nothing is made of it.
 fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
-    for all in ["/metadata", "/spec"] {
-        from.take(all);
-    }
+    from.clear();
     from.note(&field, why);
     Vec::new()
 }

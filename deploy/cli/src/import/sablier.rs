@@ -83,9 +83,9 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         }
         let mut plugin = Source::new(middleware.clone());
         plugin.take("/metadata");
-        for field in ["sablierUrl", "group", "keepAliveInterval"] {
-            plugin.take(&format!("{PLUGIN}/{field}"));
-        }
+        plugin.take(&format!("{PLUGIN}/group"));
+        plugin.lose(&format!("{PLUGIN}/sablierUrl"), "the activator stands where Sablier and its proxy did");
+        plugin.lose(&format!("{PLUGIN}/keepAliveInterval"), "a request counts for as long as it lasts");
         draft.duration("scale.window", &mut plugin, &format!("{PLUGIN}/sessionDuration"));
         draft.duration("wake.timeout", &mut plugin, &format!("{PLUGIN}/blocking/timeout"));
         let dynamic = format!("{PLUGIN}/dynamic");

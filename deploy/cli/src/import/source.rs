@@ -3,7 +3,10 @@
 use serde_json::{Map, Number, Value, json};
 
 /// Metadata that a server or a client wrote for itself.
-const BOOKKEEPING: [&str; 9] = [
+const BOOKKEEPING: [&str; 12] = [
+    "/metadata/annotations/autoscaling.alpha.kubernetes.io~1conditions",
+    "/metadata/annotations/autoscaling.alpha.kubernetes.io~1current-metrics",
+    "/metadata/annotations/deployment.kubernetes.io~1revision",
     "/metadata/resourceVersion",
     "/metadata/uid",
     "/metadata/generation",
@@ -14,6 +17,10 @@ const BOOKKEEPING: [&str; 9] = [
     "/metadata/annotations/serving.knative.dev~1creator",
     "/metadata/annotations/serving.knative.dev~1lastModifier",
 ];
+
+/// The domains of labels and annotations that belong to a tool: what they say is about the source, not about ours.
+const OF_TOOLS: [&str; 6] =
+    ["keda.sh", "knative.dev", "helm.sh", "argoproj.io", "fluxcd.io", "autoscaling.alpha.kubernetes.io"];
 
 /// One manifest.
 pub(super) struct Source {
@@ -74,6 +81,11 @@ impl Source {
         }
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.rest = Value::Null;
+    }
+
     /// Forgets everything but the labels and annotations that begin so: the rest of the object stays where it is.
     pub(super) fn keep_of(&mut self, prefix: &str) {
         let kept = |at: &str| {
@@ -82,6 +94,45 @@ impl Source {
         };
         let (labels, annotations) = (kept("/metadata/labels"), kept("/metadata/annotations"));
         self.rest = json!({"metadata": {"labels": labels, "annotations": annotations}});
+    }
+
+    /// Takes out the labels or annotations at a pointer, but for those that belong to a tool.
+    pub(super) fn kept(&mut self, pointer: &str) -> Map<String, Value> {
+        let Some(Value::Object(all)) = self.rest.pointer_mut(pointer) else { return Map::new() };
+        let of_tool = |name: &str| {
+            let domain = name.split_once('/').map_or("", |(domain, _)| domain);
+            OF_TOOLS.iter().any(|tool| domain.ends_with(tool)) || name == "app.kubernetes.io/managed-by"
+        };
+        let (left, kept) = std::mem::take(all).into_iter().partition(|(name, _)| of_tool(name));
+        *all = left;
+        kept
+    }
+
+    /// Takes out a switch, written as one or as a text that Go reads as one.
+    pub(super) fn switch(&mut self, pointer: &str) -> Option<bool> {
+        let text = match self.take(pointer)? {
+            Value::Bool(on) => return Some(on),
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        match text.as_str() {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+            _ => {
+                self.note(pointer, format!("{text:?} was expected to be true or false"));
+                None
+            }
+        }
+    }
+
+    /// Takes out the texts of a list.
+    pub(super) fn texts(&mut self, pointer: &str) -> Vec<String> {
+        (0..self.count(pointer)).filter_map(|index| self.text(&format!("{pointer}/{index}"))).collect()
+    }
+
+    /// How many items a list has.
+    pub(super) fn count(&self, pointer: &str) -> usize {
+        self.look(pointer).and_then(Value::as_array).map_or(0, Vec::len)
     }
 
     /// Looks without taking.
@@ -137,7 +188,7 @@ fn leaves(value: &Value, at: &mut String, found: &mut Vec<(String, String)>) {
 }
 
 /// A JSON pointer as people write it: `spec.rules[0].hosts`.
-fn path(pointer: &str) -> String {
+pub(super) fn path(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
         let part = part.replace("~1", "/").replace("~0", "~");

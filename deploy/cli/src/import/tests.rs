@@ -1,5 +1,6 @@
 //! Manifests as people have them, and what becomes of each of their fields.
 
+mod classes;
 mod knative;
 mod sablier;
 
@@ -108,13 +109,17 @@ spec:
             "hosts": ["api.example.com"],
             "wake": {"timeout": "10s", "placeholder": {"response": {"status": 202}}},
             "timeouts": {"request": "60s"},
+            "paused": true,
+            "metrics": [{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60},
+            }}],
         })
     );
+    assert_eq!(imported.objects[0]["metadata"], json!({"name": "api", "labels": {"team": "a"}}));
     let fields = [
         "ScaledObject.spec.triggers[0]",
-        "ScaledObject.spec.triggers[2]",
         "ScaledObject.spec.pollingInterval",
-        "ScaledObject.metadata.annotations.autoscaling.keda.sh/paused",
+        "ScaledObject.spec.triggers[0].metadata.topic",
         "spec.rules[0].paths",
         "spec.hosts",
     ];
@@ -211,14 +216,15 @@ fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
         let target = json!({"type": "Utilization", "averageUtilization": percent});
         Some(json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]))
     };
-    let annotated = r#", annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{"type": "Pods"}]'}"#;
+    let annotated = r#", annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{"type": "Resource", "resource":
+        {"name": "cpu", "targetAverageUtilization": 50}}]'}"#;
     let rows = [
         ("v2", "", "", cpu(80), true),
         ("v2", "", ", metrics: []", cpu(80), true),
         ("v2", "", ", metrics: null", cpu(80), true),
         ("v1", "", "", cpu(80), true),
         ("v1", "", ", targetCPUUtilizationPercentage: 60", cpu(60), false),
-        ("v1", annotated, "", None, false),
+        ("v1", annotated, "", cpu(50), false),
     ];
     for (version, metadata, fields, expected, noted) in rows {
         let imported = one(&format!(
@@ -344,7 +350,7 @@ fn fallbacks_are_carried_over() {
     }
 }
 
-/// Goal: what `kubectl get -o yaml` prints of several objects is taken as it is, and a fault names the item.
+/// Goal: what `kubectl get -o yaml` prints of several objects is taken as it is.
 #[test]
 fn the_items_of_a_list_are_documents() {
     let item = |name: &str| {
@@ -359,9 +365,6 @@ fn the_items_of_a_list_are_documents() {
     let sources: Vec<_> = all.iter().map(|imported| imported.source.as_str()).collect();
     assert_eq!(sources, ["HorizontalPodAutoscaler a", "HorizontalPodAutoscaler b"]);
     assert!(import(&[("f.yaml".to_owned(), list(" []\n"))]).expect("a List").is_empty());
-    let pod = "- {apiVersion: v1, kind: Pod, metadata: {name: c}}\n";
-    let error = import(&[("f.yaml".to_owned(), text + pod)]).expect_err("a Pod").to_string();
-    assert!(error.starts_with("f.yaml, document 1, item 3: Pod of v1 is not known"), "{error}");
 }
 
 #[test]
@@ -379,15 +382,30 @@ spec:
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_file_and_document() {
-    let rows = [
-        ("a: [", "f.yaml, document 1: no YAML"),
-        ("kind: Pod\napiVersion: v1\nmetadata: {name: a}\n", "f.yaml, document 1: Pod of v1 is not known"),
-        ("kind: HTTPScaledObject\napiVersion: http.keda.sh/v1alpha1\n", "metadata.name"),
-    ];
-    for (text, expected) in rows {
-        let error = import(&[("f.yaml".into(), text.into())]).expect_err(text).to_string();
-        assert!(error.contains(expected), "{error}");
+fn what_is_no_yaml_is_refused_by_file_and_document() {
+    let error = import(&[("f.yaml".into(), "a: [".into())]).expect_err("no YAML").to_string();
+    assert!(error.contains("f.yaml, document 1: no YAML"), "{error}");
+}
+
+/// Goal: an object of another kind, or without a name, is named and does not keep others from being translated.
+#[test]
+fn what_is_not_known_is_named_and_left_as_it_is() {
+    let known = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: \
+                 {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 3}\n";
+    for (other, source, why) in [
+        ("kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {x: 1}\n", "Pod a", "kind: Pod of v1 is left as it is"),
+        ("{metadata: {name: a}}\n", " a", "kind: an object without kind or apiVersion is left as it is"),
+        (
+            "kind: HTTPScaledObject\napiVersion: http.keda.sh/v1alpha1\n",
+            "f.yaml, document 1, HTTPScaledObject",
+            "metadata.name: must be set",
+        ),
+        ("[1]\n", "f.yaml, document 1, ", "metadata.name: must be set"),
+    ] {
+        let all = import(&[("f.yaml".into(), format!("{other}---\n{known}"))]).expect(other);
+        let text = render(&all).expect("YAML");
+        assert_eq!((all.len(), all[0].source.as_str(), all[1].objects.len()), (2, source, 1), "{other}");
+        assert!(text.starts_with(&format!("# From {source}.\n# No equivalent:\n#   {why}")), "{text}");
     }
 }
 

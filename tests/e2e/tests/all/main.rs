@@ -6,6 +6,7 @@ mod cold;
 mod control_plane;
 mod endurance;
 mod giving_back;
+mod import;
 mod install;
 mod knative;
 mod metrics;

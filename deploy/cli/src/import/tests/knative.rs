@@ -41,6 +41,7 @@ spec:
     assert_eq!(container["env"][1], json!({"name": "PORT", "value": "8080"}));
     assert_eq!(container["readinessProbe"]["httpGet"]["port"], 8080);
     assert_eq!(deployment["spec"]["template"]["metadata"]["labels"], json!({"app": "hello"}));
+    assert_eq!(deployment["spec"]["template"]["metadata"]["annotations"], json!({"example.com/x": "y"}));
     assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler owns the number");
     assert_eq!(
         autoscaler["spec"],
@@ -58,7 +59,6 @@ spec:
         "spec.traffic",
         "spec.template.spec.containers",
         "metadata.name",
-        "spec.template.metadata.annotations.example.com/x",
     ];
     assert_eq!(lost(&imported), fields);
 }

@@ -1,0 +1,85 @@
+//! The triggers of a ScaledObject that goes with an InterceptorRoute: those of CPU, memory and time have an equivalent.
+
+use super::draft::Draft;
+use super::keda::ROUTE;
+use super::source::Source;
+use serde_json::{Value, json};
+
+/// Carries over what has an equivalent. Of the others each field is left to be listed.
+pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
+    let (mut metrics, mut schedules) = (Vec::new(), Vec::new());
+    for index in 0..from.count("/spec/triggers") {
+        let at = format!("/spec/triggers/{index}");
+        if from.take(&format!("{at}/metadata/{ROUTE}")).is_some() {
+            from.take(&format!("{at}/type"));
+            from.take(&format!("{at}/metadata/scalerAddress")); // The activators report the load themselves.
+            continue;
+        }
+        let kind = from.text(&format!("{at}/type")).unwrap_or_default();
+        match kind.as_str() {
+            "cpu" | "memory" => metrics.extend(resource(from, &at, &kind)),
+            "cron" => schedules.extend(schedule(from, &at)),
+            _ => from.note(
+                &at,
+                format!("a {kind} trigger is not carried over; spec.metrics takes any metric of the cluster's APIs"),
+            ),
+        }
+    }
+    for (field, values) in [("metrics", metrics), ("schedules", schedules)] {
+        if !values.is_empty() {
+            draft.set(field, values);
+        }
+    }
+}
+
+/// A trigger of CPU or memory, as a metric.
+fn resource(from: &mut Source, at: &str, name: &str) -> Option<Value> {
+    let former = from.text(&format!("{at}/metadata/type"));
+    let kind = from.text(&format!("{at}/metricType")).or(former).unwrap_or_else(|| "Utilization".to_owned());
+    let container = from.text(&format!("{at}/metadata/containerName"));
+    let value = match kind.as_str() {
+        "Utilization" => ("averageUtilization", from.number(&format!("{at}/metadata/value"))?),
+        _ => ("averageValue", from.text(&format!("{at}/metadata/value"))?.into()),
+    };
+    let mut source = json!({"name": name, "target": {"type": kind, value.0: value.1}});
+    Some(match container {
+        Some(container) => {
+            source["container"] = container.into();
+            json!({"type": "ContainerResource", "containerResource": source})
+        }
+        None => json!({"type": "Resource", "resource": source}),
+    })
+}
+
+/// A trigger of time, as a schedule, if its two times differ in hour and minute alone.
+fn schedule(from: &mut Source, at: &str) -> Option<Value> {
+    const DAY: u32 = 24 * 60;
+    let read = |from: &Source, name: &str| {
+        let text = from.look(&format!("{at}/metadata/{name}"))?.as_str()?.to_owned();
+        let mut fields = text.split_whitespace();
+        let (minute, hour): (u32, u32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((hour * 60 + minute, fields.collect::<Vec<_>>().join(" "), text.clone()))
+    };
+    let (start, end) = (read(from, "start"), read(from, "end"));
+    let (Some((begin, days, cron)), Some((until, other, _))) = (start, end) else {
+        from.note(at, "say it as one of spec.schedules: its times are not of one day");
+        return None;
+    };
+    let length = (until + DAY).checked_sub(begin).map_or(0, |length| length % DAY);
+    if days != other || length == 0 || (until < begin && days != "* * *") {
+        from.note(at, "say it as one of spec.schedules: its times are not of one day");
+        return None;
+    }
+    for name in ["start", "end"] {
+        from.take(&format!("{at}/metadata/{name}"));
+    }
+    let mut schedule = json!({"cron": cron, "duration": format!("{length}m")});
+    for (field, name) in [("timeZone", "timezone"), ("min", "desiredReplicas")] {
+        let pointer = format!("{at}/metadata/{name}");
+        let value = if field == "min" { from.number(&pointer) } else { from.text(&pointer).map(Value::from) };
+        if let Some(value) = value {
+            schedule[field] = value;
+        }
+    }
+    Some(schedule)
+}

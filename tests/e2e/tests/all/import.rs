@@ -1,0 +1,102 @@
+//! What `kubectl zeroscale import` makes of manifests of others, applied to an API server that refuses fields it does not know.
+
+use anyhow::{Context, ensure};
+use cli::import::import;
+use common_api::ZeroScaler;
+use e2e::bare;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt};
+
+const MANIFESTS: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: unrelated}
+---
+apiVersion: http.keda.sh/v1alpha1
+kind: HTTPScaledObject
+metadata: {name: off, labels: {team: a}, annotations: {autoscaling.keda.sh/paused-scale-in: "true"}}
+spec: {host: a.example.com, scaleTargetRef: {deployment: off-app, service: off, port: 80}, replicas: {max: 0}}
+---
+apiVersion: http.keda.sh/v1beta1
+kind: InterceptorRoute
+metadata: {name: route}
+spec:
+  target: {service: route, port: 80}
+  timeouts: {readiness: 10s, request: 60s, responseHeader: 30s}
+  staticRoutes: [{rules: [{paths: [{value: /healthz, type: Prefix}]}], response: {statusCode: 200, body: OK}}]
+---
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: route}
+spec:
+  scaleTargetRef: {name: route}
+  idleReplicaCount: 0
+  minReplicaCount: 2
+  advanced: {horizontalPodAutoscalerConfig: {behavior: {scaleDown: {stabilizationWindowSeconds: 30, tolerance: 0.02}}}}
+  triggers:
+  - {type: external-push, metadata: {scalerAddress: "a:1", interceptorRoute: route}}
+  - {type: cpu, metadata: {value: "60"}}
+  - {type: memory, metricType: AverageValue, metadata: {value: 1Gi}}
+  - {type: cron, metadata: {timezone: UTC, start: 0 8 * * 1-5, end: 0 18 * * 1-5, desiredReplicas: "4"}}
+---
+apiVersion: autoscaling/v2beta1
+kind: HorizontalPodAutoscaler
+metadata: {name: old}
+spec:
+  scaleTargetRef: {apiVersion: extensions/v1beta1, kind: Deployment, name: old}
+  maxReplicas: 3
+  metrics:
+  - {type: Resource, resource: {name: cpu, targetAverageUtilization: 60}}
+  - {type: External, external: {metricName: lag, metricSelector: {matchLabels: {a: b}}, targetValue: 0.5}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: numbers}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: numbers}
+  maxReplicas: 3
+  metrics: [{type: Pods, pods: {metric: {name: qps}, target: {type: AverageValue, averageValue: 10}}}]
+  behavior: {scaleUp: {tolerance: 0.02, speed: 3, policies: [{type: Pods, value: 4, periodSeconds: 60}]}}
+---
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello, labels: {networking.knative.dev/visibility: cluster-local}}
+spec:
+  template:
+    metadata: {annotations: {autoscaling.knative.dev/max-scale: "0", sidecar.istio.io/inject: "true"}}
+    spec: {timeoutSeconds: 60, containers: [{image: hello, resources: {limits: {cpu: 1}}}]}
+"#;
+
+/// Goal: everything that is made is taken as it is, with strict checks, and can be read back; numbers that stand for
+/// quantities keep no list from being read.
+#[tokio::test]
+async fn all_that_is_made_is_taken_by_an_api_server() -> anyhow::Result<()> {
+    let (_server, client) = bare::start("127.202.0.0/17").await?;
+    bare::define_resources(&client).await?;
+    let params = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("import") };
+    // The first is served a moment after the definition.
+    let first = serde_json::json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+        "metadata": {"name": "first"}, "spec": {"target": {"name": "first"}}});
+    bare::create(&client, Some("default"), first).await?;
+    for imported in import(&[("f.yaml".to_owned(), MANIFESTS.to_owned())])? {
+        for object in imported.objects {
+            let object: DynamicObject = serde_json::from_value(object)?;
+            let types = object.types.clone().context("a kind")?;
+            let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+            let applied = api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await;
+            applied.with_context(|| format!("{}: {object:?}", imported.source))?;
+        }
+        let refused = imported.lost.iter().any(|(_, why)| why.contains("refused"));
+        ensure!(!refused, "{}: {:?}", imported.source, imported.lost);
+    }
+    let all = Api::<ZeroScaler>::namespaced(client, "default").list(&ListParams::default()).await?;
+    let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["first", "hello", "numbers", "off", "old", "route"]);
+    let numbers = &all.items[2].spec;
+    let tolerance = numbers.behavior.as_ref().and_then(|b| b.scale_up.as_ref()?.tolerance.clone());
+    let average = numbers.metrics[0].pods.as_ref().and_then(|pods| pods.target.average_value.clone());
+    assert_eq!((tolerance.map(|q| q.0), average.map(|q| q.0)), (Some("0.02".to_owned()), Some("10".to_owned())));
+    Ok(())
+}
