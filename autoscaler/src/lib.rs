@@ -37,6 +37,7 @@ mod engine;
 pub mod explain;
 pub mod front_end;
 pub mod ingest;
+pub mod install;
 pub mod knative;
 pub mod options;
 pub mod pods;

@@ -1,19 +1,21 @@
-//! `autoscaler`: the process; and `autoscaler why`, which asks the admin port of a running one for its reasons.
+//! `autoscaler`: the process; `autoscaler why`, which asks the admin port of a running one for its reasons; and `autoscaler end`
+//! and `verify`, which the chart's hooks run.
 //!
 //! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags beat them.
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
 use anyhow::Context;
-use autoscaler::{Options, api_rate, explain};
-use clap::{Parser, Subcommand};
+use autoscaler::{Options, api_rate, explain, install};
+use clap::{Args, Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
 use common_runtime::{api_server, environment, heap, resolve};
+use kube::Client;
 use kube::config::KubeConfigOptions;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 /// Decides how many pods each revision should have.
@@ -53,6 +55,20 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "localhost", requires = "ca_file")]
         server_name: String,
     },
+    /// Scale the autoscalers of the pod's namespace to zero, and give all workloads back: the end of an install.
+    End(Install),
+    /// Say whether the install of the pod's namespace works.
+    Verify(Install),
+}
+
+#[derive(Debug, Args)]
+struct Install {
+    /// Namespaces that the install looks at, separated by commas; default: all.
+    #[arg(long, env = "ZEROSCALE_NAMESPACES", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// Namespace that it is in.
+    #[arg(long, env = "SYSTEM_NAMESPACE")]
+    system: String,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -61,15 +77,8 @@ fn main() -> anyhow::Result<()> {
 
 async fn process() -> anyhow::Result<()> {
     let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
-    if let Some(Command::Why { revision, admin, ca_file, server_name }) = command {
-        let until = CancellationToken::new();
-        let trust = match ca_file {
-            Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
-            None => None,
-        };
-        print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);
-        until.cancel();
-        return Ok(());
+    if let Some(command) = command {
+        return carry_out(command, kubeconfig.as_deref()).await;
     }
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;
@@ -82,4 +91,29 @@ async fn process() -> anyhow::Result<()> {
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await
+}
+
+async fn carry_out(command: Command, kubeconfig: Option<&Path>) -> anyhow::Result<()> {
+    let client = async || -> anyhow::Result<Client> {
+        let config = api_server::config(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(api_server::client(config, "autoscaler")?)
+    };
+    match command {
+        Command::Why { revision, admin, ca_file, server_name } => {
+            let until = CancellationToken::new();
+            let trust = match ca_file {
+                Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
+                None => None,
+            };
+            print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);
+            until.cancel();
+            Ok(())
+        }
+        Command::End(Install { namespaces, system }) => {
+            install::end(&client().await?, &system, &namespaces, |step| println!("{step}")).await
+        }
+        Command::Verify(Install { namespaces, system }) => {
+            install::verify(&client().await?, &system, &namespaces).await
+        }
+    }
 }

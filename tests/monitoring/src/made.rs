@@ -54,7 +54,9 @@ pub fn page(rules: &[Rule]) -> String {
         let text = |annotation| templates(rule.says(annotation)).replace('|', "\\|");
         let (fault, action) = (text("summary"), text("description"));
         // A String takes whatever is written.
-        let _ = writeln!(page, "| {fault} | `{}` | {} | {after} | {action} |", rule.alert, rule.severity());
+        let (alert, severity) = (&rule.alert, rule.severity());
+        let anchor = format!("<a id=\"{}\"></a>", alert.to_lowercase()); // What `runbook_url` leads to.
+        let _ = writeln!(page, "| {fault} | {anchor}`{alert}` | {severity} | {after} | {action} |");
     }
     page
 }

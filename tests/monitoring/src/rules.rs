@@ -70,6 +70,8 @@ mod tests {
             for annotation in ["summary", "description"] {
                 assert!(rule.says(annotation).ends_with(['.', ')']), "{}: {annotation}", rule.alert);
             }
+            let row = format!("/alerts.html#{}", rule.alert.to_lowercase());
+            assert!(rule.says("runbook_url").ends_with(&row), "{}: runbook_url", rule.alert);
         }
     }
 

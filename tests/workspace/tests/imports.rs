@@ -42,7 +42,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler",
-        "main lib > release run > dashboard explain options > api_rate front_end > knative standalone > decisions > reconcile > \
+        "main lib > install > release run > dashboard explain options > api_rate front_end > knative standalone > decisions > reconcile > \
          engine > collect ingest pods scale > stateful_set",
     ),
     (

@@ -42,11 +42,21 @@
 {{- $_ := set $env "ZEROSCALE_STAT_TLS_KEY" (dict "value" (printf "%s/tls.key" $own)) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $root.Values.dashboard.enabled (eq .name "autoscaler") -}}
+{{- $_ := set $env "ZEROSCALE_DASHBOARD_ADDRESS" (dict "value" "0.0.0.0:8090") -}}
+{{- $_ := set $env "ZEROSCALE_DASHBOARD_TOKEN_FILE" (dict "value" "/var/run/secrets/zeroscale.dev/dashboard/token") -}}
+{{- end -}}
 {{- end -}}
 {{- range $name, $value := .own.env -}}
 {{- $_ := set $env $name (dict "value" (include "zeroscale.text" $value)) -}}
 {{- end -}}
 {{- toYaml $env -}}
+{{- end -}}
+
+{{/* The image of one program. */}}
+{{- define "zeroscale.image" -}}
+{{- $registry := required "images.registry: must say where the images are, such as registry.example.com/zeroscale: there is no public one" .root.Values.images.registry -}}
+{{- printf "%s/%s:%s" (trimSuffix "/" $registry) .name (default .root.Chart.AppVersion .root.Values.images.tag) -}}
 {{- end -}}
 
 {{/* One Deployment with the values laid over it. */}}
@@ -58,11 +68,11 @@
 {{- $pod := $object.spec.template.spec -}}
 {{- $container := first $pod.containers -}}
 {{- /* How many: a number that is written there, so not the activators', nor Knative's. */ -}}
-{{- if hasKey $object.spec "replicas" -}}
+{{- $isFixed := and (eq $root.Values.mode "standalone") (eq $name "activator") (not $own.autoscaling.enabled) -}}
+{{- if or (hasKey $object.spec "replicas") $isFixed -}}
 {{- $_ := set $object.spec "replicas" (int $own.replicas) -}}
 {{- end -}}
-{{- $image := printf "%s/%s:%s" (default "zeroscale" $root.Values.images.registry) $name (default $root.Chart.AppVersion $root.Values.images.tag) -}}
-{{- $_ := set $container "image" $image -}}
+{{- $_ := set $container "image" (include "zeroscale.image" (dict "root" $root "name" $name)) -}}
 {{- with $root.Values.images.pullPolicy -}}{{- $_ := set $container "imagePullPolicy" . -}}{{- end -}}
 {{- with $root.Values.images.pullSecrets -}}
 {{- $secrets := list -}}
@@ -78,7 +88,7 @@
 {{- if not (or $unwanted (hasKey $more .name)) -}}{{- $env = append $env . -}}{{- end -}}
 {{- end -}}
 {{- range $variable, $entry := $more -}}{{- $env = append $env (merge (dict "name" $variable) $entry) -}}{{- end -}}
-{{- $_ := set $container "env" $env -}}
+{{- $_ := set $container "env" (concat $env $own.extraEnv) -}}
 {{- with $own.resources -}}{{- $_ := set $container "resources" (mergeOverwrite (deepCopy $container.resources) .) -}}{{- end -}}
 {{- if and $root.Values.stats.tlsSecret (eq $root.Values.mode "standalone") (ne $name "autoscaler-hpa") -}}
 {{- $mount := dict "name" "stat-tls" "mountPath" "/var/run/secrets/zeroscale.dev/stat-tls" "readOnly" true -}}
@@ -94,6 +104,20 @@
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "activator-tls" "secret" $secret)) -}}
 {{- end -}}
 {{- end -}}
+{{- if and $root.Values.dashboard.enabled (eq $root.Values.mode "standalone") (eq $name "autoscaler") -}}
+{{- $secret := required "dashboard.tokenSecret: must name a Secret with the key `token`, such as one of `kubectl create secret generic zeroscale-dashboard --from-literal=token=...`" $root.Values.dashboard.tokenSecret -}}
+{{- $mount := dict "name" "dashboard" "mountPath" "/var/run/secrets/zeroscale.dev/dashboard" "readOnly" true -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts $mount) -}}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "dashboard" "secret" (dict "secretName" $secret))) -}}
+{{- end -}}
+{{- with $own.extraVolumes -}}{{- $_ := set $pod "volumes" (concat (default list $pod.volumes) .) -}}{{- end -}}
+{{- with $own.extraVolumeMounts -}}{{- $_ := set $container "volumeMounts" (concat (default list $container.volumeMounts) .) -}}{{- end -}}
+{{- with $own.priorityClassName -}}{{- $_ := set $pod "priorityClassName" . -}}{{- end -}}
+{{- with $own.updateStrategy -}}{{- $_ := set $object.spec "strategy" . -}}{{- end -}}
+{{- /* A label that pods are selected by stays as it is. */ -}}
+{{- with $own.podLabels -}}{{- $_ := set $object.spec.template.metadata "labels" (merge (deepCopy $object.spec.template.metadata.labels) .) -}}{{- end -}}
+{{- with $own.labels -}}{{- $_ := set $object.metadata "labels" (merge (deepCopy $object.metadata.labels) .) -}}{{- end -}}
+{{- with $own.annotations -}}{{- $_ := set $object.metadata "annotations" (merge (default dict $object.metadata.annotations) .) -}}{{- end -}}
 {{- with $own.podSpec -}}{{- $_ := set $object.spec.template "spec" (mergeOverwrite $pod .) -}}{{- end -}}
 {{- with $own.podAnnotations -}}{{- $_ := set $object.spec.template.metadata "annotations" . -}}{{- end -}}
 {{- end -}}
@@ -137,10 +161,20 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- $kind := $object.kind -}}
 {{- $isWide := has $kind (list "ClusterRole" "ClusterRoleBinding") -}}
 {{- $isLeftOut := or (eq $kind "Namespace") (and (eq $kind "NetworkPolicy") (not $root.Values.policies)) (and $isWide $isSome) -}}
+{{- if eq $kind "PodDisruptionBudget" -}}
+{{- $own := include "zeroscale.values" (dict "root" $root "name" $object.metadata.name) | fromYaml -}}
+{{- $isLeftOut = not $own.podDisruptionBudget.enabled -}}
+{{- $most := $own.podDisruptionBudget.maxUnavailable -}}
+{{- $_ := set $object.spec "maxUnavailable" (kindIs "string" $most | ternary $most (int $most)) -}}
+{{- else if and (eq $kind "HorizontalPodAutoscaler") (not $root.Values.activator.autoscaling.enabled) -}}
+{{- $isLeftOut = true -}}
+{{- end -}}
 {{- if not $isLeftOut -}}
 {{- if hasKey $object.metadata "namespace" -}}
 {{- $_ := set $object.metadata "namespace" (default $root.Release.Namespace $.namespace) -}}
 {{- end -}}
+{{- with $root.Values.labels -}}{{- $_ := set $object.metadata "labels" (merge (default dict $object.metadata.labels) .) -}}{{- end -}}
+{{- with $root.Values.annotations -}}{{- $_ := set $object.metadata "annotations" (merge (default dict $object.metadata.annotations) .) -}}{{- end -}}
 {{- range $object.subjects -}}{{- $_ := set . "namespace" $root.Release.Namespace -}}{{- end -}}
 {{- if eq $kind "Deployment" -}}
 {{- include "zeroscale.deployment" (dict "root" $root "object" $object) -}}
@@ -151,6 +185,9 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- $_ := set (first $object.spec.metrics).resource.target "averageUtilization" (int $aim.averageUtilization) -}}
 {{- else if and (eq $kind "NetworkPolicy") (eq $object.metadata.name "activator") -}}
 {{- include "zeroscale.ranges" (dict "root" $root "policy" $object) -}}
+{{- else if and (eq $kind "NetworkPolicy") (eq $object.metadata.name "autoscaler") $root.Values.dashboard.enabled -}}
+{{- $rule := dict "ports" (list (dict "protocol" "TCP" "port" 8090)) -}}
+{{- $_ := set $object.spec "ingress" (append $object.spec.ingress $rule) -}}
 {{- else if has $kind (list "PodMonitor" "PrometheusRule") -}}
 {{- $_ := set $object.metadata "labels" (mergeOverwrite $object.metadata.labels $root.Values.monitoring.labels) -}}
 {{- /* Where the mode is knative, Knative's namespace is the release's. */ -}}
@@ -158,6 +195,7 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- $_ := set $object.spec "namespaceSelector" (dict "matchNames" (list $root.Release.Namespace)) -}}
 {{- end -}}
 {{- range $group := $object.spec.groups -}}{{- range $rule := $group.rules -}}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s#%s" $root.Values.monitoring.runbooks (lower $rule.alert)) -}}
 {{- if eq $root.Values.mode "knative" -}}
 {{- $_ := set $rule "expr" (replace "\"knative-serving\"" (quote $root.Release.Namespace) $rule.expr) -}}
 {{- end -}}

@@ -34,11 +34,21 @@ fn values(folder: &TempDir, values: &Value) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What the chart renders to with these values, for a release in this namespace.
+/// What the chart renders to with these values, for a release in this namespace, without its hooks. The images are in
+/// `zeroscale` unless the values say otherwise.
 async fn render(namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
+    let mut with = with.clone();
+    if with.pointer("/images/registry").is_none() {
+        with["images"]["registry"] = json!("zeroscale");
+    }
+    render_as_said(&["--no-hooks"], namespace, &with).await
+}
+
+async fn render_as_said(flags: &[&str], namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     let mut helm = Command::new(tool("helm").await?);
-    helm.args(["template", "zeroscale", "--namespace", namespace, "--values"]).arg(values(&folder, with)?).arg(chart());
+    helm.args(["template", "zeroscale", "--namespace", namespace]).args(flags);
+    helm.arg("--values").arg(values(&folder, with)?).arg(chart());
     let path = folder.path().join("rendered.yaml");
     std::fs::write(&path, run(&mut helm).await?)?;
     documents(&path)
@@ -250,10 +260,105 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: what an operator adds to a plane stands beside what is there, and what is switched off is not there.
+#[tokio::test]
+async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
+    let values = json!({
+        "labels": {"team": "a"}, "annotations": {"owner": "b"},
+        "activator": {
+            "autoscaling": {"enabled": false}, "replicas": 4, "podDisruptionBudget": {"enabled": false},
+            "extraEnv": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+            "extraVolumes": [{"name": "x", "emptyDir": {}}], "extraVolumeMounts": [{"name": "x", "mountPath": "/x"}],
+            "labels": {"l": "1"}, "annotations": {"a": "1"}, "podLabels": {"p": "1", "app": "other"},
+            "podAnnotations": {"q": "1"}, "updateStrategy": {"type": "Recreate"}, "priorityClassName": "high",
+        },
+        "autoscaler": {"podDisruptionBudget": {"maxUnavailable": "50%"}},
+        "dashboard": {
+            "enabled": true, "tokenSecret": "t",
+            "ingress": {"enabled": true, "host": "z.example.com", "tlsSecret": "c", "className": "nginx"},
+        },
+        "monitoring": {"rules": true, "runbooks": "https://docs.example.com/alerts"},
+    });
+    let all = named(render("planes", &values).await?);
+    let (activator, autoscaler, pod) =
+        ("Deployment planes/activator", "Deployment planes/autoscaler", "/spec/template");
+    for (name, pointer, expected) in [
+        (activator, "/spec/replicas".to_owned(), json!(4)),
+        (activator, "/spec/strategy".to_owned(), json!({"type": "Recreate"})),
+        (activator, "/metadata/labels/l".to_owned(), json!("1")),
+        (activator, "/metadata/labels/team".to_owned(), json!("a")),
+        (activator, "/metadata/annotations".to_owned(), json!({"a": "1", "owner": "b"})),
+        (activator, format!("{pod}/metadata/labels/app"), json!("activator")),
+        (activator, format!("{pod}/metadata/labels/p"), json!("1")),
+        (activator, format!("{pod}/metadata/annotations"), json!({"q": "1"})),
+        (activator, format!("{pod}/spec/priorityClassName"), json!("high")),
+        (activator, format!("{pod}/spec/volumes/0/name"), json!("stats")),
+        (activator, format!("{pod}/spec/volumes/1/name"), json!("x")),
+        (activator, format!("{pod}/spec/containers/0/volumeMounts/1/mountPath"), json!("/x")),
+        (autoscaler, format!("{pod}/spec/volumes/1/secret/secretName"), json!("t")),
+        ("PodDisruptionBudget planes/autoscaler", "/spec/maxUnavailable".to_owned(), json!("50%")),
+        ("NetworkPolicy planes/autoscaler", "/spec/ingress/2/ports/0/port".to_owned(), json!(8090)),
+        ("Service planes/zeroscale-dashboard", "/spec/ports/0/targetPort".to_owned(), json!("dashboard")),
+        ("Ingress planes/zeroscale-dashboard", "/spec/tls/0/secretName".to_owned(), json!("c")),
+        (
+            "PrometheusRule planes/zeroscale",
+            "/spec/groups/0/rules/0/annotations/runbook_url".to_owned(),
+            json!("https://docs.example.com/alerts#zeroscaleactivatormissing"),
+        ),
+    ] {
+        let found = all.get(name).and_then(|object| object.pointer(&pointer));
+        assert_eq!(found, Some(&expected), "{name} {pointer}");
+    }
+    let env = all[activator].pointer("/spec/template/spec/containers/0/env").context("env")?.to_string();
+    ensure!(env.contains(r#"{"name":"A","valueFrom":"#) && env.contains("POD_NAME"), "{env}");
+    let env = all[autoscaler].pointer("/spec/template/spec/containers/0/env").context("env")?.to_string();
+    ensure!(env.contains("0.0.0.0:8090") && env.contains("zeroscale.dev/dashboard/token"), "{env}");
+    ensure!(!all.contains_key("HorizontalPodAutoscaler planes/activator"), "it is switched off");
+    ensure!(!all.contains_key("PodDisruptionBudget planes/activator"), "it is switched off");
+    Ok(())
+}
+
+/// Goal: `helm test` and `helm uninstall` run the autoscaler's own program, as the release's own account, with commands that
+/// it has and rights that it needs in the namespaces of the release.
+#[tokio::test]
+async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
+    let values =
+        |restore: bool| json!({"images": {"registry": "r"}, "namespaces": ["shop"], "uninstall": {"restore": restore}});
+    let all = named(render_as_said(&[], "planes", &values(true)).await?);
+    for (name, at, hook, command) in [
+        ("Pod planes/zeroscale-test", "", "test", "verify"),
+        ("Job planes/zeroscale-restore", "/spec/template", "pre-delete", "end"),
+    ] {
+        let object = all.get(name).with_context(|| name.to_owned())?;
+        let spec = object.pointer(&format!("{at}/spec")).context("a pod")?;
+        assert_eq!(object["metadata"]["annotations"]["helm.sh/hook"], hook, "{name}");
+        assert_eq!(spec["serviceAccountName"], "autoscaler", "{name}");
+        assert_eq!(
+            spec["containers"][0]["image"],
+            all["Deployment planes/autoscaler"]["spec"]["template"]["spec"]["containers"][0]["image"]
+        );
+        assert_eq!(spec["containers"][0]["args"], json!([command]), "{name}");
+        assert_eq!(spec["containers"][0]["env"][1]["value"], "shop", "{name}");
+    }
+    assert_eq!(all["RoleBinding shop/zeroscale-restore"]["subjects"][0]["namespace"], "planes");
+    ensure!(
+        !all.contains_key("ClusterRole /zeroscale-restore"),
+        "a release of some namespaces has no cluster-wide right"
+    );
+    let without = named(render_as_said(&[], "planes", &values(false)).await?);
+    ensure!(!without.contains_key("Job planes/zeroscale-restore"), "it is switched off");
+    Ok(())
+}
+
 /// Goal: helm's own lint has nothing to say, and a value that is none is refused by name, as is a bad one.
 #[tokio::test]
 async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
-    run(Command::new(tool("helm").await?).args(["lint", "--strict"]).arg(chart())).await?;
+    let registry = "images.registry=zeroscale";
+    run(Command::new(tool("helm").await?).args(["lint", "--strict", "--set", registry]).arg(chart())).await?;
+    for mode in ["standalone", "knative"] {
+        let error = render_as_said(&[], "x", &json!({"mode": mode})).await.err().context("no registry")?;
+        ensure!(format!("{error:#}").contains("images.registry: must say where the images are"), "{error:#}");
+    }
     for (bad, named) in [
         (json!({"activators": {}}), "'activators'"),
         (json!({"mode": "native"}), "/mode"),
@@ -263,6 +368,11 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
         (json!({"namespaces": ["shop"], "rights": {"openshift": true}}), "rights.openshift"),
         (json!({"stats": {"activatorTlsSecret": "a"}}), "stats.tlsSecret"),
+        (json!({"dashboard": {"enabled": true}}), "dashboard.tokenSecret"),
+        (
+            json!({"dashboard": {"enabled": true, "tokenSecret": "t", "ingress": {"enabled": true}}}),
+            "dashboard.ingress.host",
+        ),
         // What has no effect in place of Knative's components.
         (json!({"mode": "knative", "namespaces": ["shop"]}), "namespaces:"),
         (
@@ -276,6 +386,8 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"mode": "knative", "crds": {"install": false}}), "crds.install:"),
         (json!({"mode": "knative", "stats": {"tlsSecret": "a"}}), "stats.tlsSecret:"),
         (json!({"mode": "knative", "policies": false}), "policies:"),
+        (json!({"mode": "knative", "dashboard": {"enabled": true}}), "dashboard.enabled:"),
+        (json!({"mode": "knative", "activator": {"replicas": 3}}), "activator.replicas:"),
         (json!({"mode": "knative", "userRoles": false}), "userRoles:"),
         (json!({"mode": "knative", "rights": {"openshift": true}}), "rights.openshift:"),
     ] {
@@ -290,7 +402,8 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
 async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
     let notes = async |set: &str| -> anyhow::Result<Vec<String>> {
         let mut helm = Command::new(tool("helm").await?);
-        helm.args(["install", "zeroscale", "--namespace", "planes", "--dry-run=client", "--set", set]).arg(chart());
+        helm.args(["install", "zeroscale", "--namespace", "planes", "--dry-run=client", "--set", set]);
+        helm.args(["--set", "images.registry=zeroscale"]).arg(chart());
         let said = run(&mut helm).await?;
         let notes = said.split("\nNOTES:\n").nth(1).context("notes")?;
         let of_workloads =

@@ -3,18 +3,22 @@
 use crate::install::chart::{chart, run, tool};
 use crate::install::manifests::folder;
 use anyhow::{Context, ensure};
+use autoscaler::install;
 use common_api::ZeroScaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use local::api::ApiServer;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
+
+/// Where a release takes its images from.
+const REGISTRY: &str = "images.registry=zeroscale";
 
 /// An API server, a client, and a program with its kubeconfig.
 pub(crate) struct Place {
@@ -73,7 +77,7 @@ impl Place {
 async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     let place = Place::start("127.203.128.0/17").await?;
     let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
     place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
     let autoscaler = async || place.api::<Deployment>(system).get("autoscaler").await;
     let first = autoscaler().await?;
@@ -86,8 +90,34 @@ async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
     let map = place.api::<ConfigMap>(system).get("config-autoscaler").await?.data.unwrap_or_default();
     assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
+    works_once_it_is_ready_and_ends(&place, system).await?;
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--no-hooks"]).await?;
     place.is_uninstalled().await
+}
+
+/// What the hooks run: the first fault of an install is named until there is none, and its end begins with the autoscalers'.
+async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow::Result<()> {
+    let fault = async || install::verify(&place.client, system, &[]).await.err().map(|error| format!("{error:#}"));
+    let deployments = place.api::<Deployment>(system);
+    for plane in ["activator", "autoscaler"] {
+        let found = fault().await.context("a fault")?;
+        ensure!(found.contains(&format!("{system}/{plane} has no ready pod")), "{found}");
+        let ready = Patch::Merge(json!({"status": {"replicas": 1, "readyReplicas": 1}}));
+        deployments.patch_status(plane, &PatchParams::default(), &ready).await?;
+    }
+    let found = fault().await.context("a fault")?;
+    ensure!(found.contains("no autoscaler holds a Lease"), "{found}");
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "autoscaler-bucket-00-of-01"},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now}});
+    e2e::bare::create(&place.client, Some(system), lease).await?;
+    assert_eq!(fault().await, None);
+    let mut said = Vec::new();
+    install::end(&place.client, system, &[], |step| said.push(step)).await?;
+    ensure!(said.first().is_some_and(|step| step.contains("have ended")), "{said:?}");
+    assert_eq!(deployments.get("autoscaler").await?.spec.and_then(|spec| spec.replicas), Some(0));
+    Ok(())
 }
 
 /// Goal: callers reach workloads that have not moved to a new range of ports yet: the activators' policy keeps the former
@@ -96,7 +126,7 @@ async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
 async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::Result<()> {
     let place = Place::start("127.209.128.0/17").await?;
     let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
     let ranges = async || -> anyhow::Result<Vec<(String, i32)>> {
         let spec = place.api::<NetworkPolicy>(system).get("activator").await?.spec.context("a spec")?;
         let ports = spec.ingress.into_iter().flatten().flat_map(|rule| rule.ports.unwrap_or_default());
@@ -124,7 +154,7 @@ async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::
 async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::Result<()> {
     let place = Place::start("127.207.128.0/17").await?;
     let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system];
+    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
     let monitors = async || place.run("kubectl", &["--namespace", system, "get", "podmonitors", "-o", "name"]).await;
     let rules = async || place.run("kubectl", &["--namespace", system, "get", "prometheusrules", "-o", "name"]).await;
 
@@ -154,7 +184,7 @@ async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::R
     }
     place.run("helm", &[&["upgrade"][..], &release, &["--reset-then-reuse-values"]].concat()).await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (3, 1));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--wait=hookOnly"]).await?;
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--no-hooks"]).await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (0, 0));
     Ok(())
 }
@@ -186,11 +216,11 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     Api::<ClusterRole>::all(place.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
     place.write_scaler().await?;
     // A release takes over what was applied, fields that kubectl owns among them.
-    let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts"];
+    let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts", "--set", REGISTRY];
     let chart = chart().display().to_string();
     place.run("helm", &[&["install", "zeroscale", chart.as_str()][..], &take].concat()).await?;
     assert_eq!(image().await?.as_deref(), Some("zeroscale/autoscaler:0.1.0"));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", "zeroscale-system", "--wait=hookOnly"]).await?;
+    place.run("helm", &["uninstall", "zeroscale", "--namespace", "zeroscale-system", "--no-hooks"]).await?;
     place.is_uninstalled().await?;
     place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
     place.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;

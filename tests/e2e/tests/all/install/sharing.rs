@@ -47,7 +47,10 @@ impl Release {
             bare::create(&place.client, Some(SYSTEM), secret).await?;
         }
         let (values, chart) = (place.folder.path().join("values.yaml"), chart().display().to_string());
-        std::fs::write(&values, json!({"autoscaler": {"replicas": 1}, "stats": stats}).to_string())?;
+        std::fs::write(
+            &values,
+            json!({"images": {"registry": "zeroscale"}, "autoscaler": {"replicas": 1}, "stats": stats}).to_string(),
+        )?;
         let values = values.display().to_string();
         place.run("helm", &["install", "zeroscale", &chart, "--namespace", SYSTEM, "--values", &values]).await?;
         // As its HorizontalPodAutoscaler would.
