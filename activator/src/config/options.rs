@@ -68,9 +68,8 @@ pub struct Options {
     pub namespaces: Namespaces,
     /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
     pub trust_revision_headers: Vec<Cidr>,
-    /// Peers that are believed in standalone whom a request has passed: what they say in `Forwarded` and `X-Forwarded-For`
-    /// is added to, `X-Forwarded-Proto` is kept. What others say is replaced. Peers that may choose the revision are
-    /// believed, too.
+    /// Peers whose forwarding headers are kept and appended to, in standalone. Those of other peers are replaced. Peers
+    /// in [`Options::trust_revision_headers`] are trusted too.
     pub trusted_proxies: Vec<Cidr>,
     /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
     pub memory_limit: Option<u64>,
@@ -119,7 +118,7 @@ impl Options {
             namespaces: Namespaces::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
-            trusted_proxies: Vec::new(),
+            trusted_proxies: private_networks(),
             memory_limit: None,
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
@@ -187,9 +186,29 @@ impl Options {
         };
         options.clients = ClientOptions::from_env(get, options.memory_limit)?;
         options.trust_revision_headers = networks(get, "ZEROSCALE_TRUST_REVISION_HEADERS")?;
-        options.trusted_proxies = networks(get, "ZEROSCALE_TRUSTED_PROXIES")?;
+        options.trusted_proxies = match get("ZEROSCALE_TRUSTED_PROXIES").as_deref().map(str::trim) {
+            None | Some("") => private_networks(),
+            Some("none") => Vec::new(),
+            Some(_) => networks(get, "ZEROSCALE_TRUSTED_PROXIES")?,
+        };
         Ok(options)
     }
+}
+
+/// Networks whose addresses are not public: private, shared, unique local, link-local and loopback.
+fn private_networks() -> Vec<Cidr> {
+    const IPV4: [([u8; 4], u8); 6] = [
+        ([10, 0, 0, 0], 8),
+        ([172, 16, 0, 0], 12),
+        ([192, 168, 0, 0], 16),
+        ([100, 64, 0, 0], 10),
+        ([169, 254, 0, 0], 16),
+        ([127, 0, 0, 0], 8),
+    ];
+    const IPV6: [(u16, u16, u8); 3] = [(0xfc00, 0, 7), (0xfe80, 0, 10), (0, 1, 128)];
+    let ipv4 = IPV4.map(|(address, bits)| Cidr::new_assert(IpAddr::from(address), bits));
+    let ipv6 = IPV6.map(|(first, last, bits)| Cidr::new_assert(IpAddr::from([first, 0, 0, 0, 0, 0, 0, last]), bits));
+    ipv4.into_iter().chain(ipv6).collect()
 }
 
 /// A list of networks, separated by commas.
@@ -261,6 +280,25 @@ mod tests {
         assert!(!from(&divided).expect("complete").share_pods);
         let trusting = [&KNATIVE[..], &[("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt")]].concat();
         assert_eq!(from(&trusting).expect("complete").stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
+    }
+
+    #[test]
+    fn peers_in_networks_that_are_not_public_are_trusted_proxies_by_default() {
+        let trusted = |setting: &str, peer: &str| {
+            let options = from(&[&KNATIVE[..], &[("ZEROSCALE_TRUSTED_PROXIES", setting)]].concat()).expect("valid");
+            let peer: IpAddr = peer.parse().expect("an address");
+            options.trusted_proxies.iter().any(|network| network.contains(&peer))
+        };
+        for peer in ["10.1.2.3", "172.31.0.1", "192.168.0.1", "100.127.0.1", "169.254.1.1", "127.0.0.2"] {
+            assert!(trusted("", peer) && !trusted("none", peer) && !trusted("203.0.113.0/24", peer), "{peer}");
+        }
+        for peer in ["fd12::1", "fe80::1", "::1"] {
+            assert!(trusted("", peer) && !trusted("none", peer), "{peer}");
+        }
+        for peer in ["172.32.0.1", "100.128.0.1", "192.0.2.1", "8.8.8.8", "2001:db8::1", "fec0::1", "::2"] {
+            assert!(!trusted("", peer), "{peer}");
+        }
+        assert!(trusted("203.0.113.0/24, 10.0.0.0/8", "10.1.2.3"));
     }
 
     #[test]

@@ -23,8 +23,6 @@ pub struct Peer {
     pub ip: HeaderValue,
     /// Whether it speaks TLS.
     pub tls: bool,
-    /// `for=IP;proto=SCHEME`, for `Forwarded`.
-    pub forwarded: HeaderValue,
     /// Timers that exchanges before this one needed no longer.
     pub timers: SpareTimers,
     /// Which of its headers are believed.
@@ -83,22 +81,17 @@ impl OwnPort {
 pub struct Trust {
     /// Those that choose a revision (`Knative-Serving-*`).
     pub revision: bool,
-    /// Those that say whom a request has passed (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
+    /// Forwarding headers (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
     pub forwarded: bool,
 }
 
 impl Peer {
     /// From the accepted connection's remote address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn new(address: SocketAddr, trust: Trust, tls: bool) -> Self {
-        let proto = scheme(tls);
         let ip = address.ip().to_canonical();
-        let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("unknown"));
-        let forwarded =
-            if ip.is_ipv6() { format!("for=\"[{ip}]\";proto={proto}") } else { format!("for={ip};proto={proto}") };
         Self {
             address: SocketAddr::new(ip, address.port()),
-            ip: value(ip.to_string()),
-            forwarded: value(forwarded),
+            ip: HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown")),
             timers: SpareTimers::default(),
             trust,
             tls,

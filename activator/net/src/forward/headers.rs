@@ -6,9 +6,7 @@
 //!   kept. What `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
 //! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
 //!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
-//! - Whom a request has passed is said by `X-Forwarded-For`, `X-Forwarded-Proto` and `Forwarded`. A peer that is trusted
-//!   with them ([`Trust::forwarded`](crate::Trust)) is added to the first and the last, and keeps the second; what anybody
-//!   else says there is replaced. In knative mode, as upstream: every peer is added to the first, the others stay.
+//! - `X-Forwarded-For`, `X-Forwarded-Proto` and `Forwarded` are set ([`set_forwarding`]).
 //! - A plain pod gets its client's `Host`. A queue-proxy gets `K-Proxy-Request`, `K-Original-Host`, and its own address
 //!   as `Host`.
 //! - HTTP/2 to HTTP/1.1: `:authority` becomes `Host`, cookie crumbs are joined. The reverse: `Host` becomes
@@ -20,6 +18,7 @@
 //!
 //! Hop-by-hop fields go ([`crate::hop_by_hop`]), `Trailer` stays. Nothing is added: hyper writes `Date` where there is none.
 
+use super::forwarding::set_forwarding;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::{is_hop_by_hop, names, strip};
@@ -33,8 +32,6 @@ use http::{Method, Uri, Version, request};
 const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
 /// The client's `Host`; a queue-proxy puts it back.
 const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Makes a head fit for any pod of the revision. Returns the protocol that the client asks to upgrade to, if the
 /// connection can be upgraded; the fields for that are in place then.
@@ -50,7 +47,7 @@ pub(crate) fn prepare(
     let host = if stays { None } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, contract);
-    say_passed(&mut head.headers, contract, peer);
+    set_forwarding(&mut head.headers, contract, peer);
     match contract {
         Contract::Plain => set_or_remove(&mut head.headers, header::HOST, host),
         Contract::QueueProxy | Contract::Knative => {
@@ -188,45 +185,6 @@ fn is_internal(name: &HeaderName, contract: Contract) -> bool {
     }
 }
 
-/// Whom the request has passed: what the peer says of it, as far as it is believed, and the peer.
-fn say_passed(headers: &mut HeaderMap, contract: Contract, peer: &Peer) {
-    let as_upstream = contract == Contract::Knative;
-    if as_upstream || peer.trust.forwarded {
-        append(headers, FORWARDED_FOR, &peer.ip);
-    } else {
-        headers.insert(FORWARDED_FOR, peer.ip.clone());
-    }
-    if as_upstream {
-        return;
-    }
-    if peer.trust.forwarded {
-        append(headers, header::FORWARDED, &peer.forwarded);
-        headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
-    } else {
-        headers.insert(header::FORWARDED, peer.forwarded.clone());
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()));
-    }
-}
-
-/// Makes one field of all of this name, in their order, with `value` at its end.
-fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
-    let joined = {
-        let mut earlier = headers.get_all(&name).iter().peekable();
-        if earlier.peek().is_none() {
-            value.clone()
-        } else {
-            let mut bytes = Vec::with_capacity(64);
-            for value in earlier {
-                bytes.extend_from_slice(value.as_bytes());
-                bytes.extend_from_slice(b", ");
-            }
-            bytes.extend_from_slice(value.as_bytes());
-            HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| value.clone())
-        }
-    };
-    headers.insert(name, joined);
-}
-
 /// HTTP/2 may send one cookie field for each pair; HTTP/1.1 knows one.
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
@@ -302,7 +260,6 @@ mod tests {
             ],
         );
         let expected = [
-            ("forwarded", "for=192.0.2.7;proto=http"),
             ("host", "a.example.com"),
             ("x-forwarded-for", "192.0.2.7"),
             ("x-forwarded-proto", "http"),
@@ -330,10 +287,9 @@ mod tests {
         let untouched = [&untouched[..], &[("x-forwarded-proto", "https"), ("x-forwarded-proto", "wss")]].concat();
         let replaced = vec![("forwarded", own), ("x-forwarded-for", alone), ("x-forwarded-proto", "http")];
         let added = vec![
-            ("forwarded", "for=x, for=y;proto=https, for=192.0.2.7;proto=http"),
+            ("forwarded", "for=x, for=y;proto=https, for=192.0.2.7;proto=https"),
             ("x-forwarded-for", joined),
             ("x-forwarded-proto", "https"),
-            ("x-forwarded-proto", "wss"),
         ];
         let (stranger, router) = (Trust::default(), Trust { revision: true, forwarded: false });
         let proxy = Trust { revision: false, forwarded: true };
@@ -353,11 +309,11 @@ mod tests {
             };
             assert_eq!(passed(&given[1..]), owned(expected), "{trust:?} {contract:?}");
             let named =
-                if contract == Contract::Knative { vec![("x-forwarded-for", joined)] } else { replaced.clone() };
+                if contract == Contract::Knative { vec![("x-forwarded-for", joined)] } else { replaced[1..].to_vec() };
             if trust != proxy {
                 assert_eq!(passed(&given), owned(&named), "{trust:?} {contract:?}, named by Connection");
             }
-            let own = if contract == Contract::Knative { &replaced[1..2] } else { &replaced[..] };
+            let own = if contract == Contract::Knative { &replaced[1..2] } else { &replaced[1..] };
             assert_eq!(passed(&[]), owned(own), "{trust:?} {contract:?}, nothing said");
         }
     }

@@ -40,6 +40,7 @@
 
 mod copy;
 mod failure;
+mod forwarding;
 mod headers;
 mod pod_body;
 mod to_http1;

@@ -37,7 +37,7 @@ pub(crate) struct Standalone {
     pub(crate) namespaces: Namespaces,
     /// Peers whose headers may choose a revision.
     pub(crate) routers: Vec<Cidr>,
-    /// Peers that are believed whom a request has passed.
+    /// Peers whose forwarding headers are trusted.
     pub(crate) proxies: Vec<Cidr>,
 }
 

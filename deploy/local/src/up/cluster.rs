@@ -24,7 +24,7 @@ use anyhow::Context;
 use autoscaler::dashboard::{Price, Settings as Dashboard};
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
-use common_runtime::environment::{Cidr, Mode};
+use common_runtime::environment::Mode;
 use common_runtime::failure_log::FailureLog;
 use common_runtime::listen::listen;
 use common_runtime::namespaces::Namespaces;
@@ -32,7 +32,7 @@ use common_runtime::resolve::Resolve;
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -442,8 +442,6 @@ impl Shared {
         options.linger = self.linger;
         options.namespaces = self.namespaces.clone();
         options.drain = DRAIN;
-        // This machine's own ingress says who its clients are.
-        options.trusted_proxies = vec![Cidr::from(IpAddr::from(Ipv4Addr::LOCALHOST))];
         let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {
             if let Some(shared) = shared.upgrade() {

@@ -128,10 +128,13 @@ fn fault(request: &Request<Incoming>) -> Option<&'static str> {
     if !(HOSTS.contains(&host) || host.ends_with(".b.example.com")) {
         return Some("its host leads elsewhere");
     }
-    let passed =
-        [("x-forwarded-for", "127.0.0.1"), ("x-forwarded-proto", "http"), ("forwarded", "for=127.0.0.1;proto=http")];
-    if passed.iter().any(|(name, value)| !request.headers().get_all(*name).iter().eq([value])) {
-        return Some("it does not say whence it comes, or believes a stranger");
+    let passed = [("x-forwarded-for", "127.0.0.1"), ("x-forwarded-proto", "http")];
+    let forwarded = request.headers().get_all("forwarded");
+    if passed.iter().any(|(name, value)| !request.headers().get_all(*name).iter().eq([value]))
+        || forwarded.iter().any(|value| value != "for=127.0.0.1;proto=http")
+        || forwarded.iter().count() > 1
+    {
+        return Some("its forwarding headers are missing, or are an untrusted peer's");
     }
     let stray = |name: &&str| request.headers().contains_key(*name);
     if ["keep-alive", "proxy-connection", "k-proxy-request", "k-network-hash", "knative-serving-revision"]
@@ -173,7 +176,7 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
         (options.http1, options.h2c, options.linger) = (loopback(), loopback(), Duration::ZERO);
         options.stat_url = "ws://127.0.0.1:9".into();
-        options.memory_limit = memory_limit;
+        (options.memory_limit, options.trusted_proxies) = (memory_limit, Vec::new());
         let (events, receiver) = mpsc::channel(16);
         let activator =
             activator::start(options, receiver, Arc::new(Dns), Configs::default()).await.expect("free ports");
