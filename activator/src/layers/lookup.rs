@@ -2,6 +2,9 @@
 //! ([`FrontEnd::asked_for`]), looked up in the registry. The headers that choose a revision are taken out later
 //! ([`activator_net::Prepared`]).
 //!
+//! An HTTP/1.0 request may name no host, and a health check often does not (HAProxy's `option httpchk`). Pods tend to
+//! reject an empty `Host`, so such a request gets its Service's name, except in the drop-in.
+//!
 //! An activator that has just started knows no revision. Whoever still sends to it, since it was there a moment ago at
 //! the same address, waits until the first lists have come; some, and not for long ([`STARTING_WAIT`]).
 
@@ -14,8 +17,10 @@ use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
+use activator_core::contract::Contract;
 use activator_net::Inbound;
 use common_runtime::telemetry::traces::Tracing;
+use http::header::{HOST, HeaderMap, HeaderValue};
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -104,7 +109,11 @@ impl Shared {
         self.find(inbound)
     }
 
-    fn call(&self, inbound: Inbound, revision: Arc<Revision>) -> Call {
+    fn call(&self, mut inbound: Inbound, revision: Arc<Revision>) -> Call {
+        let (target, fields) = (inbound.request.uri(), inbound.request.headers());
+        if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
+            name_host(inbound.request.headers_mut(), &revision);
+        }
         let trace = self.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
         let Inbound { request, peer, received, again } = inbound;
         Call { request, peer, received, again, revision, trace, counts: true, standby: None, released: None }
@@ -134,6 +143,16 @@ impl Shared {
             true => Refusal::NoRevision { name: name.to_owned() },
             false => Refusal::NotSynced,
         })
+    }
+}
+
+/// Sets the host to the name of the revision's Service, as clients in the cluster call it.
+fn name_host(fields: &mut HeaderMap, revision: &Revision) {
+    let live = revision.live();
+    if live.contract != Contract::Knative
+        && let Ok(host) = HeaderValue::try_from(format!("{}.{}.svc", live.service, revision.key.namespace()))
+    {
+        fields.insert(HOST, host);
     }
 }
 

@@ -109,6 +109,30 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
     assert_eq!((other.body.as_str(), a.requests()), ("b", heads.len()));
 }
 
+/// Goal: a request without a host reaches the pod with the Service's name, whether it was held or not.
+#[tokio::test]
+async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
+    let (rig, ip) = rig().await;
+    workload(&rig, "app", &[id("http", 80)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    let pod = Pod::echoing().await;
+    let heads =
+        ["OPTIONS / HTTP/1.0\r\n", "GET / HTTP/1.0\r\nHost:\r\n", "GET / HTTP/1.1\r\nHost: \r\nConnection: close\r\n"];
+    for (at, head) in heads.into_iter().enumerate() {
+        let mut stream = patient(TcpStream::connect(SocketAddr::new(ip, FIRST))).await.expect("bound");
+        write(&mut stream, &format!("{head}\r\n")).await;
+        if at == 0 {
+            rig.until(|load| load.queued == 1).await;
+            pod_of(&rig, "app", &pod).await;
+        }
+        let answer = read_to_end(&mut stream).await;
+        assert!(answer.contains("\nhost: app.ns.svc\n"), "{head:?}: {answer}");
+    }
+    let mut without = patient(TcpStream::connect(SocketAddr::new(ip, FIRST))).await.expect("bound");
+    write(&mut without, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await;
+    assert!(read_to_end(&mut without).await.starts_with("HTTP/1.1 400 "), "HTTP/1.1 requires the field");
+}
+
 /// Goal: the number alone wakes a workload, and a request is held there.
 #[tokio::test]
 async fn a_request_on_a_workloads_port_wakes_it() {
