@@ -50,10 +50,11 @@ pub struct Streamed {
     gate: Option<Arc<Gate>>,
 }
 
-/// Marks an answer that was complete before its request, or came before its client was asked for a body that it had
-/// announced: the rest of the body is not read, so a client's HTTP/1 connection will be closed behind it.
+/// Marks an answer behind which a client's HTTP/1 connection is closed. The answer was complete before its request, or
+/// came before its client was asked for an announced body, so that the rest of the body is not read; or its framing is
+/// faulty.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UploadUnread;
+pub(crate) struct EndsConnection;
 
 /// Marks an answer whose head is large: what it was charged for is given back when this is dropped. The server keeps it
 /// for as long as it keeps the head, in whatever form.

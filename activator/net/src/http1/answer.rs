@@ -3,6 +3,7 @@
 use super::Malformed;
 use super::decoder::Decoder;
 use super::interim::Interim;
+use crate::body::EndsConnection;
 use crate::limits::{self, FIELDS_MAX};
 use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -45,9 +46,14 @@ pub(crate) enum Head {
 pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
     let (mut few, mut many) = ([MaybeUninit::uninit(); FIELDS_USUAL], None);
     let mut parsed = httparse::Response::new(&mut []);
-    let parser = httparse::ParserConfig::default();
+    let mut parser = httparse::ParserConfig::default();
     let mut ended = parser.parse_response_with_uninit_headers(&mut parsed, input, &mut few);
-    if ended == Err(httparse::Error::TooManyHeaders) {
+    let is_unusual = ended.is_err();
+    if is_unusual {
+        // What proxies must mend in an answer (RFC 9112, 5.1 and 5.2), and what they usually read.
+        parser.allow_spaces_after_header_name_in_responses(true);
+        parser.allow_obsolete_multiline_headers_in_responses(true);
+        parser.allow_multiple_spaces_in_response_status_delimiters(true);
         let many = many.insert(Box::new_uninit_slice(FIELDS_MAX));
         parsed = httparse::Response::new(&mut []);
         ended = parser.parse_response_with_uninit_headers(&mut parsed, input, many);
@@ -65,7 +71,12 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     // Values share the bytes, which are cut off only after this.
     let places: SmallVec<[FieldRange; 24]> = parsed.headers.iter().map(|field| FieldRange::of(field, input)).collect();
-    let bytes = input.split_to(length).freeze();
+    let mut bytes = input.split_to(length);
+    if is_unusual {
+        let values = places.iter().map(|field| field.value.clone());
+        values.for_each(|value| unfold(&mut bytes[value]));
+    }
+    let bytes = bytes.freeze();
     let mut headers = HeaderMap::with_capacity(places.len());
     for FieldRange { name, value } in places {
         let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("a field of its answer has no name"))?;
@@ -75,14 +86,22 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(Some(Head::Interim(Interim { status, headers })));
     }
-    let body = Decoder::of(status, version, method, &headers)?;
-    let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection();
+    let (body, is_faulty) = Decoder::of(status, version, method, &mut headers)?;
+    let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection() && !is_faulty;
     let mut head = Response::new(());
     (*head.status_mut(), *head.version_mut(), *head.headers_mut()) = (status, version, headers);
     if let Some(reason) = reason {
         head.extensions_mut().insert(reason);
     }
+    if is_faulty {
+        head.extensions_mut().insert(EndsConnection);
+    }
     Ok(Some(Head::Final(Answer { head, body, keep_alive })))
+}
+
+/// Makes a value that is folded into several lines one line.
+fn unfold(value: &mut [u8]) {
+    value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
 }
 
 /// Where a field stands in a head.
@@ -166,6 +185,17 @@ mod tests {
     }
 
     #[test]
+    fn unusual_heads_are_mended() {
+        let answer = answer(b"HTTP/1.1  200  OK\r\na : b\r\nfolded: c\r\n\td\r\ncontent-length: 0\r\n\r\n");
+        let headers = answer.head.headers();
+        assert_eq!(
+            (&headers["a"], &headers["folded"]),
+            (&"b".parse().expect("text"), &"c  \td".parse().expect("text"))
+        );
+        assert!(answer.keep_alive);
+    }
+
+    #[test]
     fn an_answer_on_the_way_is_told_apart() {
         for (status, interim) in [(100, true), (103, true), (101, false), (200, false)] {
             let bytes = format!("HTTP/1.1 {status} X\r\nlink: </a>\r\n\r\n");
@@ -212,7 +242,7 @@ mod tests {
             (b"HTTP/1.1 2x0 OK\r\n\r\n", "its answer has no status"),
             (b"HTTP/1.1 099 OK\r\n\r\n", "the status of its answer is none"),
             (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "the head of its answer is malformed"),
-            (b"HTTP/1.1 200 OK\r\na: b\r\n folded\r\n\r\n", "the head of its answer is malformed"),
+            (b"HTTP/1.1 200 OK\r\na: b\r\n\0folded\r\n\r\n", "the head of its answer is malformed"),
             (many.as_bytes(), "its answer has too many fields"),
             (large.as_bytes(), "the head of its answer is too large"),
         ];

@@ -38,47 +38,38 @@ pub(crate) enum Chunk {
 }
 
 impl Decoder {
-    /// Of an answer with this head, to a request of this method.
+    /// Returns the decoder of an answer with this head to a request of this method. Makes its length one plain number.
+    ///
+    /// The flag says that the framing is faulty (RFC 9112, 6.1): chunks beside a length, which is dropped, or of
+    /// HTTP/1.0. Both connections must end with such an answer.
     ///
     /// # Errors
-    /// Where the body ends is in doubt. RFC 9112 lets a proxy try its luck with some of these answers, but whoever
-    /// reads one in another way takes a part of it for the next one.
+    /// The end of the body is in doubt.
     pub(crate) fn of(
         status: StatusCode,
         version: Version,
         method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<Self, Malformed> {
+        headers: &mut HeaderMap,
+    ) -> Result<(Self, bool), Malformed> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Self::Done);
+            return Ok((Self::Done, false));
         }
-        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-        let coding = codings.next();
-        let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter().peekable();
-        if let Some(coding) = coding {
-            if lengths.peek().is_some() {
-                return Err(Malformed("its answer has both Content-Length and Transfer-Encoding"));
+        let is_chunked = headers.contains_key(header::TRANSFER_ENCODING) && is_chunked(headers)?;
+        let is_faulty = is_chunked && (version == Version::HTTP_10 || headers.contains_key(header::CONTENT_LENGTH));
+        if is_chunked || status == StatusCode::NO_CONTENT {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        let length = normal_length(headers)?;
+        let body = match length {
+            _ if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || *method == Method::HEAD => {
+                Self::Done
             }
-            if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                return Err(Malformed("its answer has a Transfer-Encoding other than chunked"));
-            }
-        }
-        if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || *method == Method::HEAD {
-            return Ok(Self::Done);
-        }
-        if coding.is_some() {
-            if version == Version::HTTP_10 {
-                return Err(Malformed("its answer is of HTTP/1.0 and has a Transfer-Encoding"));
-            }
-            return Ok(Self::Chunked(Chunk::Size));
-        }
-        if lengths.peek().is_none() {
-            return Ok(Self::UntilClose);
-        }
-        match one_length(lengths).ok_or(Malformed("the Content-Length of its answer is none"))? {
-            0 => Ok(Self::Done),
-            length => Ok(Self::Length(length)),
-        }
+            _ if is_chunked => Self::Chunked(Chunk::Size),
+            None => Self::UntilClose,
+            Some(0) => Self::Done,
+            Some(length) => Self::Length(length),
+        };
+        Ok((body, is_faulty))
     }
 
     /// Whether nothing more is to come.
@@ -215,6 +206,33 @@ fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
     Ok(Some(trailers))
 }
 
+/// Returns whether the answer comes in chunks. `identity` is no coding (RFC 2616, 3.6).
+fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
+    let values = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut codings = values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(false),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
+        _ => Err(Malformed("its answer has a Transfer-Encoding other than chunked")),
+    }
+}
+
+/// Returns the length that a head tells, if it tells one, and makes it one field with one number.
+fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return Ok(None) };
+    let is_plain = lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit);
+    let length = one_length(headers.get_all(header::CONTENT_LENGTH).iter())
+        .ok_or(Malformed("the Content-Length of its answer is none"))?;
+    if !is_plain {
+        headers.insert(header::CONTENT_LENGTH, length.into());
+    }
+    Ok(Some(length))
+}
+
 /// The length that all of these say, in digits alone. One field may hold several, if they say the same (RFC 9112, 6.3).
 pub(super) fn one_length<'a>(lengths: impl Iterator<Item = &'a HeaderValue>) -> Option<u64> {
     let mut said = None;
@@ -241,39 +259,52 @@ mod tests {
     fn the_head_tells_where_the_body_ends() {
         const LENGTH: (&str, &str) = ("content-length", "5");
         const CHUNKED: (&str, &str) = ("transfer-encoding", "Chunked");
-        let chunked = Ok(Decoder::Chunked(Chunk::Size));
-        type Row<'a> = (u16, Version, Method, &'a [(&'static str, &'static str)], Result<Decoder, &'a str>);
-        let rows: [Row<'_>; 16] = [
-            (200, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Length(5))),
-            (200, Version::HTTP_11, Method::GET, &[LENGTH, LENGTH], Ok(Decoder::Length(5))),
-            (200, Version::HTTP_11, Method::GET, &[("content-length", "5, 5")], Ok(Decoder::Length(5))),
-            (200, Version::HTTP_11, Method::GET, &[("content-length", "0")], Ok(Decoder::Done)),
-            (200, Version::HTTP_11, Method::GET, &[CHUNKED], chunked),
-            (200, Version::HTTP_11, Method::GET, &[], Ok(Decoder::UntilClose)),
-            (200, Version::HTTP_10, Method::GET, &[LENGTH], Ok(Decoder::Length(5))),
-            (200, Version::HTTP_11, Method::HEAD, &[LENGTH], Ok(Decoder::Done)),
-            (204, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
-            (304, Version::HTTP_11, Method::GET, &[LENGTH], Ok(Decoder::Done)),
-            (101, Version::HTTP_11, Method::GET, &[CHUNKED, LENGTH], Ok(Decoder::Done)),
-            (200, Version::HTTP_10, Method::GET, &[CHUNKED], Err("HTTP/1.0")),
-            (200, Version::HTTP_11, Method::GET, &[LENGTH, CHUNKED], Err("both")),
+        const IDENTITY: (&str, &str) = ("transfer-encoding", "identity");
+        let chunked = Decoder::Chunked(Chunk::Size);
+        // Also: the length that the head tells then, and whether its framing is faulty.
+        type Expected<'a> = Result<(Decoder, &'a str, bool), &'a str>;
+        type Row<'a> = (u16, Version, Method, &'a [(&'static str, &'static str)], Expected<'a>);
+        let rows: [Row<'_>; 22] = [
+            (200, Version::HTTP_11, Method::GET, &[LENGTH], Ok((Decoder::Length(5), "5", false))),
+            (200, Version::HTTP_11, Method::GET, &[LENGTH, LENGTH], Ok((Decoder::Length(5), "5", false))),
+            (200, Version::HTTP_11, Method::GET, &[("content-length", "5, 5")], Ok((Decoder::Length(5), "5", false))),
+            (200, Version::HTTP_11, Method::GET, &[("content-length", "0")], Ok((Decoder::Done, "0", false))),
+            (200, Version::HTTP_11, Method::GET, &[CHUNKED], Ok((chunked, "", false))),
+            (200, Version::HTTP_11, Method::GET, &[("transfer-encoding", "chunked, ")], Ok((chunked, "", false))),
+            (200, Version::HTTP_11, Method::GET, &[], Ok((Decoder::UntilClose, "", false))),
+            (200, Version::HTTP_11, Method::GET, &[IDENTITY], Ok((Decoder::UntilClose, "", false))),
+            (200, Version::HTTP_11, Method::GET, &[IDENTITY, LENGTH], Ok((Decoder::Length(5), "5", false))),
+            (200, Version::HTTP_10, Method::GET, &[LENGTH], Ok((Decoder::Length(5), "5", false))),
+            (200, Version::HTTP_11, Method::HEAD, &[LENGTH, LENGTH], Ok((Decoder::Done, "5", false))),
+            (204, Version::HTTP_11, Method::GET, &[LENGTH], Ok((Decoder::Done, "", false))),
+            (304, Version::HTTP_11, Method::GET, &[LENGTH], Ok((Decoder::Done, "5", false))),
+            (101, Version::HTTP_11, Method::GET, &[CHUNKED, LENGTH], Ok((Decoder::Done, "5", false))),
+            (200, Version::HTTP_10, Method::GET, &[CHUNKED], Ok((chunked, "", true))),
+            (200, Version::HTTP_11, Method::GET, &[LENGTH, CHUNKED], Ok((chunked, "", true))),
+            (200, Version::HTTP_11, Method::HEAD, &[LENGTH, CHUNKED], Ok((Decoder::Done, "", true))),
             (200, Version::HTTP_11, Method::HEAD, &[CHUNKED, CHUNKED], Err("other than chunked")),
             (200, Version::HTTP_11, Method::GET, &[("transfer-encoding", "gzip, chunked")], Err("other than chunked")),
             (200, Version::HTTP_11, Method::GET, &[LENGTH, ("content-length", "6")], Err("Content-Length")),
+            (200, Version::HTTP_11, Method::GET, &[("content-length", "5, 6")], Err("Content-Length")),
+            (304, Version::HTTP_11, Method::GET, &[("content-length", "5, 6")], Err("Content-Length")),
         ];
         for (status, version, method, fields, expected) in rows {
-            let status = StatusCode::from_u16(status).expect("a status");
-            let decoder = Decoder::of(status, version, &method, &headers(fields));
+            let (status, mut headers) = (StatusCode::from_u16(status).expect("a status"), headers(fields));
+            let decoder = Decoder::of(status, version, &method, &mut headers);
             match expected {
-                Ok(expected) => assert_eq!(decoder, Ok(expected), "{status} {version:?} {method} {fields:?}"),
+                Ok((body, length, is_faulty)) => {
+                    assert_eq!(decoder, Ok((body, is_faulty)), "{status} {version:?} {method} {fields:?}");
+                    let lengths = headers.get_all("content-length").iter().map(HeaderValue::as_bytes);
+                    assert_eq!(lengths.collect::<Vec<_>>().concat(), length.as_bytes(), "{status} {method} {fields:?}");
+                }
                 Err(problem) => {
                     assert!(decoder.is_err_and(|error| error.0.contains(problem)), "{status} {method} {fields:?}");
                 }
             }
         }
         for length in ["", "+5", "-5", "5x", "0x5", "5,", "5 6", "99999999999999999999"] {
-            let decoder =
-                Decoder::of(StatusCode::OK, Version::HTTP_11, &Method::GET, &headers(&[("content-length", length)]));
+            let mut headers = headers(&[("content-length", length)]);
+            let decoder = Decoder::of(StatusCode::OK, Version::HTTP_11, &Method::GET, &mut headers);
             assert!(decoder.is_err(), "{length:?}");
         }
     }

@@ -3,7 +3,7 @@
 //! Body and answer go on independently of each other; the one that is over first does not end the other, unless the
 //! answer is complete: then nobody wants the rest.
 
-use crate::body::{RequestBody, UploadUnread};
+use crate::body::{EndsConnection, RequestBody};
 use crate::http2::{Received, Sending, content_length};
 use crate::limits::FIELDS_MAX;
 use h2::client::ResponseFuture;
@@ -102,7 +102,7 @@ impl Future for Exchange {
                     upload.answer_begun()
                 } else {
                     if upload.answer_complete() {
-                        answered.extensions_mut().insert(UploadUnread);
+                        answered.extensions_mut().insert(EndsConnection);
                     }
                     None
                 };

@@ -235,13 +235,20 @@ pin_project! {
         #[pin]
         body: B,
         of: Arc<O>,
+        keeps_length: bool,
     }
 }
 
 impl<B, O> Metered<B, O> {
     /// Of this connection.
     pub(super) fn new(body: B, of: Arc<O>) -> Self {
-        Self { body, of }
+        Self { body, of, keeps_length: false }
+    }
+
+    /// If set, the body does not look empty. hyper omits the length of an empty body, but that of a 304 is about the
+    /// body that is not sent.
+    pub(super) fn keeping_length(self, keeps_length: bool) -> Self {
+        Self { keeps_length, ..self }
     }
 }
 
@@ -258,11 +265,11 @@ impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        !self.keeps_length && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        if self.keeps_length { SizeHint::default() } else { self.body.size_hint() }
     }
 }
 

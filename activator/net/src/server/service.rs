@@ -11,7 +11,7 @@ use super::output::{self, HasOutput, Metered};
 use super::progress::Progress;
 use super::reserve::OnlyProbes;
 use super::{Chain, ErrorResponder, PortGone};
-use crate::body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, UploadUnread};
+use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, RequestBody};
 use crate::client::Inbound;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
@@ -173,7 +173,7 @@ where
         let this = self.project();
         let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has gone")?;
         let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
-        let is_unread = answer.extensions().get::<UploadUnread>().is_some();
+        let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
         let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
         let comes_anew = is_gone || progress.is_left();
@@ -181,7 +181,7 @@ where
             // Whoever serves it is woken by the answer.
             progress.tell(Phase::Finish);
         }
-        let is_last = *this.version < Version::HTTP_2 && (is_leaving || is_unread || comes_anew || charge.is_some());
+        let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
         match charge {
             Some(charge) if *this.version < Version::HTTP_2 => progress.output().keep(charge),
             Some(charge) => output::charge(&progress, answer.headers_mut(), charge),
@@ -194,7 +194,12 @@ where
             progress.will_close_answer();
         }
         let answer = if *this.head_only { without_body(answer) } else { answer };
-        Poll::Ready(Ok(answer.map(|body| Metered::new(Guarded::new(body, running), progress))))
+        let keeps_length = *this.version < Version::HTTP_2
+            && answer.status() == StatusCode::NOT_MODIFIED
+            && answer.headers().contains_key(CONTENT_LENGTH);
+        Poll::Ready(Ok(
+            answer.map(|body| Metered::new(Guarded::new(body, running), progress).keeping_length(keeps_length))
+        ))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::body::{Half, Http1Body, Source};
 use super::expected::Expected;
 use super::{Failed, Http1, Http1Error, ReturnIdle};
-use crate::body::{RequestBody, UploadUnread};
+use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
 use crate::http1::{Answer, HEAD_MAX, Head, Interim, Malformed, Sending, Stopped, read_head};
@@ -178,7 +178,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         // Nothing is to be sent of a body that waits for a 100, and its client is told that nobody will ask for it.
         let is_refused = uploads && expected.is_some_and(|expected| expected.is_waiting());
         if is_refused {
-            head.extensions_mut().insert(UploadUnread);
+            head.extensions_mut().insert(EndsConnection);
         }
         let left = (uploads && !is_refused).then(|| std::mem::replace(body, RequestBody::Empty));
         let source = if head.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -188,7 +188,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
                 (false, None) => Source::Half(Box::new(upload_on(*connection, sending, body))),
                 (false, Some(_)) => Source::Own { connection, pool: pool.clone() },
                 (true, _) => {
-                    head.extensions_mut().insert(UploadUnread);
+                    head.extensions_mut().insert(EndsConnection);
                     Source::None
                 }
             }
