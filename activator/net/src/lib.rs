@@ -43,7 +43,7 @@ pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use duplex::{DialError, Duplex, accept, dial};
 pub use error::ProxyError;
-pub use forward::{Evidence, Failure, PodBody, Prepared, evidence_of_connect};
+pub use forward::{Evidence, Failure, Learned, PodBody, Prepared, evidence_of_connect};
 pub use limits::STREAM_WINDOW;
 pub use liveness::PodObserver;
 pub use pool::{Pool, Pools};

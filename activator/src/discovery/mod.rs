@@ -15,7 +15,7 @@ use activator_core::Destination;
 use activator_core::backends::Rules;
 use activator_core::contract::Contract;
 use common::RevisionKey;
-use common::backend::Backend;
+use common::backend::{Backend, Protocol};
 use common::host::HostPattern;
 use common::ports::{Block, Ledger, PortId};
 use common_api::zeroscaler::{Answers, PortProtocol};
@@ -165,6 +165,8 @@ pub struct Port {
     pub wake_after: Option<Duration>,
     /// Where it leads at a pod; none: where the pods' addresses say.
     pub pod_port: Option<u16>,
+    /// HTTP that the pods probably speak there; none: nothing says so.
+    pub spoken: Option<Protocol>,
 }
 
 /// What decides the protocol towards a pod.

@@ -51,8 +51,8 @@ use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
-    is_over,
+    Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Learned, Peer, PodBody, Pool, Pools, Prepared,
+    ProxyError, is_over,
 };
 use futures::future::BoxFuture;
 use http::{Response, Version};
@@ -214,11 +214,13 @@ fn exchange(
         };
         let Call { request, peer, received, again, revision, trace, counts, released: clock, .. } = call;
         let live = revision.live();
-        let port = peer.port::<WorkloadPort>().and_then(|port| port.among(&live.ports));
-        let protocol = live.protocol_for(request.version(), port);
+        let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock };
-        let prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
+        let mut prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
+        if is_guess {
+            prepared.guess_protocol();
+        }
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
@@ -371,6 +373,9 @@ async fn send(
         let mut seat = Seat::new(at);
         match prepared.send(&pool).await {
             Ok(mut response) => {
+                if let Some(Learned(protocol)) = response.extensions_mut().remove() {
+                    revision.learn(peer.port(), protocol);
+                }
                 told(&pool, Ending::answered(response.status()), released);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());

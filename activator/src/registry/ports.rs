@@ -15,6 +15,7 @@
 //! to its ports end ([`PortListeners::leave`]): who kept one beyond that would be refused.
 
 use super::Registry;
+use super::spoken::Learned;
 use super::workload::Workload;
 use crate::discovery::{Port, Spec};
 use crate::registry::revision::Revision;
@@ -47,6 +48,8 @@ pub(crate) struct WorkloadPort {
     number: u16,
     /// Which of their ports it was when pods were last asked for by its name; 0: they have not been.
     at_pods: AtomicU16,
+    /// What its pods speak, as far as it was learned.
+    pub(super) learned: Learned,
 }
 
 /// Sockets, and what is told of them.
@@ -71,7 +74,8 @@ pub(super) struct Numbers {
 
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
-        Self { line: ArcSwap::new(entry.clone()), entry, number, at_pods: AtomicU16::new(0) }
+        let (line, at_pods) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
+        Self { line, entry, number, at_pods, learned: Learned::default() }
     }
 
     /// Which of its workload's ports it is; none: it is none of them, or not any more.

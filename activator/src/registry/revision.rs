@@ -11,6 +11,7 @@ use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
 use crate::registry::seen::SeenHere;
+use crate::registry::spoken::Learned;
 use crate::slots::Slots;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -55,6 +56,8 @@ pub(crate) struct Revision {
     answers: ArcSwapOption<Answers>,
     /// What that needs to know of its wakes. They outlive it.
     pub(crate) wakes: Arc<Wakes>,
+    /// What the pods speak where the shared ports lead, as far as it was learned.
+    pub(super) learned: Learned,
     /// Where its pods may be shared with other activators.
     slots: Option<Slots>,
 }
@@ -150,6 +153,7 @@ impl Revision {
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
+            learned: Learned::default(),
             slots,
         });
         revision.take(spec, true);
@@ -338,17 +342,6 @@ impl Live {
             },
         }
     }
-
-    /// What a request of this version is sent in. `port`: the Service's port that it came to; none: one that all share. A
-    /// port of which nothing is said speaks HTTP/1.1 at plain pods; behind a queue-proxy all are one.
-    pub(crate) fn protocol_for(&self, inbound: http::Version, port: Option<&Port>) -> Protocol {
-        let of_port = port.filter(|_| self.contract == Contract::Plain);
-        match self.outbound {
-            Outbound::Declared => of_port.map_or(self.protocol, |said| said.protocol.http().unwrap_or_default()),
-            Outbound::AsInbound if inbound >= http::Version::HTTP_2 => Protocol::H2c,
-            Outbound::AsInbound => Protocol::Http1,
-        }
-    }
 }
 
 /// Revisions for tests of the layers.
@@ -379,33 +372,50 @@ mod tests {
     use common::ports::PortId;
     use common_api::zeroscaler::PortProtocol;
 
-    /// Goal: a port speaks what is said of it, whatever the first one does; behind a queue-proxy all are one.
+    /// Goal: a port speaks what is said of it, whatever the first one does, then what was learned, then what hints say.
+    /// gRPC is HTTP/2. Behind a queue-proxy all ports are one.
     #[test]
     fn what_came_to_a_port_is_sent_in_what_that_port_speaks() {
-        let port = |number, protocol| Port {
+        let port = |number, protocol, spoken| Port {
             id: PortId { name: String::new(), port: number },
             protocol,
             wake_after: None,
             pod_port: None,
+            spoken,
         };
-        let ports: Box<[_]> =
-            vec![port(50_051, PortProtocol::H2c), port(80, PortProtocol::Http1), port(81, PortProtocol::Auto)].into();
+        let (h2c, http1) = (Protocol::H2c, Protocol::Http1);
+        let ports: Box<[_]> = vec![
+            port(50_051, PortProtocol::H2c, None),
+            port(80, PortProtocol::Http1, None),
+            port(81, PortProtocol::Auto, None),
+            port(82, PortProtocol::Auto, Some(h2c)),
+        ]
+        .into();
         let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
         let live = |queue_proxy| {
             Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", "app", backend(queue_proxy)) })
         };
+        let get = || http::Request::get("/");
+        let (upgrade, grpc) = (("upgrade", "websocket"), ("content-type", "application/grpc+proto"));
         let rows = [
-            (None, Protocol::H2c),
-            (Some(50_051), Protocol::H2c),
-            (Some(80), Protocol::Http1),
-            (Some(81), Protocol::Http1),
+            (None, get(), None, (h2c, false)),
+            (Some(50_051), get(), Some(http1), (h2c, false)),
+            (Some(80), get(), Some(h2c), (http1, false)),
+            (Some(81), get(), None, (http1, true)),
+            (Some(81), get(), Some(h2c), (h2c, true)),
+            (Some(82), get(), None, (h2c, true)),
+            (Some(82), get(), Some(http1), (http1, true)),
+            (Some(82), get().header(upgrade.0, upgrade.1), None, (http1, false)),
+            (Some(50_051), get().method("POST").header(grpc.0, grpc.1), None, (h2c, false)),
+            (Some(80), get().method("POST").header(grpc.0, grpc.1), None, (h2c, true)),
+            (Some(81), get().method("POST").header(grpc.0, grpc.1), Some(http1), (h2c, true)),
+            (Some(81), get().method("POST").header(grpc.0, "application/grpc-web"), None, (http1, true)),
         ];
-        for (number, expected) in rows {
+        for (number, request, learned, expected) in rows {
             let port = number.and_then(|number| ports.iter().find(|port| port.id.port == number));
-            for version in [http::Version::HTTP_11, http::Version::HTTP_2] {
-                assert_eq!(live(false).protocol_for(version, port), expected, "{port:?} {version:?}");
-                assert_eq!(live(true).protocol_for(version, port), Protocol::H2c, "{port:?} {version:?}");
-            }
+            let request = request.body(()).expect("a request");
+            assert_eq!(live(false).protocol_for(&request, port, learned), expected, "{request:?} {port:?}");
+            assert_eq!(live(true).protocol_for(&request, port, learned), (h2c, false), "{request:?} {port:?}");
         }
     }
 }

@@ -261,7 +261,8 @@ async fn a_workload_that_sleeps_costs_little() {
             let name = format!("asleep-{n:05}");
             let uid = format!("00000000-0000-0000-0000-{n:012}");
             let id = PortId { name: "http".to_owned(), port: 80 };
-            let port = Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
+            let port =
+                Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None, spoken: None };
             let spec = Spec {
                 uid: uid.as_str().into(),
                 ports: Box::new([port]),

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// A port where only bytes come.
 fn tcp() -> Port {
     let id = PortId { name: "tcp".to_owned(), port: 5432 };
-    Port { id, protocol: PortProtocol::Tcp, wake_after: None, pod_port: None }
+    Port { id, protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None }
 }
 
 /// A port where anything may come.

@@ -193,7 +193,7 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
     })
     .await;
     let id = PortId { name: "tcp".to_owned(), port: 5432 };
-    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None };
+    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
     let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", id, State::Held)]).await;

@@ -33,6 +33,7 @@ mod reserve;
 mod rig;
 mod shares;
 mod silence;
+mod spoken;
 mod starting;
 mod targets;
 mod terminating_pods;

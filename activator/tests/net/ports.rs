@@ -39,7 +39,13 @@ async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
 }
 
 fn spec(name: &str, ports: &[PortId]) -> Spec {
-    let port = |id: &PortId| Port { id: id.clone(), protocol: PortProtocol::Auto, wake_after: None, pod_port: None };
+    let port = |id: &PortId| Port {
+        id: id.clone(),
+        protocol: PortProtocol::Auto,
+        wake_after: None,
+        pod_port: None,
+        spoken: None,
+    };
     let ports = ports.iter().map(port).collect();
     Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
@@ -298,7 +304,8 @@ async fn a_further_port_that_is_renamed_is_served_all_the_while() {
 async fn a_connection_is_led_to_its_port_of_the_pod() {
     let (rig, ip) = rig().await;
     let (web, database) = (id("web", 80), id("database", 5432));
-    let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+    let port =
+        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
@@ -346,7 +353,7 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
     let (rig, ip) = rig().await;
     let tell = async |web: &PortId, database: &PortId| {
         for (name, id, protocol) in [("app", web, PortProtocol::Auto), ("db", database, PortProtocol::Tcp)] {
-            let port = Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+            let port = Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
             let backend = backend(name);
             let spec =
                 Spec { uid: format!("u-{name}").into(), ports: [port].into(), ..Spec::standalone("ns", name, backend) };
@@ -582,7 +589,8 @@ async fn without_room_a_port_still_says_whose_it_is() {
     })
     .await;
     let (auto, tcp) = (id("http", 80), id("tcp", 90));
-    let port = |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None };
+    let port =
+        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;

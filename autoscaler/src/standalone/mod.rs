@@ -23,6 +23,7 @@ pub(crate) mod lifecycle;
 mod path_proof;
 mod policies;
 pub(crate) mod ports;
+mod protocols;
 pub(crate) mod reasons;
 mod retire;
 pub(crate) mod scalers;

@@ -13,6 +13,8 @@ pub(crate) struct TcpPort {
     pub(crate) id: PortId,
     /// Where it leads at a pod.
     pub(crate) target: IntOrString,
+    /// Its `appProtocol`.
+    pub(crate) app_protocol: Option<String>,
 }
 
 /// So many have numbers on activators, and room in a status; further ones lead to pods alone.
@@ -33,7 +35,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, service: &Service) -> Vec<TcpPort> 
 impl TcpPort {
     fn of(port: &ServicePort) -> Option<Self> {
         let id = PortId { name: port.name.clone().unwrap_or_default(), port: u16::try_from(port.port).ok()? };
-        Some(Self { id, target: target_of(port) })
+        Some(Self { id, target: target_of(port), app_protocol: port.app_protocol.clone() })
     }
 
     /// Whether a ZeroScaler means it by this name, or number.

@@ -82,6 +82,12 @@ pub(crate) fn address(
     }
     match protocol {
         Protocol::Http1 => {
+            if let Some(authority) = head.uri.authority()
+                && !head.headers.contains_key(header::HOST)
+                && let Ok(host) = HeaderValue::from_str(authority.as_str())
+            {
+                head.headers.insert(header::HOST, host);
+            }
             // An HTTP/1.0 client may have named no host; HTTP/1.1 wants the field all the same.
             head.headers.entry(header::HOST).or_insert(HeaderValue::from_static(""));
             head.version = Version::HTTP_11;

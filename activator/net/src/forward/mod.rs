@@ -11,6 +11,7 @@
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
 //! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |
+//! | the pod speaks another HTTP than was assumed ([`unknown`]) | in that, there |
 //! | the client's own body breaks off | [`ProxyError::Malformed`] |
 //! | anything else | [`ProxyError::Pod`]: the pod may have acted on it |
 //!
@@ -45,6 +46,7 @@ mod headers;
 mod pod_body;
 mod to_http1;
 mod to_http2;
+mod unknown;
 
 use crate::body::RequestBody;
 use crate::client::peer::Peer;
@@ -64,6 +66,7 @@ pub use pod_body::PodBody;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
+pub use unknown::Learned;
 
 /// Tells a mesh to send to the pod that the connection goes to.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
@@ -87,6 +90,8 @@ struct Delivery {
     passthrough: Option<HeaderValue>,
     /// Whom it came from, if that one can have interim responses.
     client: Option<Arc<Peer>>,
+    /// The pod may speak another protocol than `protocol`, which is found out ([`unknown`]).
+    is_guess: bool,
     /// A pod may have acted on it already: it goes over a new connection, and nowhere after that.
     may_have_run: bool,
 }
@@ -121,7 +126,7 @@ impl Prepared {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
         let client = has_interims.then_some(peer);
-        let delivery = Delivery { contract, protocol, passthrough, client, may_have_run: false };
+        let delivery = Delivery { contract, protocol, passthrough, client, is_guess: false, may_have_run: false };
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
@@ -133,6 +138,11 @@ impl Prepared {
     /// Its body, as far as it is to be sent yet.
     pub fn body(&self) -> &RequestBody {
         &self.body
+    }
+
+    /// The protocol is not certain: where a pod speaks another, the request is sent in that.
+    pub fn guess_protocol(&mut self) {
+        self.delivery.is_guess = true;
     }
 
     /// Whether a pod may have acted on it.
@@ -158,7 +168,14 @@ impl Prepared {
     ///
     /// # Cancel safety
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
-    pub async fn send(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+    pub async fn send(self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+        if self.delivery.is_guess && pool.spoken.knows(self.delivery.protocol) != Some(true) {
+            return Box::pin(self.send_guessing(pool)).await;
+        }
+        self.send_known(pool).await
+    }
+
+    async fn send_known(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let scheme = if pool.is_encrypted() { Scheme::HTTPS } else { Scheme::HTTP };
         let Delivery { contract, protocol, ref passthrough, .. } = self.delivery;
         let host = passthrough.as_ref().unwrap_or(&pool.host);

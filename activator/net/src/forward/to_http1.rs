@@ -39,6 +39,9 @@ impl Prepared {
                 None => return Err(self.gone(pool)),
             };
             let evidence = evidence_of(&error, reused);
+            if self.delivery.is_guess && error.is_http2() {
+                return Err(self.answered_in_http2(pool, cause_of(&error)));
+            }
             if unsent {
                 closed_at_once += usize::from(!was_idle);
                 if closed_at_once == CLOSED_AT_ONCE_MAX {

@@ -62,6 +62,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
         Ok(httparse::Status::Complete(length)) if length <= HEAD_MAX => length,
         Ok(httparse::Status::Partial) if input.len() <= HEAD_MAX => return Ok(None),
         Ok(_) => return Err(Malformed("the head of its answer is too large")),
+        Err(_) if input.first() == Some(&0) => return Err(Malformed::HTTP2),
         Err(error) => return Err(Malformed(problem_of(error))),
     };
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());

@@ -24,5 +24,10 @@ pub(crate) use sending::{Sending, Stopped};
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
+impl Malformed {
+    /// It begins as a frame of HTTP/2: every frame with less than 64 KiB begins with a zero, and no answer of HTTP/1 does.
+    pub(crate) const HTTP2: Self = Self("its answer is HTTP/2, not HTTP/1");
+}
+
 #[cfg(test)]
 mod beside_hyper;

@@ -109,6 +109,8 @@ struct Shared {
     made: Instant,
     /// Nobody waits for what the pod permits: it has said so, or said nothing for long, or the connection has ended.
     settled: AtomicBool,
+    /// The pod's settings have come.
+    said: AtomicBool,
     /// Wakes whoever waits for that.
     news: Notify,
 }
@@ -163,6 +165,7 @@ impl Http2 {
             windows,
             made: Instant::now(),
             settled: AtomicBool::new(false),
+            said: AtomicBool::new(false),
             news: Notify::new(),
             sender: Mutex::new(sender),
         });
@@ -198,6 +201,11 @@ impl Http2 {
     /// Whether it is known how many streams the pod takes, as far as it will be.
     pub(crate) fn is_settled(&self) -> bool {
         self.shared.settled.load(Ordering::Acquire)
+    }
+
+    /// Whether the pod's settings have come: it speaks HTTP/2.
+    pub(crate) fn has_settings(&self) -> bool {
+        self.shared.said.load(Ordering::Acquire)
     }
 
     /// Waits until it is: until the pod's settings have come or the connection has ended, at most for `within` from when
@@ -307,6 +315,7 @@ impl Shared {
         };
         self.limit.store(taken.min(self.windows.streams() as usize), Ordering::Release);
         if said != UNSAID {
+            self.said.store(true, Ordering::Release);
             self.settle();
         }
     }

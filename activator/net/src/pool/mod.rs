@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dialling`] | new connections: how long, how many at once, TLS |
 //! | [`probe_connect`] | those of probes |
+//! | [`spoken`] | what the pod has been found to speak |
 //! | [`http1`], [`http2`] | what may be used again |
 //! | [`sweep`] | what is closed, and when |
 //!
@@ -15,6 +16,7 @@ mod dialling;
 mod http1;
 mod http2;
 mod probe_connect;
+mod spoken;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use crate::pod::stream::PodStream;
 use crate::pod::tls::{PodIo, PodTls};
 use crate::relay::end::TcpEnd;
 use activator_core::backends::{Outcome, answer_min};
+use common::backend::Protocol;
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
 use dialling::Dialler;
@@ -35,6 +38,7 @@ use http1::Http1Pool;
 use http2::Http2Pool;
 use parking_lot::Mutex;
 use probe_connect::ProbeConnects;
+use spoken::Spoken;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +59,8 @@ pub struct Pool {
     http2: Http2Pool,
     /// Whether the pod is sent connections that are no HTTP.
     relays: AtomicBool,
+    /// HTTP that the pod has been found to speak.
+    pub(crate) spoken: Spoken,
     /// When its last failure was told of.
     told: Mutex<Option<Instant>>,
 }
@@ -71,7 +77,8 @@ impl Pool {
         let dialler = Dialler::new(address, tls, liveness);
         let host = HeaderValue::try_from(dialler.target().to_string()).unwrap_or(HeaderValue::from_static("pod"));
         let (probes, http1, http2) = (ProbeConnects::default(), Http1Pool::new(idle_max), Http2Pool::default());
-        Self { address, host, dialler, probes, http1, http2, relays: AtomicBool::new(false), told: Mutex::default() }
+        let (relays, spoken, told) = (AtomicBool::new(false), Spoken::default(), Mutex::default());
+        Self { address, host, dialler, probes, http1, http2, relays, spoken, told }
     }
 
     /// Connections to another port of the same pod: a probe's.
@@ -234,6 +241,33 @@ impl Pool {
             drop(dialling);
             newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         }
+    }
+
+    /// Whether the pod speaks HTTP/2. If that is not known, a new connection tells: the pod answers it with its settings. A
+    /// pod that says nothing is taken to be slow.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn takes_http2(&self) -> io::Result<bool> {
+        let start = Instant::now();
+        let _dialling = self.http2.dialling.lock().await;
+        if let Some(known) = self.spoken.knows(Protocol::H2c) {
+            return Ok(known);
+        }
+        if !self.http2.is_empty() {
+            return Ok(true);
+        }
+        self.dialler.answers_since(start)?;
+        let Ok(connection) = self.new_http2_over(self.dialler.dial().await?).await else { return Ok(false) };
+        connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
+        let said = connection.has_settings();
+        if said {
+            self.spoken.note(Protocol::H2c, true);
+        } else if connection.is_closed() {
+            return Ok(false);
+        }
+        self.put_http2(connection);
+        Ok(true)
     }
 
     async fn dial_http2(&self) -> io::Result<Stream> {

@@ -49,11 +49,11 @@ pub(super) fn first_port(spec: &Spec) -> Option<&str> {
 }
 
 fn port(status: &PortStatus) -> Port {
-    let PortStatus { name, port, protocol, wake_after_ms, pod_port, .. } = status;
+    let PortStatus { name, port, protocol, wake_after_ms, pod_port, spoken, .. } = status;
     // What has no name has its number there.
     let name = if *name == port.to_string() { String::new() } else { name.clone() };
     let wake_after = wake_after_ms.map(Duration::from_millis);
-    Port { id: PortId { name, port: *port }, protocol: *protocol, wake_after, pod_port: *pod_port }
+    Port { id: PortId { name, port: *port }, protocol: *protocol, wake_after, pod_port: *pod_port, spoken: *spoken }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 use super::super::cluster::Cluster;
 use super::super::finalizer::{ADOPTED_REPLICAS, has_finalizer};
 use super::super::ports::{Given, Numbers};
+use super::super::protocols::{self, Hint};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::schedules;
 use super::super::serverless::adopt::{self, ADOPTED_BY};
@@ -28,7 +29,7 @@ use super::{Scalers, events, status, translation};
 use crate::reconcile::error::Error;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Selector;
+use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
@@ -38,7 +39,9 @@ use common_api::zeroscaler::conditions::{
     ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY,
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
-use common_api::zeroscaler::{Adopted, AdoptedService, InForce, PodCounts, PortStatus, State, ZeroScalerStatus};
+use common_api::zeroscaler::{
+    Adopted, AdoptedService, InForce, PodCounts, PortProtocol, PortStatus, State, ZeroScalerStatus,
+};
 use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, status as statuses};
 use dashmap::DashMap;
@@ -234,6 +237,8 @@ impl Publisher {
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
+        let target = self.target(key, served);
+        let ports = |service: &Service| ports(service, served, target.as_deref(), given.as_ref(), written);
         let adopted = Adopted { replicas, service: service.as_deref().and_then(|service| borrowed(service, object)) };
         Some(status::of(status::Inputs {
             object,
@@ -241,7 +246,7 @@ impl Publisher {
             pods,
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: service.as_deref().map(|s| ports(s, served, given.as_ref(), written)).unwrap_or_default(),
+            ports: service.as_deref().map(ports).unwrap_or_default(),
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
@@ -256,10 +261,15 @@ impl Publisher {
 }
 
 impl Publisher {
+    /// The target, if it is known.
+    fn target(&self, key: &Key, served: &ZeroScaler) -> Option<Arc<Target>> {
+        let target = TargetKey::of(key.namespace(), &translation::target(served)).ok()?;
+        self.stores.targets.get(&target).ok()
+    }
+
     /// Why the activators cannot reach its pods, if that is known.
     fn unreachable(&self, key: &Key, served: &ZeroScaler) -> Option<String> {
-        let reference = translation::target(served);
-        let target = TargetKey::of(key.namespace(), &reference).ok().and_then(|key| self.stores.targets.get(&key).ok());
+        let target = self.target(key, served);
         let labels = target.as_ref().and_then(|target| match &target.selector {
             Selector::Labels(labels) => Some(labels),
             Selector::Expressions(_) | Selector::Missing => None,
@@ -279,15 +289,33 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
 }
 
 /// The ports of its Service, with what each has been given; as long as nobody has planned here, with what is `written` of
-/// it.
-fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>, written: &[PortStatus]) -> Vec<PortStatus> {
+/// it. So it is with what they speak, as long as the target is not known.
+fn ports(
+    service: &Service,
+    object: &ZeroScaler,
+    target: Option<&Target>,
+    given: Option<&Given>,
+    written: &[PortStatus],
+) -> Vec<PortStatus> {
     let number_of = |number: u16| match given {
         Some(given) => given.of(number)?.number,
         None => written.iter().find(|written| written.port == number)?.number,
     };
     let status = |port: TcpPort| {
         let (name, number) = (port.label(), port.id.port);
-        let said = object.spec.port(&name, number);
+        let mut said = object.spec.port(&name, number);
+        let mut spoken = None;
+        if said.protocol == PortProtocol::Auto {
+            let written = written.iter().find(|written| written.port == number);
+            (said.protocol, spoken) = match (target, written) {
+                (None, Some(written)) => (written.protocol, written.spoken),
+                _ => match protocols::hint(&port, target) {
+                    Hint::Tcp => (PortProtocol::Tcp, None),
+                    Hint::Http(spoken) => (PortProtocol::Auto, Some(spoken)),
+                    Hint::Unknown => (PortProtocol::Auto, None),
+                },
+            };
+        }
         let wake_after = said.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
         PortStatus {
             name,
@@ -295,6 +323,7 @@ fn ports(service: &Service, object: &ZeroScaler, given: Option<&Given>, written:
             number: number_of(number),
             protocol: said.protocol,
             wake_after_ms: wake_after,
+            spoken,
             ..PortStatus::default()
         }
     };

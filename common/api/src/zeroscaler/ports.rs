@@ -17,7 +17,9 @@ pub struct Port {
     pub name: String,
     /// What clients speak: http1, h2c (HTTP/2 by prior knowledge, gRPC included), tcp (anything, held before its first byte
     /// is read), or auto, which tells HTTP/1.1 and h2c by the first bytes and takes anything else, TLS included, as tcp.
-    /// Where the server speaks first, or messages begin with a length and go on as text, say tcp; before a server that is
+    /// With auto, `appProtocol`, the names of the Service's and the container's port (such as grpc, http2-api, mysql), a gRPC
+    /// readiness probe and well-known numbers (such as 3306) tell what the pods speak; the status shows it. gRPC is sent to
+    /// pods as HTTP/2 in any case. If messages begin with a length and go on as text, say tcp; before a server that is
     /// lenient about request lines, http1.
     #[serde(default)]
     pub protocol: PortProtocol,

@@ -7,6 +7,7 @@ use super::RequestStatus;
 use super::ZeroScaler;
 use super::conditions::Condition;
 use crate::numbers;
+use common::backend::Protocol;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -143,6 +144,11 @@ pub struct PortStatus {
     /// The pods' port that it leads to; absent: not every pod has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_port: Option<u16>,
+    /// For protocol auto: the HTTP that the pods speak there, http1 or h2c, by `appProtocol`, the names of the port and a
+    /// gRPC readiness probe; absent: none of these says. An activator that finds a pod to speak another goes by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub spoken: Option<Protocol>,
 }
 
 /// A version of the spec.

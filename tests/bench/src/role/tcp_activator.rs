@@ -34,7 +34,7 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     let _activator = activator::start(options, receiver, Arc::new(Dns), Configs::default()).await?;
     let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.
     let (key, id) = (RevisionKey::new(NAMESPACE, NAME), PortId { name: String::new(), port: 80 });
-    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None };
+    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
     let spec =
         Spec { uid: UID.into(), ports: Box::new([port]), ..Spec::standalone(NAMESPACE, NAME, Backend::plain(NAME)) };
     let listing = Listing { ready: [pod.into()].into(), ..Listing::default() };

@@ -88,6 +88,11 @@ pub(crate) enum Http1Error {
 }
 
 impl Http1Error {
+    /// Whether the pod answered in HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
+    }
+
     /// Whether the connection is to blame, rather than what was said over it.
     fn is_of_connection(&self) -> bool {
         matches!(self, Self::Closed | Self::Io(_))

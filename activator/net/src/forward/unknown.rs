@@ -1,0 +1,83 @@
+//! A request to a pod of which is only assumed what it speaks.
+//!
+//! | assumed | the pod | what follows |
+//! |---|---|---|
+//! | HTTP/2 | sends its settings on a new connection | it is sent there |
+//! | HTTP/2 | answers otherwise, or closes | it is sent in HTTP/1.1; nothing of it was sent before |
+//! | HTTP/1.1 | answers | |
+//! | HTTP/1.1 | sends a frame of HTTP/2 | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
+//!
+//! What was found out is kept with the address ([`Pool::spoken`]), and told with the answer if it was not as assumed
+//! ([`Learned`]). A protocol is believed to be spoken once an answer came in it, and not to be spoken once the other is.
+
+use super::{Evidence, Failure, PodBody, Prepared};
+use crate::body::RequestBody;
+use crate::error::ProxyError;
+use crate::pool::Pool;
+use common::backend::Protocol;
+use http::Response;
+use std::sync::Arc;
+
+/// Marks the answer of a pod that speaks this, and not what was assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learned(pub Protocol);
+
+impl Prepared {
+    pub(super) async fn send_guessing(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
+        let assumed = self.delivery.protocol;
+        let other = match assumed {
+            Protocol::Http1 => Protocol::H2c,
+            Protocol::H2c => Protocol::Http1,
+        };
+        let mut speaks_other = pool.spoken.knows(assumed) == Some(false);
+        if !speaks_other && assumed == Protocol::H2c {
+            match pool.takes_http2().await {
+                Ok(takes) => speaks_other = !takes,
+                Err(error) => return Err(self.unreachable(pool, &error)),
+            }
+        }
+        if !speaks_other {
+            self.body.keep_sent();
+            match self.send_known(pool).await {
+                Err(Failure::Elsewhere { request, .. }) if pool.spoken.knows(assumed) == Some(false) => self = request,
+                sent => {
+                    if sent.is_ok() {
+                        pool.spoken.note(assumed, true);
+                    }
+                    return sent;
+                }
+            }
+        }
+        // No upgrade: HTTP/2 has none.
+        if other == Protocol::H2c && (self.upgrade.is_some() || !pool.takes_http2().await.unwrap_or(false)) {
+            let error = ProxyError::Pod { dest: pool.address, cause: "it speaks neither HTTP/1 nor HTTP/2".to_owned() };
+            return Err(Failure::Final { error, evidence: Evidence::None });
+        }
+        self.delivery.protocol = other;
+        match self.send_known(pool).await {
+            Ok(mut response) => {
+                pool.spoken.note(other, true);
+                pool.spoken.note(assumed, false);
+                response.extensions_mut().insert(Learned(other));
+                Ok(response)
+            }
+            Err(Failure::Elsewhere { mut request, cause, evidence }) => {
+                request.delivery.protocol = assumed;
+                Err(Failure::Elsewhere { request, cause, evidence })
+            }
+            failed => failed,
+        }
+    }
+
+    /// The pod answered in HTTP/2 what was sent in HTTP/1.1. It has understood nothing of it.
+    pub(super) fn answered_in_http2(mut self: Box<Self>, pool: &Pool, cause: String) -> Failure {
+        pool.spoken.note(Protocol::Http1, false);
+        match std::mem::replace(&mut self.body, RequestBody::Empty).rewound() {
+            Some(body) => {
+                self.body = body;
+                Failure::Elsewhere { request: self, cause, evidence: Evidence::None }
+            }
+            None => Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None },
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! HTTP that the pod at an address has been found to speak.
+
+use common::backend::Protocol;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// For each protocol: whether the pod speaks it, if that was found out.
+#[derive(Debug, Default)]
+pub(crate) struct Spoken(AtomicU8);
+
+impl Spoken {
+    /// Whether the pod speaks `protocol`; none: nothing was found out yet.
+    pub(crate) fn knows(&self, protocol: Protocol) -> Option<bool> {
+        let [does, does_not] = bits(protocol);
+        match self.0.load(Ordering::Relaxed) & (does | does_not) {
+            0 => None,
+            known => Some(known == does),
+        }
+    }
+
+    /// Notes whether it does.
+    pub(crate) fn note(&self, protocol: Protocol, speaks: bool) {
+        let [does, does_not] = bits(protocol);
+        let (set, unset) = if speaks { (does, does_not) } else { (does_not, does) };
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bits| Some(bits & !unset | set));
+    }
+}
+
+fn bits(protocol: Protocol) -> [u8; 2] {
+    match protocol {
+        Protocol::Http1 => [1, 2],
+        Protocol::H2c => [4, 8],
+    }
+}

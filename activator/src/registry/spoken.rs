@@ -1,0 +1,97 @@
+//! HTTP in which a request goes to its pod.
+
+use super::ports::WorkloadPort;
+use super::revision::{Live, Revision};
+use crate::discovery::{Outbound, Port};
+use activator_core::contract::Contract;
+use common::backend::Protocol;
+use http::header::{CONTENT_TYPE, UPGRADE};
+use http::{HeaderMap, Method, Request, Version};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// HTTP that pods of a port were found to speak, where it was not what was assumed.
+#[derive(Debug, Default)]
+pub(crate) struct Learned(AtomicU8);
+
+impl Learned {
+    fn get(&self) -> Option<Protocol> {
+        match self.0.load(Ordering::Relaxed) {
+            1 => Some(Protocol::Http1),
+            2 => Some(Protocol::H2c),
+            _ => None,
+        }
+    }
+
+    fn set(&self, protocol: Protocol) {
+        let number = match protocol {
+            Protocol::Http1 => 1,
+            Protocol::H2c => 2,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Whether it is a call of gRPC, which gRPC-Web is not.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let Some(kind) = headers.get(CONTENT_TYPE) else { return false };
+    let (kind, rest) = kind.as_bytes().split_at(kind.len().min(GRPC.len()));
+    kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+}
+
+impl Live {
+    /// What a request is sent in, and whether that is an assumption. `port`: the Service's port that it came to; none: one
+    /// that all share, which stands for the first. `learned`: what that port's pods were found to speak.
+    ///
+    /// gRPC is HTTP/2, whatever is declared. A port of which nothing is said speaks HTTP/1.1 at plain pods; behind a
+    /// queue-proxy all are one.
+    pub(super) fn protocol_for<B>(
+        &self,
+        request: &Request<B>,
+        port: Option<&Port>,
+        learned: Option<Protocol>,
+    ) -> (Protocol, bool) {
+        match self.outbound {
+            Outbound::AsInbound if request.version() >= Version::HTTP_2 => return (Protocol::H2c, false),
+            Outbound::AsInbound => return (Protocol::Http1, false),
+            Outbound::Declared if self.contract != Contract::Plain => return (self.protocol, false),
+            Outbound::Declared => {}
+        }
+        let port = port.or(self.ports.first());
+        let declared = port.map_or(Some(self.protocol), |port| port.protocol.http());
+        if request.method() == Method::POST && is_grpc(request.headers()) {
+            return (Protocol::H2c, declared != Some(Protocol::H2c));
+        }
+        match declared.ok_or(learned.or(port.and_then(|port| port.spoken)).unwrap_or_default()) {
+            Ok(declared) => (declared, false),
+            // HTTP/2 has no upgrades.
+            Err(Protocol::H2c) if request.headers().contains_key(UPGRADE) => (Protocol::Http1, false),
+            Err(assumed) => (assumed, true),
+        }
+    }
+}
+
+impl Revision {
+    /// What a request that came to `port`, or to one that all share, is sent in, and whether that is an assumption.
+    pub(crate) fn protocol_for<B>(
+        &self,
+        live: &Live,
+        request: &Request<B>,
+        port: Option<&WorkloadPort>,
+    ) -> (Protocol, bool) {
+        let said = port.and_then(|port| port.among(&live.ports));
+        live.protocol_for(request, said, self.learned(port).get())
+    }
+
+    /// A request that came there was answered in this, and not in what was assumed.
+    pub(crate) fn learn(&self, port: Option<&WorkloadPort>, protocol: Protocol) {
+        if self.learned(port).get() != Some(protocol) {
+            tracing::info!(revision = %self.key, ?protocol, "pods speak another HTTP than was assumed");
+            self.learned(port).set(protocol);
+        }
+    }
+
+    fn learned<'a>(&'a self, port: Option<&'a WorkloadPort>) -> &'a Learned {
+        port.map_or(&self.learned, |port| &port.learned)
+    }
+}

@@ -1,0 +1,88 @@
+//! Pods that speak one HTTP alone, on ports of which nothing certain is said.
+
+use crate::rig::{self, Rig, full, listen, patient};
+use activator::discovery::{Event, Port, Spec};
+use common::backend::Protocol;
+use common::ports::PortId;
+use common_api::zeroscaler::PortProtocol;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A pod that speaks `only` this, and answers with the version, the host and the length of the body.
+async fn pod(only: Protocol) -> SocketAddr {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = hyper::service::service_fn(|request: Request<Incoming>| async {
+                let host = request.uri().authority().map(ToString::to_string);
+                let host = host.or(request.headers().get("host").and_then(|host| host.to_str().ok()).map(Into::into));
+                let said = format!("{:?} {} ", request.version(), host.unwrap_or_default());
+                let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
+                Ok::<_, Infallible>(Response::new(full(format!("{said}{length}"))))
+            });
+            let io = TokioIo::new(stream);
+            tokio::spawn(async move {
+                let _ = match only {
+                    Protocol::Http1 => http1::Builder::new().serve_connection(io, service).await,
+                    Protocol::H2c => http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await,
+                };
+            });
+        }
+    });
+    address
+}
+
+/// `ns/app` with one port, of which hints say this.
+async fn rig(spoken: Option<Protocol>) -> Rig {
+    let id = PortId { name: "web".to_owned(), port: 80 };
+    let port = Port { id, protocol: PortProtocol::Auto, wake_after: None, pod_port: None, spoken };
+    let rig = Rig::start().await;
+    let spec = Spec { ports: vec![port].into(), ..Spec::standalone("ns", "app", rig::backend("app")) };
+    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.settled().await;
+    rig
+}
+
+/// What the pod answers to a POST.
+async fn post(address: SocketAddr, kind: &str, length: usize, over_http2: bool) -> String {
+    let request = Request::post("http://app.ns/s/m").header("content-type", kind);
+    let request = if over_http2 { request } else { request.header("host", "app.ns") };
+    let request = request.body(Full::from(vec![b'x'; length])).expect("a request");
+    let response = if over_http2 {
+        patient(rig::http2_client(address).await.send_request(request)).await
+    } else {
+        patient(rig::http1_client(address).await.send_request(request)).await
+    };
+    rig::Answer::read(response.expect("an answer")).await.body
+}
+
+/// Goal: whatever is assumed, a request reaches its pod in what that speaks, asleep and awake; what was learned is
+/// assumed of the next pod, so that a body that could not be sent twice arrives there, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_reaches_a_pod_that_speaks_one_http_alone() {
+    for only in [Protocol::Http1, Protocol::H2c] {
+        for hint in [None, Some(Protocol::Http1), Some(Protocol::H2c)] {
+            for kind in ["application/json", "application/grpc", "application/grpc-web"] {
+                let version = if only == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
+                let rig = rig(hint).await;
+                let held = tokio::spawn(post(rig.address, kind, 100, kind == "application/grpc"));
+                rig.until(|load| load.queued == 1).await;
+                rig.pods(&[pod(only).await]).await;
+                let expected = |length| format!("{version} app.ns {length}");
+                let case = format!("{only:?}, {hint:?}, {kind}");
+                assert_eq!(patient(held).await.expect("no panic"), expected(100), "asleep: {case}");
+                assert_eq!(post(rig.address, kind, 100, false).await, expected(100), "awake: {case}");
+                rig.pods(&[pod(only).await]).await;
+                rig.settled().await;
+                assert_eq!(post(rig.address, kind, 1 << 20, false).await, expected(1 << 20), "replaced: {case}");
+            }
+        }
+    }
+}

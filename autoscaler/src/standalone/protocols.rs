@@ -1,0 +1,175 @@
+//! Tells what a port speaks from the names, the probe and the numbers that its objects give it.
+//!
+//! The first of these that says something decides: `appProtocol`, the name of the Service's port, the name of the
+//! container's port, a gRPC readiness probe of that port, a well-known number of the container's port or the Service's. A
+//! name counts as in Istio: the whole of it, or up to its first hyphen. Ports that carry TLS stay undecided: the activator
+//! recognizes TLS by its first bytes.
+
+use crate::reconcile::stores::facts::Target;
+use crate::standalone::service_ports::TcpPort;
+use common::backend::Protocol;
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// What a port speaks, as far as hints say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// HTTP of this version.
+    Http(Protocol),
+    /// Anything but HTTP: connections are passed on as bytes.
+    Tcp,
+    /// TLS, or a protocol that nobody knows here.
+    Unknown,
+}
+
+/// Numbers of protocols that are no HTTP: all in which the server speaks first, and the most frequent others. A number on
+/// which HTTP is served as well is not among them.
+const TCP_NUMBERS: [u16; 20] =
+    [21, 22, 23, 25, 110, 119, 143, 587, 1433, 1521, 3306, 4222, 5432, 5672, 5900, 6379, 11_211, 27_017, 33_060, 2_525];
+
+/// Names of such protocols.
+const TCP_NAMES: [&str; 25] = [
+    "tcp",
+    "mysql",
+    "mariadb",
+    "postgres",
+    "postgresql",
+    "pgsql",
+    "redis",
+    "mongo",
+    "mongodb",
+    "amqp",
+    "mqtt",
+    "nats",
+    "kafka",
+    "memcache",
+    "memcached",
+    "smtp",
+    "submission",
+    "imap",
+    "pop3",
+    "ssh",
+    "sftp",
+    "ftp",
+    "telnet",
+    "ldap",
+    "vnc",
+];
+
+/// Ends of names behind a protocol's that mean HTTP beside it, such as `redis-metrics`.
+const BESIDE: [&str; 6] = ["metrics", "exporter", "http", "web", "ui", "admin"];
+
+/// What `port` of a Service speaks at the pods of `target`.
+pub(crate) fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
+    let at_pod = target.and_then(|target| container_port(target, &port.target));
+    let names = [port.app_protocol.as_deref(), Some(&*port.id.name), at_pod.and_then(|(_, at)| at.name.as_deref())];
+    if let Some(hint) = names.into_iter().flatten().find_map(of_name) {
+        return hint;
+    }
+    let number = at_pod.map(|(_, at)| at.container_port).or(match port.target {
+        IntOrString::Int(number) => Some(number),
+        IntOrString::String(_) => None,
+    });
+    let grpc = at_pod.and_then(|(container, _)| container.readiness_probe.as_ref()?.grpc.as_ref());
+    if grpc.is_some_and(|probe| Some(probe.port) == number) {
+        return Hint::Http(Protocol::H2c);
+    }
+    let numbers = [number.and_then(|number| u16::try_from(number).ok()), Some(port.id.port)];
+    match numbers.into_iter().flatten().any(|number| TCP_NUMBERS.contains(&number)) {
+        true => Hint::Tcp,
+        false => Hint::Unknown,
+    }
+}
+
+/// The container's port that a Service's port leads to.
+fn container_port<'a>(target: &'a Target, to: &IntOrString) -> Option<(&'a Container, &'a ContainerPort)> {
+    let mut all = target.containers.iter().flat_map(|c| c.ports.iter().flatten().map(move |port| (c, port)));
+    all.find(|(_, port)| match to {
+        IntOrString::Int(number) => port.container_port == *number,
+        IntOrString::String(name) => port.name.as_ref() == Some(name),
+    })
+}
+
+/// What a name says; none: nothing.
+fn of_name(name: &str) -> Option<Hint> {
+    let name = name.strip_prefix("kubernetes.io/").unwrap_or(name).to_ascii_lowercase();
+    let (word, rest) = name.split_once('-').unwrap_or((&name, ""));
+    match word {
+        "grpc" if rest == "web" || rest.starts_with("web-") => Some(Hint::Http(Protocol::Http1)),
+        "grpc" | "h2c" | "http2" => Some(Hint::Http(Protocol::H2c)),
+        "http" | "http1" | "ws" => Some(Hint::Http(Protocol::Http1)),
+        "https" | "tls" | "wss" | "grpcs" => Some(Hint::Unknown),
+        _ if TCP_NAMES.contains(&word) && !BESIDE.contains(&rest) => Some(Hint::Tcp),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::stores::facts::Selector;
+    use common::ports::PortId;
+    use serde_json::{Value, from_value, json};
+
+    /// Goal: the first hint decides. Rows: `appProtocol`, the Service port's name and number, where it leads, the
+    /// containers, and what follows.
+    #[test]
+    fn the_first_hint_decides() {
+        const HTTP1: Hint = Hint::Http(Protocol::Http1);
+        const H2C: Hint = Hint::Http(Protocol::H2c);
+        let at = |name: &str, number: u16| json!([{"name": "app", "ports": [{"name": name, "containerPort": number}]}]);
+        let probed = |port: u16| json!([{"name": "app", "ports": [{"containerPort": 9000}], "readinessProbe": {"grpc": {"port": port}}}]);
+        let none = || json!([]);
+        let rows: Vec<(Option<&str>, &str, u16, Value, Value, Hint)> = vec![
+            (None, "", 80, json!(8080), none(), Hint::Unknown),
+            (Some("kubernetes.io/h2c"), "http", 80, json!(8080), none(), H2C),
+            (Some("kubernetes.io/ws"), "grpc", 80, json!(8080), none(), HTTP1),
+            (Some("kubernetes.io/wss"), "mysql", 80, json!(8080), none(), Hint::Unknown),
+            (Some("grpc"), "", 80, json!(8080), none(), H2C),
+            (Some("GRPC"), "", 80, json!(8080), none(), H2C),
+            (Some("http"), "", 3306, json!(3306), none(), HTTP1),
+            (Some("https"), "", 443, json!(8443), none(), Hint::Unknown),
+            (Some("tcp"), "http", 80, json!(8080), none(), Hint::Tcp),
+            (Some("mysql"), "", 80, json!(8080), none(), Hint::Tcp),
+            (Some("example.com/own"), "grpc", 80, json!(8080), none(), H2C),
+            (None, "grpc", 80, json!(8080), none(), H2C),
+            (None, "grpc-api", 80, json!(8080), none(), H2C),
+            (None, "http2-api", 80, json!(8080), none(), H2C),
+            (None, "h2c", 80, json!(8080), none(), H2C),
+            (None, "grpc-web", 80, json!(8080), none(), HTTP1),
+            (None, "grpc-web-a", 80, json!(8080), none(), HTTP1),
+            (None, "grpcweb", 80, json!(8080), none(), Hint::Unknown),
+            (None, "http-admin", 80, json!(8080), none(), HTTP1),
+            (None, "https", 443, json!(22), none(), Hint::Unknown),
+            (None, "mysql-primary", 80, json!(8080), none(), Hint::Tcp),
+            (None, "tcp-redis", 80, json!(8080), none(), Hint::Tcp),
+            (None, "redis-metrics", 80, json!(9121), none(), Hint::Unknown),
+            (None, "web", 80, json!("grpc"), at("grpc", 9000), H2C),
+            (None, "web", 80, json!(9000), at("grpc", 9000), H2C),
+            (None, "http", 80, json!(9000), at("grpc", 9000), HTTP1),
+            (None, "web", 80, json!(8080), at("grpc", 9000), Hint::Unknown),
+            (None, "", 80, json!(9000), probed(9000), H2C),
+            (None, "", 80, json!(9000), probed(9001), Hint::Unknown),
+            (None, "", 3306, json!(3306), none(), Hint::Tcp),
+            (None, "", 3306, json!("db"), at("db", 13_306), Hint::Tcp),
+            (None, "", 80, json!(5432), none(), Hint::Tcp),
+            (None, "smtp", 80, json!(1025), none(), Hint::Tcp),
+        ];
+        for (app_protocol, name, number, to, containers, expected) in rows {
+            let port = TcpPort {
+                id: PortId { name: name.into(), port: number },
+                target: from_value(to.clone()).expect("a port"),
+                app_protocol: app_protocol.map(str::to_owned),
+            };
+            let target = Target {
+                uid: String::new(),
+                replicas: None,
+                selector: Selector::Missing,
+                host_network: false,
+                containers: from_value(containers.clone()).expect("containers"),
+            };
+            let case = format!("{app_protocol:?} {name:?} {number} {to} {containers}");
+            assert_eq!(hint(&port, Some(&target)), expected, "{case}");
+        }
+    }
+}
