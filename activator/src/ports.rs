@@ -17,6 +17,7 @@ use activator_core::contract::Contract;
 use activator_net::{Carries, PortIdentity, PortListeners, Server};
 use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
+use std::time::Duration;
 
 /// All layers.
 pub(crate) type Layers = Probe<Lookup<RequestLog<Answering<Report<Timeouts<Hold>>>>>>;
@@ -32,7 +33,7 @@ pub(crate) fn listen(
 }
 
 /// What comes to a port; HTTP as long as its workload is not known, which is refused then. Either, as long as the workload
-/// does not say what this port of it is: what it says may come after its number.
+/// does not say what this port of it is: what it says may come after its number. Bytes, where pods were found to speak first.
 fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return Carries::Http };
     let Some(spec) = connections.registry().spec_of(&port) else { return Carries::Http };
@@ -40,12 +41,16 @@ fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnec
         return Carries::Http; // It speaks nothing else.
     }
     let connector = || connections.of(port.clone());
-    let Some(said) = port.among(&spec.ports) else { return Carries::Auto { connector: connector() } };
+    let auto = || Carries::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };
+    let tcp = |wake_after: Option<Duration>| Carries::Tcp {
+        wake_after: wake_after.unwrap_or(WAKE_AFTER_DEFAULT),
+        connector: connector(),
+    };
+    let Some(said) = port.among(&spec.ports) else { return auto() };
     match said.protocol {
         PortProtocol::Http1 | PortProtocol::H2c => Carries::Http,
-        PortProtocol::Auto => Carries::Auto { connector: connector() },
-        PortProtocol::Tcp => {
-            Carries::Tcp { wake_after: said.wake_after.unwrap_or(WAKE_AFTER_DEFAULT), connector: connector() }
-        }
+        PortProtocol::Auto if port.speaker.is_pod() => tcp(None),
+        PortProtocol::Auto => auto(),
+        PortProtocol::Tcp => tcp(said.wake_after),
     }
 }

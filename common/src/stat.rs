@@ -62,6 +62,13 @@ pub struct Seen {
     /// Wakes that ended, with an answer or without; at most [`WAKES_MAX`].
     #[prost(message, repeated, tag = "2")]
     pub wakes: Vec<SeenWake>,
+    /// Ports of the Service to which connections came that ended without a byte while the workload slept, where nothing says
+    /// what is spoken.
+    #[prost(uint32, repeated, tag = "10")]
+    pub silent: Vec<u32>,
+    /// Ports of the Service on which pods were found to speak first.
+    #[prost(uint32, repeated, tag = "11")]
+    pub pod_speaks_first: Vec<u32>,
 }
 
 /// One wake, as the activator saw it that answered first. Its parts add up to its length.

@@ -92,7 +92,8 @@ mod tests {
         let [mut message] = <[_; 1]>::try_from(sample().messages).expect("one");
         let plain = message.encode_to_vec();
         let wake = SeenWake { start_us: 5_000, failed: "timeout".into(), ..SeenWake::default() };
-        message.seen = Some(Box::new(Seen { held: 7, wakes: vec![wake] }));
+        message.seen =
+            Some(Box::new(Seen { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
         let bytes = message.encode_to_vec();
         assert_eq!(WireStatMessage::decode(bytes.as_slice()), Ok(message.clone()));
         let read = Upstreams::decode(bytes.as_slice()).expect("upstream's reader");

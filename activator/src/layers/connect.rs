@@ -28,10 +28,12 @@ use crate::refusal::{Refusal, TimedOut};
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
+use crate::registry::speaker::Next;
 use crate::registry::stats::StatSink;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
 use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect};
+use common_api::zeroscaler::PortProtocol;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -39,6 +41,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
+
+/// How long a pod may take to speak first.
+const GREETS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Time between two looks of a connection without a byte whether there is a pod that could be asked.
+const ASLEEP: Duration = Duration::from_secs(1);
 
 /// What a held connection keeps in memory: its task.
 const HELD_BYTES: u64 = 4 * 1024;
@@ -108,6 +116,41 @@ impl Connector for PortConnector {
             }
         }
     }
+
+    async fn waits_for_pod(&self) {
+        while !self.port.speaker.is_pod() {
+            let Some(revision) = self.shared.registry.awake(&self.port) else {
+                sleep(ASLEEP).await;
+                continue;
+            };
+            let pods = revision.pods();
+            match self.port.speaker.next(pods) {
+                Next::PassOn => return,
+                Next::Wait => std::future::pending().await,
+                Next::Later => sleep(PAUSE.1).await,
+                Next::Ask(asking) => match self.ask(&revision).await {
+                    Some(is_pod) => asking.found(is_pod, pods),
+                    None => {
+                        drop(asking);
+                        sleep(ASLEEP).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn left_silent(&self) {
+        let registry = &self.shared.registry;
+        if self.port.speaker.is_known() || registry.awake(&self.port).is_some() {
+            return;
+        }
+        if let Some(revision) = registry.by_port(&self.port)
+            && let Some(port) = self.unsaid(&revision)
+        {
+            revision.silent(port);
+            self.shared.sink.observed(&revision);
+        }
+    }
 }
 
 impl Place for Occupied {
@@ -126,6 +169,29 @@ impl Place for Occupied {
 }
 
 impl PortConnector {
+    /// Whether a pod speaks first; none: none could be asked.
+    async fn ask(&self, revision: &Arc<Revision>) -> Option<bool> {
+        let mut acquire = revision.throttler.acquire();
+        let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+        let Poll::Ready(Ok(admitted)) = at_once else { return None };
+        let permit = admitted.pick(&mut rand::rng()).ok()?;
+        // The place is given back: nothing is served.
+        let (_, target) = at_port(revision, permit, Some(&self.port)).ok()?;
+        let pool = self.shared.pools.get(target, revision.key.namespace());
+        let is_pod = pool.speaks_first(GREETS_WITHIN).await.ok()?;
+        if is_pod {
+            tracing::info!(workload = %revision.key, pod = %target, "pods speak first: the port carries tcp");
+        }
+        Some(is_pod)
+    }
+
+    /// The Service's number of the port, if nothing says what it carries.
+    fn unsaid(&self, revision: &Revision) -> Option<u16> {
+        let live = revision.live();
+        let said = self.port.among(&live.ports)?;
+        (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
+    }
+
     /// Within the workload's bound of time.
     async fn find_pod(&self) -> Result<(TcpEnd, Occupied), Refusal> {
         let received = Instant::now();
@@ -133,6 +199,11 @@ impl PortConnector {
         let entered = revision.stats.enter();
         if entered.first {
             self.shared.sink.first_request(&revision, || None);
+        }
+        if self.port.speaker.is_pod()
+            && let Some(port) = self.unsaid(&revision)
+        {
+            revision.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
         let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {

@@ -376,6 +376,9 @@ async fn send(
                 if let Some(Learned(protocol)) = response.extensions_mut().remove() {
                     revision.learn(peer.port(), protocol);
                 }
+                if let Some(port) = peer.port::<WorkloadPort>() {
+                    port.speaker.note_http();
+                }
                 told(&pool, Ending::answered(response.status()), released);
                 if let Some(at_pod) = &at_pod {
                     at_pod.answered(response.status());

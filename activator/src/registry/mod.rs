@@ -22,6 +22,7 @@ pub(crate) mod ports;
 pub(crate) mod readiness;
 pub(crate) mod revision;
 mod seen;
+pub(crate) mod speaker;
 mod spoken;
 pub(crate) mod stats;
 mod workload;

@@ -15,6 +15,7 @@
 //! to its ports end ([`PortListeners::leave`]): who kept one beyond that would be refused.
 
 use super::Registry;
+use super::speaker::Speaker;
 use super::spoken::Learned;
 use super::workload::Workload;
 use crate::discovery::{Port, Spec};
@@ -50,6 +51,8 @@ pub(crate) struct WorkloadPort {
     at_pods: AtomicU16,
     /// What its pods speak, as far as it was learned.
     pub(super) learned: Learned,
+    /// Who speaks first there.
+    pub(crate) speaker: Speaker,
 }
 
 /// Sockets, and what is told of them.
@@ -75,7 +78,7 @@ pub(super) struct Numbers {
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
         let (line, at_pods) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
-        Self { line, entry, number, at_pods, learned: Learned::default() }
+        Self { line, entry, number, at_pods, learned: Learned::default(), speaker: Speaker::default() }
     }
 
     /// Which of its workload's ports it is; none: it is none of them, or not any more.
@@ -195,6 +198,12 @@ impl Registry {
     /// The revision that a workload's port leads to, for a request.
     pub(crate) fn by_port(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
         self.port_workload(port)?.at_work(&self.parts, |spec| port.is_of(spec))
+    }
+
+    /// The revision that a workload's port leads to, if it has a pod that can be sent to.
+    pub(crate) fn awake(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
+        self.spec_of(port)?;
+        self.port_workload(port)?.revision().filter(|revision| !revision.is_cold())
     }
 
     /// What a workload's port leads to.

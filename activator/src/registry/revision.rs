@@ -27,9 +27,10 @@ use common::stat::Seen;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -49,6 +50,8 @@ pub(crate) struct Revision {
     live: ArcSwap<Live>,
     /// Its pods' ports, where they have several.
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
+    /// A number of its pods' addresses, another one for others.
+    pods: AtomicU64,
     timeline: Mutex<Timeline>,
     seen: SeenHere,
     backends: Handle,
@@ -148,6 +151,7 @@ impl Revision {
             gone: AtomicBool::new(false),
             live: ArcSwap::from_pointee(Live::of(spec)),
             pod_ports: ArcSwapOption::empty(),
+            pods: AtomicU64::new(0),
             timeline: Mutex::default(),
             seen: SeenHere::default(),
             backends: Handle::default(),
@@ -193,6 +197,8 @@ impl Revision {
         if !ports.is_empty() || self.pod_ports.load().is_some() {
             self.pod_ports.store((!ports.is_empty()).then(|| Arc::new(ports)));
         }
+        let hashed = listing.all().map(|pod| BuildHasherDefault::<DefaultHasher>::default().hash_one(pod));
+        self.pods.store(hashed.fold(0, u64::wrapping_add), Ordering::Relaxed);
         self.throttler.set_addresses(listing.all().cloned().collect());
         self.backends.set_listing(listing);
     }
@@ -289,6 +295,21 @@ impl Revision {
             let steps = [timeline.signalled, timeline.address_known];
             self.seen.failed(received, steps, Instant::now(), &refusal.to_string());
         }
+    }
+
+    /// A number of its pods' addresses, another one for others.
+    pub(crate) fn pods(&self) -> u64 {
+        self.pods.load(Ordering::Relaxed)
+    }
+
+    /// A connection to this port of its Service ended without a byte while it slept.
+    pub(crate) fn silent(&self, port: u16) {
+        self.seen.silent(port);
+    }
+
+    /// Pods speak first on this port of its Service.
+    pub(crate) fn pod_speaks_first(&self, port: u16) {
+        self.seen.pod_speaks_first(port);
     }
 
     /// What was seen of it since the last call.

@@ -10,7 +10,7 @@
 use crate::metrics::cold_start::ColdStart;
 use common::stat::{Seen, SeenWake, WAKES_MAX};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -29,6 +29,9 @@ struct State {
     failed: Option<Instant>,
     /// Requests that were waiting at the last report.
     waiting: u32,
+    /// Ports of the Service of which something is to be told; silent ones, and those on which pods speak first.
+    silent: BTreeSet<u16>,
+    pod_speaks_first: BTreeSet<u16>,
 }
 
 impl SeenHere {
@@ -74,16 +77,28 @@ impl SeenHere {
         state.end(now, wake);
     }
 
+    /// A connection to this port ended without a byte.
+    pub(super) fn silent(&self, port: u16) {
+        self.0.lock().silent.insert(port);
+    }
+
+    /// Pods speak first on this port.
+    pub(super) fn pod_speaks_first(&self, port: u16) {
+        self.0.lock().pod_speaks_first.insert(port);
+    }
+
     /// All of it since the last call, of which `held` began to wait and `waiting` wait still; none: there is nothing.
     pub(super) fn take(&self, held: u32, waiting: u32, now: Instant) -> Option<Box<Seen>> {
         let mut state = self.0.lock();
         let held = held.saturating_add(std::mem::replace(&mut state.waiting, waiting));
-        if held == 0 && state.ended.is_empty() {
+        let ports = |ports: &mut BTreeSet<u16>| std::mem::take(ports).into_iter().map(u32::from).collect::<Vec<_>>();
+        let (silent, pod_speaks_first) = (ports(&mut state.silent), ports(&mut state.pod_speaks_first));
+        if held == 0 && state.ended.is_empty() && silent.is_empty() && pod_speaks_first.is_empty() {
             return None;
         }
         let ago = |at| u32::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u32::MAX);
         let wakes = state.ended.drain(..).map(|(at, wake)| SeenWake { ended_ms_ago: ago(at), ..wake });
-        Some(Box::new(Seen { held, wakes: wakes.collect() }))
+        Some(Box::new(Seen { held, wakes: wakes.collect(), silent, pod_speaks_first }))
     }
 }
 

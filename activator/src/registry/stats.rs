@@ -70,11 +70,16 @@ impl StatSink {
     pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         // Before a report can take the signal, which knows no trace.
         self.send_signal(revision, trace);
+        self.observed(revision);
+        // The link may have come up in between, and sent what the list owed.
+        self.send_signal(revision, || None);
+    }
+
+    /// Something was seen of a revision that may be idle ([`super::seen`]): the next report says it.
+    pub(crate) fn observed(&self, revision: &Arc<Revision>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.shared.reporting.lock().push(revision.clone());
         }
-        // The link may have come up in between, and sent what the list owed.
-        self.send_signal(revision, || None);
     }
 
     /// A request lost its pod, and there is no other: the autoscaler should not learn that from the next report only.

@@ -1,10 +1,14 @@
 //! Workloads' own ports: connections that are passed on as bytes, from the sleeping workload to the last byte.
 
 use crate::ports::{FIRST, ledger};
-use crate::rig::{PATIENCE, Rig, backend, key, listen, own_address, patient, read_to_end, read_until, until, write};
+use crate::rig::{
+    PATIENCE, Pod, Rig, backend, key, listen, own_address, patient, read_to_end, read_until, until, write,
+};
 use activator::discovery::{Event, Port, Spec};
+use activator_core::breaker::Capacity;
 use common::backend::{Backend, Probe};
 use common::ports::{PortId, State};
+use common::stat::Seen;
 use common_api::zeroscaler::PortProtocol;
 use socket2::SockRef;
 use std::io::ErrorKind;
@@ -175,7 +179,7 @@ async fn a_port_that_carries_anything_tells_http_from_the_rest() {
     patient(client.read_exact(&mut echo)).await.expect("open");
     assert_eq!(&echo, hello);
 
-    let web = crate::rig::Pod::echoing().await;
+    let web = Pod::echoing().await;
     rig.pods(&[web.address]).await;
     let mut client = connect(address).await;
     write(&mut client, "GET /a HTTP/1.1\r\nhost: somebody.else\r\nconnection: close\r\n\r\n").await;
@@ -429,4 +433,68 @@ async fn a_probes_connection_is_in_nobodys_way() {
     write(&mut client, "query").await;
     assert_eq!(read_until(&mut client, "query").await, "query");
     serving.abort();
+}
+
+/// A port of which nothing is known, not even by its number.
+fn unknown() -> Port {
+    Port { id: PortId { name: String::new(), port: 7000 }, ..auto() }
+}
+
+/// Waits until the activator reports something of `ns/app` that is wanted.
+async fn reported(rig: &mut Rig, wanted: impl Fn(&Seen) -> bool) {
+    loop {
+        let heard = patient(rig.stats.recv()).await.expect("the link stays up");
+        if heard.seen.is_some_and(|seen| wanted(&seen)) {
+            return;
+        }
+    }
+}
+
+/// Goal: where nothing says what is spoken, a silent client wakes nobody, which is reported; the first one beside a pod that
+/// speaks first is greeted; from then on silent clients wake the workload.
+#[tokio::test]
+async fn a_pod_that_speaks_first_is_learned() {
+    let (mut rig, [address]) = app([unknown()], |_| {}).await;
+    let mut silent = connect(address).await;
+    let waits = tokio::time::timeout(Duration::from_millis(500), silent.read(&mut [0; 1])).await;
+    assert!(waits.is_err() && rig.activator.load(&key("app")).is_none_or(|load| load.queued == 0));
+    drop(silent);
+    reported(&mut rig, |seen| seen.silent == [7000]).await;
+    let pod = Program::start("", "greeting").await;
+    rig.pods(&[pod.address]).await;
+    rig.until_open().await;
+    let mut first = connect(address).await;
+    read_until(&mut first, "greeting").await;
+    reported(&mut rig, |seen| seen.pod_speaks_first == [7000]).await;
+    drop(first);
+    rig.pods(&[]).await;
+    rig.until(|load| load.capacity == Capacity::CLOSED).await;
+    let mut held = connect(address).await;
+    rig.until(|load| load.queued == 1).await;
+    rig.pods(&[pod.address]).await;
+    read_until(&mut held, "greeting").await;
+}
+
+/// Goal: connections that a browser opens ahead of use cost a pod one connection, and carry HTTP when they are used.
+#[tokio::test]
+async fn an_idle_connection_stays_http() {
+    let pod = Pod::saying("hello").await;
+    let connections = || pod.connections.load(Ordering::SeqCst);
+    let (rig, [address]) = app([unknown()], |_| {}).await;
+    rig.pods(&[pod.address]).await;
+    rig.until_open().await;
+    let before = connections();
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..3 {
+            idle.push(connect(address).await);
+        }
+        until(|| connections() == before + 1).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(connections(), before + 1, "asked once");
+    }
+    for mut client in idle {
+        write(&mut client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        read_until(&mut client, "hello").await;
+    }
 }

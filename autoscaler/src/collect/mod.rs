@@ -13,7 +13,7 @@
 
 pub mod scraper;
 
-use crate::scale::{CollectSpec, Collection, CollectionHealth, Onlooker, Requests};
+use crate::scale::{CollectSpec, Collection, CollectionHealth, ObservedPorts, Onlooker, Requests};
 use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
@@ -40,6 +40,8 @@ pub struct Collector {
     requests: Requests,
     /// Told of what is recorded.
     onlooker: OnceLock<Arc<dyn Onlooker>>,
+    /// Where revisions are added about whose ports something was found out.
+    ports: OnceLock<Requests>,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,7 @@ struct Collected {
     scraping: bool,
     /// Until then a mesh is believed to hide the pods.
     hidden_until: Option<Instant>,
+    ports: ObservedPorts,
 }
 
 impl fmt::Debug for Collector {
@@ -62,6 +65,18 @@ impl fmt::Debug for Collector {
 }
 
 impl Collected {
+    /// Takes in what an activator saw of the ports. Says whether it is news.
+    fn observe(&mut self, seen: &Seen) -> bool {
+        let before = self.ports.clone();
+        if seen.wakes.iter().any(|wake| wake.failed.is_empty()) {
+            self.ports.silent.clear();
+        }
+        let numbers = |ports: &[u32]| ports.iter().filter_map(|port| u16::try_from(*port).ok()).collect::<Vec<_>>();
+        self.ports.silent.extend(numbers(&seen.silent));
+        self.ports.pod_speaks_first.extend(numbers(&seen.pod_speaks_first));
+        self.ports != before
+    }
+
     /// Whether it is news.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
         let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
@@ -99,7 +114,7 @@ pub enum Recorded {
 impl Collector {
     /// An empty table. Revisions whose health changes are added to `requests`.
     pub fn new(clock: Clock, requests: Requests) -> Self {
-        Self { revisions: DashMap::new(), clock, requests, onlooker: OnceLock::new() }
+        Self { revisions: DashMap::new(), clock, requests, onlooker: OnceLock::new(), ports: OnceLock::new() }
     }
 
     /// Tells `onlooker` of what is recorded from now on. The first one given stays.
@@ -121,10 +136,13 @@ impl Collector {
 
     /// Hands on what else was seen of a revision, if it is collected here.
     pub fn seen(&self, key: &RevisionKey, seen: &Seen) {
-        if let Some(onlooker) = self.onlooker.get()
-            && self.revisions.contains_key(key)
-        {
+        let Some(collected) = self.get(key) else { return };
+        if let Some(onlooker) = self.onlooker.get() {
             onlooker.seen(key, seen);
+        }
+        let is_news = collected.lock().observe(seen);
+        if let Some(queue) = self.ports.get().filter(|_| is_news) {
+            queue.add(key.clone(), Priority::Normal);
         }
     }
 
@@ -213,8 +231,8 @@ impl Collection for Collector {
             Entry::Vacant(vacant) => {
                 let metrics = Metrics::new(&metrics_spec(&how));
                 let health = CollectionHealth::Healthy;
-                let (doubts, scraping, hidden_until) = (0, false, None);
-                let collected = Collected { spec: how, metrics, health, doubts, scraping, hidden_until };
+                let (doubts, scraping, hidden_until, ports) = (0, false, None, ObservedPorts::default());
+                let collected = Collected { spec: how, metrics, health, doubts, scraping, hidden_until, ports };
                 vacant.insert(Arc::new(Mutex::new(collected)));
             }
             Entry::Occupied(occupied) => {
@@ -237,6 +255,14 @@ impl Collection for Collector {
 
     fn remove(&self, key: &RevisionKey) {
         self.revisions.remove(key);
+    }
+
+    fn ports(&self, key: &RevisionKey) -> ObservedPorts {
+        self.get(key).map(|collected| collected.lock().ports.clone()).unwrap_or_default()
+    }
+
+    fn report_ports(&self, queue: Requests) {
+        let _ = self.ports.set(queue);
     }
 }
 

@@ -304,7 +304,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
         replica.decides(name);
     }
     let wake = SeenWake { start_us: 2_000_000, probe_us: 500_000, ..SeenWake::default() };
-    replica.journal.seen(&key("a"), &Seen { held: 4, wakes: vec![wake] });
+    replica.journal.seen(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
     replica.journal.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
     let (status, list) = replica.json("/api/v1/workloads").await;
@@ -426,7 +426,7 @@ async fn a_stream_tells_everything_and_then_what_changes() {
     let second = all.event().await;
     assert_eq!((&second["full"], names(&second)), (&false.into(), vec!["b"]));
     assert_eq!(second["workloads"][0]["state"], "Awake");
-    replica.journal.seen(&key("a"), &Seen { held: 2, wakes: vec![] });
+    replica.journal.seen(&key("a"), &Seen { held: 2, ..Seen::default() });
     assert_eq!(all.row("a").await["held"], 2);
     assert_eq!(all.row("a").await["held"], 0, "it is over");
     objects.delete("a");
@@ -499,7 +499,7 @@ async fn any_replica_shows_all() {
     for replica in [&first, &second] {
         of(replica).iter().for_each(|name| replica.decides(name));
     }
-    second.journal.seen(&key(&seconds[0]), &Seen { held: 0, wakes: vec![SeenWake::default()] });
+    second.journal.seen(&key(&seconds[0]), &Seen { wakes: vec![SeenWake::default()], ..Seen::default() });
 
     let mut stream = first.follow("/api/v1/stream").await;
     let theirs = |list: &Value| {
@@ -512,7 +512,7 @@ async fn any_replica_shows_all() {
     // Nobody waits for long for a replica's answer, and what it has seen is shown for some seconds.
     let told = async {
         loop {
-            second.journal.seen(&key(&seconds[0]), &Seen { held: 7, wakes: vec![] });
+            second.journal.seen(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
             let list = first.json("/api/v1/workloads").await.1;
             if both_answered(&list) && theirs(&list)["held"] == 7 {
                 return list;

@@ -27,7 +27,7 @@ use common::labels::Selector;
 use common::scaling::{Aggregation, DeciderSpec};
 use common::stat::{Seen, Stat};
 use common_controller::{Leadership, WorkQueue};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,6 +169,23 @@ pub trait Collection: Send + Sync + 'static {
 
     /// Forgets a revision's measurements. Unknown keys are ignored.
     fn remove(&self, key: &RevisionKey);
+
+    /// What activators have found out about the ports of a revision's Service.
+    fn ports(&self, _key: &RevisionKey) -> ObservedPorts {
+        ObservedPorts::default()
+    }
+
+    /// Told once of the queue to which revisions are added when something more is found out about their ports.
+    fn report_ports(&self, _queue: Requests) {}
+}
+
+/// Ports of a Service, by number, of which activators have found out something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedPorts {
+    /// Those whose clients said nothing and left since the last wake.
+    pub silent: BTreeSet<u16>,
+    /// Those on which pods speak first.
+    pub pod_speaks_first: BTreeSet<u16>,
 }
 
 /// How to measure one revision: what a Metric object says.

@@ -11,6 +11,7 @@ pub mod bare;
 pub mod browser;
 pub mod counting;
 pub mod gate;
+pub mod grpc;
 pub mod kubelet;
 pub mod load;
 pub mod parts;

@@ -39,11 +39,13 @@ use http2::Http2Pool;
 use parking_lot::Mutex;
 use probe_connect::ProbeConnects;
 use spoken::Spoken;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::io::ReadBuf;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -202,6 +204,24 @@ impl Pool {
             biased; // What has come counts.
             connected = connecting => connected,
             () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
+        }
+    }
+
+    /// Whether the pod sends something on a new connection before its client does, within this time.
+    ///
+    /// # Errors
+    /// The pod could not be connected to, or broke the connection.
+    pub async fn speaks_first(&self, within: Duration) -> io::Result<bool> {
+        let start = Instant::now();
+        let permit = self.dialler.permit().await?;
+        self.dialler.answers_since(start)?;
+        let mut end = self.dialler.dial_plain(self.address).await?.into_end()?;
+        drop(permit);
+        let mut byte = [0; 1];
+        let mut read = ReadBuf::new(&mut byte);
+        match tokio::time::timeout(self.answer_timeout(within), poll_fn(|cx| end.poll_read(cx, &mut read))).await {
+            Ok(read) => Ok(read? > 0),
+            Err(_) => Ok(false),
         }
     }
 

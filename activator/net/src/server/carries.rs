@@ -25,8 +25,10 @@ pub enum Carries<C> {
         /// Finds pods.
         connector: C,
     },
-    /// HTTP, or anything else: told from the first bytes. One that stays silent means nothing.
+    /// HTTP, or anything else: told from the first bytes. One that stays silent means nothing, unless its pods speak first.
     Auto {
+        /// How long a connection must stand without a byte before that is looked at.
+        silent_after: Duration,
         /// Finds pods.
         connector: C,
     },
@@ -95,11 +97,11 @@ impl<R: Clone> Server<R> {
                     Box::pin(connection.serve(connector, wake_after))
                 });
             }
-            Carries::Auto { connector } => {
+            Carries::Auto { silent_after, connector } => {
                 let (client, service, listener) = self.connection(address, false, Some(port), chain, None);
                 let progress = service.progress().clone();
                 self.spawn_boxed(stream, address, (progress, listener), move |connection| {
-                    Box::pin(connection::serve_or_hold(connection, client, service, connector))
+                    Box::pin(connection::serve_or_hold(connection, client, service, connector, silent_after))
                 });
             }
         }

@@ -5,16 +5,20 @@ use super::bounded_writes::{BoundedWrites, KeepAlive};
 use super::drain::Listener;
 use super::protocol::{self, Protocol};
 use super::service::ConnectionService;
-use super::tcp::{Connection, Connector, unless_finished};
+use super::tcp::{Connection, Connector, has_spoken, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
 use crate::client::peer::Peer;
 use common_runtime::tls;
 use common_runtime::tls::rustls::ServerConfig;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Serves one connection until it ends, or until it has finished after being told to.
 pub(super) async fn serve<S, R>(
@@ -35,12 +39,14 @@ where
     }
 }
 
-/// As [`serve`], where anything may come: what is not HTTP is passed on by `connector`. Silence is neither.
+/// As [`serve`], where anything may come: what is not HTTP is passed on by `connector`. Silence is neither, unless pods are
+/// found to speak first.
 pub(super) async fn serve_or_hold<S, R, C>(
     mut accepted: Connection,
     client: Arc<Peer>,
     service: ConnectionService<S, R>,
     connector: C,
+    silent_after: Duration,
 ) -> Result<(), BodyError>
 where
     S: Chain,
@@ -48,7 +54,16 @@ where
     C: Connector,
 {
     accepted.stream.set_nodelay(true)?;
-    match in_time(protocol::told_or_other(&accepted.stream), &mut accepted.listener).await.transpose()? {
+    let told = {
+        let mut told = pin!(protocol::told_or_other(&accepted.stream));
+        match unless_finished(timeout(silent_after, told.as_mut()), &mut accepted.listener).await {
+            None => None,
+            Some(Ok(told)) => Some(told?),
+            // Boxed, as what is rare.
+            Some(Err(_)) => Box::pin(told_late(told, &accepted.stream, &connector, &mut accepted.listener)).await?,
+        }
+    };
+    match told {
         Some(Some(protocol)) => {
             let Connection { stream, keepalive, listener, .. } = accepted;
             serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, listener).await
@@ -59,6 +74,32 @@ where
             Box::pin(accepted.hold(connector)).await
         }
         None => Ok(()),
+    }
+}
+
+/// What `told` says of a connection on which it has said nothing for a while; none inside: pods are to be connected to.
+/// None: it has ended, or the server drains.
+async fn told_late<C: Connector>(
+    told: impl Future<Output = io::Result<Option<Protocol>>>,
+    stream: &TcpStream,
+    connector: &C,
+    listener: &mut Listener,
+) -> io::Result<Option<Option<Protocol>>> {
+    let first = async {
+        tokio::select! {
+            biased; // A client that speaks is believed.
+            told = told => told,
+            () = connector.waits_for_pod(), if !has_spoken(stream) => Ok(None),
+        }
+    };
+    let Some(told) = unless_finished(timeout(HEAD_TIMEOUT, first), listener).await else { return Ok(None) };
+    let is_over = matches!(told, Err(_) | Ok(Err(_) | Ok(Some(Protocol::Closed))));
+    if is_over && !has_spoken(stream) {
+        connector.left_silent();
+    }
+    match told {
+        Ok(told) => told.map(Some),
+        Err(_) => Ok(None),
     }
 }
 
@@ -106,7 +147,7 @@ pub(super) fn note(address: SocketAddr, ended: Result<(), BodyError>) {
 
 /// What `told` says; none if that takes too long, or the server drains and nothing has been said yet.
 async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
-    unless_finished(tokio::time::timeout(HEAD_TIMEOUT, told), drain).await?.ok()
+    unless_finished(timeout(HEAD_TIMEOUT, told), drain).await?.ok()
 }
 
 #[cfg(test)]
@@ -121,7 +162,6 @@ mod tests {
     use http::header::{CONNECTION, HeaderValue};
     use http::{Response, StatusCode, Version};
     use http_body_util::Full;
-    use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio_util::task::TaskTracker;

@@ -44,6 +44,12 @@ pub trait Connector: Clone + Send + Sync + 'static {
 
     /// Waits for a pod and connects to it; none: the connection is refused. It is dropped if the client leaves.
     fn connect(self, client: SocketAddr) -> impl Future<Output = Option<(TcpEnd, Self::Place)>> + Send;
+
+    /// Ready once pods are found to speak first, so that a client may be waiting for that. Else never.
+    fn waits_for_pod(&self) -> impl Future<Output = ()> + Send;
+
+    /// A client has stood for a while without a byte, and left.
+    fn left_silent(&self);
 }
 
 /// What a relayed connection occupies. Given back when dropped.
@@ -163,6 +169,11 @@ async fn has_left(stream: &TcpStream) {
     }
 }
 
+/// Whether the client has sent something that lies unread.
+pub(super) fn has_spoken(stream: &TcpStream) -> bool {
+    first(stream).is_ok()
+}
+
 /// The first two bytes, zeros where there is only one, without taking them.
 ///
 /// # Errors
@@ -181,6 +192,14 @@ impl Connector for Infallible {
 
     async fn connect(self, _: SocketAddr) -> Option<(TcpEnd, Self)> {
         match self {}
+    }
+
+    async fn waits_for_pod(&self) {
+        match *self {}
+    }
+
+    fn left_silent(&self) {
+        match *self {}
     }
 }
 

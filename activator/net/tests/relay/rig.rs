@@ -80,6 +80,12 @@ impl Connector for ToPod {
         let end = self.pools.get(self.pod, "ns").connect_tcp().await.ok()?;
         Some((end, Told { idle: self.idle, ended: self.ended }))
     }
+
+    async fn waits_for_pod(&self) {
+        std::future::pending().await
+    }
+
+    fn left_silent(&self) {}
 }
 
 impl Place for Told {
@@ -121,7 +127,7 @@ impl Rig {
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
         server.listen_ports(&ports, chain, move |_| match wake_after {
             Some(wake_after) => Carries::Tcp { wake_after, connector: passing.clone() },
-            None => Carries::Auto { connector: passing.clone() },
+            None => Carries::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
         });
         let ToPod { woken, held, pods, .. } = connector;
         Self { server, address, pod, woken, held, pods, ended: told, _open: until.drop_guard() }

@@ -21,7 +21,8 @@ use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ZeroScalerStatus;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, Condition, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY, find,
+    ADOPTED, ANSWERS_RESOLVED, Condition, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
+    find,
 };
 use common_controller::Severity;
 use common_controller::recorder;
@@ -46,7 +47,7 @@ pub(crate) struct News {
 pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<News> {
     let before = object.status.clone().unwrap_or_default();
     let mut news: Vec<News> = Vec::new();
-    for type_ in [READY, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED] {
+    for type_ in [READY, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED] {
         let (was, is) = (find(&before.conditions, type_), find(&status.conditions, type_));
         if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
             // Ready says what another condition says as well.

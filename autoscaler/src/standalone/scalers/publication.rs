@@ -32,11 +32,11 @@ use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::writes::Writes;
-use crate::scale::Pods;
+use crate::scale::{Collection, ObservedPorts, Pods};
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, READY,
+    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
@@ -77,6 +77,7 @@ pub(crate) struct Publisher {
     numbers: Arc<Numbers>,
     validation: Arc<Validation>,
     pods: Arc<dyn Pods>,
+    collection: Arc<dyn Collection>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// Since when each has something new to say.
@@ -92,7 +93,10 @@ impl Publisher {
         cluster: Arc<Cluster>,
         validation: Arc<Validation>,
     ) -> Self {
+        let collection = parts.ports.collection.clone();
+        collection.report_ports(scalers.queue());
         Self {
+            collection,
             scalers,
             validation,
             stores: parts.stores.clone(),
@@ -238,7 +242,9 @@ impl Publisher {
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
         let target = self.target(key, served);
-        let ports = |service: &Service| ports(service, served, target.as_deref(), given.as_ref(), written);
+        let observed = self.collection.ports(key);
+        let known = (target.as_deref(), given.as_ref(), &observed);
+        let ports = |service: &Service| ports(service, served, known, written);
         let adopted = Adopted { replicas, service: service.as_deref().and_then(|service| borrowed(service, object)) };
         Some(status::of(status::Inputs {
             object,
@@ -247,6 +253,7 @@ impl Publisher {
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: service.as_deref().map(ports).unwrap_or_default(),
+            silent: observed.silent,
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
@@ -293,8 +300,7 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
 fn ports(
     service: &Service,
     object: &ZeroScaler,
-    target: Option<&Target>,
-    given: Option<&Given>,
+    (target, given, observed): (Option<&Target>, Option<&Given>, &ObservedPorts),
     written: &[PortStatus],
 ) -> Vec<PortStatus> {
     let number_of = |number: u16| match given {
@@ -304,7 +310,7 @@ fn ports(
     let status = |port: TcpPort| {
         let (name, number) = (port.label(), port.id.port);
         let mut said = object.spec.port(&name, number);
-        let mut spoken = None;
+        let (mut spoken, mut learned) = (None, false);
         if said.protocol == PortProtocol::Auto {
             let written = written.iter().find(|written| written.port == number);
             (said.protocol, spoken) = match (target, written) {
@@ -315,6 +321,12 @@ fn ports(
                     Hint::Unknown => (PortProtocol::Auto, None),
                 },
             };
+            let was_learned = written.is_some_and(|written| written.learned);
+            let is_hinted = said.protocol == PortProtocol::Tcp && !was_learned || spoken.is_some();
+            learned = !is_hinted && (was_learned || observed.pod_speaks_first.contains(&number));
+            if learned {
+                said.protocol = PortProtocol::Tcp;
+            }
         }
         let wake_after = said.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
         PortStatus {
@@ -324,6 +336,7 @@ fn ports(
             protocol: said.protocol,
             wake_after_ms: wake_after,
             spoken,
+            learned,
             ..PortStatus::default()
         }
     };
@@ -360,7 +373,7 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
-    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED]
+    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED]
         .iter()
         .all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)

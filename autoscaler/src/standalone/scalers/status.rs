@@ -9,6 +9,7 @@
 //! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
 //! | AnswersResolved | each text that is answered without a pod was found, and so was the fallback | some was not, or is too large, or cannot answer | not yet |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
+//! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
 //! long it has been awake or asleep, what was wanted, whether it was awake before.
@@ -28,9 +29,11 @@ use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_REA
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus,
+    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, State,
+    ZeroScalerStatus,
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
+use std::collections::BTreeSet;
 
 /// Reason of conditions of which the status is all there is to say.
 const AWAKE: &str = "Awake";
@@ -44,6 +47,7 @@ const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
 const PAUSED: &str = "Paused";
+const SILENT_CONNECTIONS: &str = "SilentConnections";
 /// What is said of one that is paused.
 const STAYS: &str = "spec.paused: replicas and path stay as they are";
 
@@ -62,6 +66,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) hosts: Vec<String>,
     /// Its Service's ports.
     pub(crate) ports: Vec<PortStatus>,
+    /// Those whose clients say nothing, while it sleeps.
+    pub(crate) silent: BTreeSet<u16>,
     /// Whether these have numbers; none: nobody has planned for it yet.
     pub(crate) allocation: Option<Allocation>,
     /// Whether its Service leads to somebody who is ready.
@@ -80,10 +86,23 @@ pub(crate) struct Inputs<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// What is suggested for ports whose clients say nothing; none: there are none of which nothing is known.
+fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
+    let is_unknown = |port: &&PortStatus| port.protocol == PortProtocol::Auto && port.spoken.is_none();
+    let silent: Vec<&PortStatus> = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port)).collect();
+    let name = &silent.first()?.name;
+    let names: Vec<&str> = silent.iter().map(|port| port.name.as_str()).collect();
+    Some(format!(
+        "clients connected to port {} while the workload slept, sent nothing and left: if its server speaks first (as in \
+         MySQL, SMTP or SSH), set spec.ports: [{{name: \"{name}\", protocol: tcp}}], so that such a connection wakes it",
+        names.join(", ")
+    ))
+}
+
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
-    let Inputs { answers, adopted, in_force, now, .. } = inputs;
+    let Inputs { answers, adopted, in_force, now, silent, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -120,6 +139,9 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     };
     let asks = object.spec.wake.answers().is_some() || object.spec.wake.fallback.is_some();
     set(written::ANSWERS_RESOLVED, Some(found).filter(|_| asks));
+    let silence = silence(&ports, &silent).filter(|_| state != State::Awake);
+    let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
+    set(written::PROTOCOLS_DETECTED, silence);
     let answers =
         answers.map_or(before.answers, |resolved| Some(resolved.answers).filter(|all| *all != Answers::default()));
     let woke = state == State::Awake && before.state != State::Awake;

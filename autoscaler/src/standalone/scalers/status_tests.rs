@@ -61,6 +61,7 @@ fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCo
         scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, look: None },
         hosts: Vec::new(),
         ports: Vec::new(),
+        silent: BTreeSet::new(),
         allocation: Some(Allocation::Whole),
         is_led: true,
         backend: None,

@@ -22,8 +22,11 @@ pub const PORTS_ALLOCATED: &str = "PortsAllocated";
 pub const METRICS_MEASURED: &str = "MetricsMeasured";
 /// Each text that is answered without a pod was found, and so was the fallback.
 pub const ANSWERS_RESOLVED: &str = "AnswersResolved";
+/// False while the workload sleeps and clients of a port say nothing: maybe they wait for its server to speak first.
+pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
 /// All types that there are.
-pub const TYPES: [&str; 7] = [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED];
+pub const TYPES: [&str; 8] =
+    [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED];
 
 /// Longest message that an API server takes of a condition, by its own conventions.
 const MESSAGE_LENGTH_MAX: usize = 32_768;

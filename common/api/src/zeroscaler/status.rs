@@ -24,7 +24,8 @@ pub struct ZeroScalerStatus {
     /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
     /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: each text that is answered
-    /// without a pod was found, and so was the fallback.
+    /// without a pod was found, and so was the fallback. ProtocolsDetected: False while it sleeps and clients of a port say
+    /// nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.
@@ -149,6 +150,9 @@ pub struct PortStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub spoken: Option<Protocol>,
+    /// Whether protocol tcp was learned: an activator found that the pods speak first there.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub learned: bool,
 }
 
 /// A version of the spec.

@@ -14,6 +14,7 @@ mod neighbours;
 mod page;
 mod ports;
 mod processes;
+mod protocols;
 mod reconcilers;
 mod rolling;
 mod scale;

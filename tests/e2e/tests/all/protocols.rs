@@ -1,0 +1,171 @@
+//! What users' own workloads speak, with default settings: gRPC, WebSockets and event streams, servers that speak first.
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::{PortProtocol, PortStatus};
+use e2e::talk::GREETING;
+use e2e::test_env::{SOON, program};
+use e2e::{Load, TestEnv, Workload};
+use futures::{SinkExt, StreamExt};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first port of a Service's own address.
+async fn address(env: &TestEnv, name: &str) -> anyhow::Result<SocketAddr> {
+    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
+    let port = spec.ports.and_then(|ports| ports.first().map(|port| port.port)).context("a port")?;
+    Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?))
+}
+
+/// Calls gRPC, and reads the status.
+async fn call(at: SocketAddr) -> anyhow::Result<String> {
+    let stream = TokioIo::new(TcpStream::connect(at).await?);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await?;
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://{at}/echo.Echo/Call")).header("content-type", "application/grpc+proto");
+    let request = request.header("te", "trailers").body(Full::<Bytes>::from("\0\0\0\0\x01x"))?;
+    let answer = timeout(PATIENCE, sender.send_request(request)).await??;
+    let early = answer.headers().get("grpc-message").cloned();
+    let body = timeout(PATIENCE, answer.into_body().collect()).await??;
+    let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).context(format!("{early:?}"))?;
+    Ok(status.to_str()?.to_owned())
+}
+
+/// Goal: with the label alone gRPC is served, asleep and awake.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_is_enough_for_grpc() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let mut deployment = Workload::new("grpc").env("E2E_GRPC", 1).deployment(&program()?);
+    deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
+    deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080}]);
+    env.create::<Deployment>(deployment).await?;
+    let ports = json!([{"port": 80, "targetPort": 8080}]);
+    env.create::<Service>(json!({"metadata": {"name": "grpc"}, "spec": {"selector": {"app": "grpc"}, "ports": ports}}))
+        .await?;
+    env.until(SOON, "Ready", async || {
+        Ok(env.api::<ZeroScaler>().get_opt("grpc").await?.is_some_and(|object| object.is_ready()))
+    })
+    .await?;
+    ensure!(env.is_asleep("grpc").await?, "nobody has called");
+    for state in ["asleep", "awake"] {
+        ensure!(call(address(&env, "grpc").await?).await.context(state)? == "0", "{state}");
+    }
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: WebSockets and event streams last longer than `wake.timeout`, asleep and awake.
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
+    const WAKE: Duration = Duration::from_secs(5);
+    let env = TestEnv::start().await?;
+    env.deploy(&Workload::new("streams").env("E2E_STREAMS", 1).set("wake.timeout", "5s")).await?;
+    let at = address(&env, "streams").await?;
+    for state in ["asleep", "awake"] {
+        let stream = TcpStream::connect(at).await?;
+        let (mut socket, _) =
+            timeout(PATIENCE, tokio_tungstenite::client_async(format!("ws://{at}/ws"), stream)).await??;
+        let load = Load::new(at, at.to_string());
+        let events = tokio::spawn({
+            let load = load.clone();
+            async move { load.get("/events").await }
+        });
+        sleep(WAKE + Duration::from_secs(1)).await;
+        socket.send(Message::text("late")).await.context(state)?;
+        let echoed = timeout(PATIENCE, socket.next()).await?.context(state)??;
+        ensure!(echoed == Message::text("late"), "{state}: {echoed:?}");
+        ensure!(load.get("/release").await?.status == 200, "{state}");
+        let events = timeout(PATIENCE, events).await???;
+        ensure!(String::from_utf8_lossy(&events.body).contains("second"), "{state}: {events:?}");
+    }
+    env.end().await;
+    Ok(())
+}
+
+/// A server that speaks first, on this port, asleep.
+async fn greeter(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<()> {
+    let mut deployment = Workload::new(name).env("E2E_TALKS", "server").deployment(&program()?);
+    deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": port}]);
+    env.create::<Deployment>(deployment).await?;
+    let service = json!({"selector": {"app": name}, "ports": [{"port": port}]});
+    env.create::<Service>(json!({"metadata": {"name": name}, "spec": service})).await?;
+    env.create::<ZeroScaler>(
+        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
+        "spec": {"target": {"name": name}, "scale": {"window": "6s"}}}),
+    )
+    .await?;
+    env.until_served(name).await
+}
+
+/// Says nothing, and reads the greeting.
+async fn greeted(at: SocketAddr) -> anyhow::Result<()> {
+    let mut greeting = vec![0; GREETING.len()];
+    let mut stream = TcpStream::connect(at).await?;
+    timeout(PATIENCE, stream.read_exact(&mut greeting)).await.context("no greeting")??;
+    ensure!(greeting == GREETING, "{greeting:?}");
+    Ok(())
+}
+
+async fn port(env: &TestEnv, name: &str) -> anyhow::Result<PortStatus> {
+    let status = env.api::<ZeroScaler>().get(name).await?.status.context("a status")?;
+    status.ports.into_iter().next().context("a port")
+}
+
+async fn keep_awake(env: &TestEnv, name: &str, min: Option<i32>) -> anyhow::Result<()> {
+    let edit: Value = json!({"spec": {"scale": {"min": min}}});
+    env.api::<ZeroScaler>().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await?;
+    Ok(())
+}
+
+/// Goal: a server that speaks first is served with default settings: by its well-known number at once; on another port it is
+/// learned once it is awake, and until then a condition says what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_speak_first_are_served() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    greeter(&env, "mysql", 3306).await?;
+    for state in ["asleep", "awake"] {
+        greeted(address(&env, "mysql").await?).await.context(state)?;
+    }
+    greeter(&env, "other", 7000).await?;
+    let at = address(&env, "other").await?;
+    let mut silent = TcpStream::connect(at).await?;
+    ensure!(timeout(Duration::from_secs(1), silent.read(&mut [0; 1])).await.is_err(), "nothing is known");
+    drop(silent);
+    env.until(SOON, "a suggestion", async || {
+        let condition = env.condition("other", "ProtocolsDetected").await?;
+        Ok(condition.is_some_and(|(_, reason, message)| {
+            reason == "SilentConnections" && message.contains("[{name: \"7000\", protocol: tcp}]")
+        }))
+    })
+    .await?;
+    ensure!(env.is_asleep("other").await?, "a silent connection wakes nobody");
+    keep_awake(&env, "other", Some(1)).await?;
+    env.until(SOON, "a pod", async || Ok(env.ready_pods("other").await? == 1)).await?;
+    greeted(at).await.context("awake")?;
+    env.until(SOON, "the port to be known", async || {
+        let port = port(&env, "other").await?;
+        Ok(port.learned && port.protocol == PortProtocol::Tcp)
+    })
+    .await?;
+    ensure!(env.condition("other", "ProtocolsDetected").await?.is_none(), "it is known");
+    keep_awake(&env, "other", None).await?;
+    env.until_asleep("other").await?;
+    greeted(at).await.context("asleep, once it is known")?;
+    env.end().await;
+    Ok(())
+}
