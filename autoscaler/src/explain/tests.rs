@@ -120,7 +120,7 @@ async fn what_was_done_about_it_is_told_too() {
     assert_eq!(whys.len(), 3, "{table}");
     assert!(
         whys[0].ends_with(
-            "replicas 1 kept, wanted 0, bounds 0..: idle; waiting for proof that activators are in the path"
+            "replicas 1 kept, wanted 0, bounds 0..: idle; the last pod stays until activators are known to take new requests"
         ),
         "{table}"
     );

@@ -150,7 +150,7 @@ pub fn count(number: usize, thing: &str) -> String {
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
-        Some(0.0) => "0".to_owned(),
+        Some(value) if value.abs() < 0.05 => "0".to_owned(), // No -0.
         Some(value) if value.abs() < 10.0 && value.fract() != 0.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.0}"),
     }

@@ -11,7 +11,9 @@ use std::fmt::Write;
 
 /// The text.
 pub fn table(document: &Value) -> String {
-    let number = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{n:.2}"));
+    let number = |value: &Value| {
+        value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{:.2}", if n.abs() < 0.005 { 0.0 } else { n }))
+    };
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = if document.get("spec").is_some() {
@@ -32,7 +34,7 @@ pub fn table(document: &Value) -> String {
     let _ = writeln!(
         out,
         "{:<20} {:>7} {:>7} {:>5} {:>9} {:>9} {:>7}  WHY",
-        "SINCE (UTC)", "FOR", "DESIRED", "READY", "STABLE", "PANIC", "EBC"
+        "SINCE (UTC)", "FOR", "DESIRED", "READY", "STABLE", "PANIC", "SPARE"
     );
     for entry in document["history"].as_array().into_iter().flatten().rev() {
         let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));

@@ -49,7 +49,7 @@ const RESOLVED: &str = "Resolved";
 const PAUSED: &str = "Paused";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
 /// What is said of one that is paused.
-const STAYS: &str = "spec.paused: replicas and path stay as they are";
+const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
 
 /// All that a status follows from.
 #[derive(Clone, Debug)]
@@ -155,6 +155,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         max: scheduled.bounds.max,
         next_change: scheduled.next.map(|(at, Bounds { min, max })| NextChange { at: written::time(at), min, max }),
         service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
+        host_names: hosts.join(", "),
         hosts,
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {

@@ -7,7 +7,7 @@ type Column = (&'static str, &'static str, &'static str, bool);
 
 const COLUMNS: [Column; 13] = [
     ("Target", "string", ".spec.target.name", false),
-    ("Hosts", "string", ".status.hosts", false),
+    ("Hosts", "string", ".status.hostNames", false),
     ("Min", "integer", ".status.min", false),
     ("Max", "integer", ".status.max", false),
     ("Pods", "integer", ".status.pods.ready", false),

@@ -52,6 +52,9 @@ pub struct ZeroScalerStatus {
     /// The hosts of the spec that lead here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// The hosts as one text, for columns.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host_names: String,
     /// The Service's ports, and where the activators take their connections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortStatus>,

@@ -8,6 +8,7 @@
 //! [`crate::api_server`] logs once.
 
 use common::config::LogLevel;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tracing_subscriber::layer::SubscriberExt;
@@ -30,13 +31,15 @@ pub struct LogControl {
     filter: Option<reload::Handle<EnvFilter, Registry>>,
 }
 
-/// Sends logs to stderr. `RUST_LOG` overrides `default_level`. A second call in one process changes nothing.
+/// Sends logs to stderr, with colours where that is a terminal and `NO_COLOR` is not set. `RUST_LOG` overrides `default_level`. A second call in one process changes nothing.
 pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| directives(default_level)));
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal && !no_colour);
     // An error means that a subscriber is installed already, which is then the one to keep.
     let installed = match format {
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),

@@ -159,7 +159,7 @@ mod tests {
                 name: "still".into(),
                 state: "Asleep".into(),
                 paused: true,
-                why: "paused: replicas and path stay as they are".into(),
+                why: "paused: the replicas stay as they are".into(),
                 ready,
                 ..Summary::default()
             },
@@ -189,7 +189,7 @@ mod tests {
             "\
 NAME    STATE            PODS   MIN   MAX   REQ/S   HELD   AGE   WHY
 hello   Awake            2/3    0     20    123     7      16m   the load asks for it
-still   Asleep, paused   0/0    -     -     -       -      -     paused: replicas and path stay as they are
+still   Asleep, paused   0/0    -     -     -       -      -     paused: the replicas stay as they are
 wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound: spec.target: gone
 "
         );

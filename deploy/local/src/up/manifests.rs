@@ -217,9 +217,12 @@ pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> anyhow::Result<
 
 async fn apply_one(client: &Client, types: &TypeMeta, object: DynamicObject) -> anyhow::Result<()> {
     let kind = GroupVersionKind::try_from(types).context("field apiVersion")?;
-    let (resource, capabilities) = discovery::pinned_kind(client, &kind)
-        .await
-        .with_context(|| format!("the cluster has no kind {} in {}", types.kind, types.api_version))?;
+    let (resource, capabilities) = match discovery::pinned_kind(client, &kind).await {
+        Ok(found) => found,
+        Err(kube::Error::Discovery(_)) => anyhow::bail!("{}", unknown(client, &kind).await),
+        Err(kube::Error::Api(status)) if status.code == 404 => anyhow::bail!("{}", unknown(client, &kind).await),
+        Err(error) => return Err(said(error)),
+    };
     let namespace = object.namespace().unwrap_or_else(|| "default".to_owned());
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Namespaced => Api::namespaced_with(client.clone(), &namespace, &resource),
@@ -236,6 +239,25 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: DynamicObject) -> 
         }
     }
     Ok(())
+}
+
+/// That a kind is not served, and what is served in its place: the kind in another version, else all kinds of the group.
+async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
+    let says = format!("the cluster has no kind {} in {}", asked.kind, asked.api_version());
+    let Ok(group) = discovery::group(client, &asked.group).await else {
+        let name = if asked.group.is_empty() { "core" } else { &asked.group };
+        return format!("{says}: it serves no group {name}; apply the CustomResourceDefinition first");
+    };
+    let served = group.versions().flat_map(|version| group.versioned_resources(version)).map(|(resource, _)| resource);
+    let served: Vec<_> = served.filter(|resource| !resource.plural.contains('/')).collect();
+    let same = served.iter().find(|resource| resource.kind == asked.kind);
+    match same {
+        Some(same) => format!("{says}: write apiVersion: {}", same.api_version),
+        None => {
+            let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
+            format!("{says}: {} has {}", asked.api_version(), kinds.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 /// What the API server said, without the rest of its answer.

@@ -36,6 +36,29 @@ async fn what_the_api_server_refuses_is_named_too() {
     assert_eq!(errors.lines().count(), 1, "that is all there is to say: {errors}");
 }
 
+/// Goal: a kind, a version and a group that nobody serves are named with what there is instead, in words for people.
+#[tokio::test]
+async fn what_is_not_served_is_named_with_what_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let object = |version: &str, kind: &str| {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{target: {{name: a}}}}\n")
+    };
+    for (version, kind, expected) in [
+        ("zeroscale.dev/v1alpha1", "ZeroScalr", "zeroscale.dev/v1alpha1 has ZeroScaler"),
+        ("zeroscale.dev/v1", "ZeroScaler", "write apiVersion: zeroscale.dev/v1alpha1"),
+        ("apps/v1beta1", "Deployment", "write apiVersion: apps/v1"),
+        ("v2", "Pod", "write apiVersion: v1"),
+        ("example.com/v1", "Shop", "it serves no group example.com"),
+    ] {
+        let file = write(&folder, "a.yaml", &object(version, kind)).display().to_string();
+        let (code, output, errors) = run(&["up", &file, "--ingress", "127.0.0.1:0"]).await;
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+        let says = format!("{file}, document 1: {kind} a: the cluster has no kind {kind} in {version}: ");
+        assert!(errors.contains(&says) && errors.contains(expected), "{errors}");
+        assert!(!errors.contains(['{', '\u{1b}']), "words, not data: {errors}");
+    }
+}
+
 #[tokio::test]
 async fn a_taken_port_is_an_error_that_names_the_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
