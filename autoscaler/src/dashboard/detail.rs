@@ -5,8 +5,8 @@ use super::record::time;
 use crate::explain;
 use autoscaler_core::history::{Entry, Outcome, words};
 use common::RevisionKey;
-use common_api::zeroscaler::ZeroScalerStatus;
 use common_api::zeroscaler::conditions::Condition;
+use common_api::zeroscaler::{ZeroScalerSpec, ZeroScalerStatus};
 use common_controller::Leadership;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ impl Own {
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
         let looked = self.objects.look(key)?;
         let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
-        let summary = self.summary_of(key, &looked, explanation.as_ref(), true);
+        let summary = self.summary_of(key, &looked, explanation.as_ref(), true, true);
         let mut detail = serde_json::to_value(summary).ok()?;
         let decision = explanation.as_ref().map(|explanation| explain::document(key, explanation));
         let (born, now) = (self.journal.born(), self.now());
@@ -71,8 +71,20 @@ impl Own {
         detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
         detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
         detail["events"] = events.into();
+        detail["links"] = self.links(key, &looked.object.spec, &looked.status).into();
         detail["schedules"] = serde_json::to_value(&looked.object.spec.schedules).ok()?;
         Some(detail)
+    }
+}
+
+impl Own {
+    /// Where a browser calls one: at the machine's own entry, or at each of its hosts that is a name.
+    fn links(&self, key: &RevisionKey, spec: &ZeroScalerSpec, status: &ZeroScalerStatus) -> Vec<String> {
+        let port = self.entry.map_or_else(String::new, |port| format!(":{port}"));
+        let named =
+            status.hosts.iter().filter(|host| !host.starts_with('*')).map(|host| format!("http://{host}{port}/"));
+        let own = self.entry.map(|_| format!("http://{}.{}.localhost{port}/", spec.service_name(), key.namespace()));
+        own.into_iter().chain(named).collect()
     }
 }
 

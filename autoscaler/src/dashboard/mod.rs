@@ -21,6 +21,7 @@
 
 mod access;
 mod changes;
+mod containers;
 #[cfg(test)]
 mod contrast;
 mod detail;
@@ -57,6 +58,7 @@ use futures::future::{BoxFuture, ready};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use journal::Journal;
+use kube::Client;
 use own::Own;
 use replicas::{Answering, Replicas};
 use server::Server;
@@ -104,13 +106,20 @@ impl Dashboard {
         self.answering.clone()
     }
 
-    /// Serves it, with these objects, in `tasks` until `shutdown`.
-    pub(crate) fn start(self, objects: Arc<dyn Objects>, tasks: &TaskTracker, shutdown: &CancellationToken) {
+    /// Serves it, with these objects, and their pods by `client`, in `tasks` until `shutdown`.
+    pub(crate) fn start(
+        self,
+        objects: Arc<dyn Objects>,
+        client: Client,
+        tasks: &TaskTracker,
+        shutdown: &CancellationToken,
+    ) {
         let Parts { multiscaler, collector, pods, shares, peers, clock, me } = self.parts;
-        let (price, journal) = (self.settings.price, self.journal);
+        let (price, entry, journal) = (self.settings.price, self.settings.entry, self.journal);
         let replicas = Replicas { peers, shares: shares.clone() };
         let followed = own::Followed::default();
-        let own = Own { objects, multiscaler, collector, pods, shares, journal, clock, price, me, followed };
+        let own =
+            Own { objects, client, multiscaler, collector, pods, shares, journal, clock, price, entry, me, followed };
         let own = Arc::new(own);
         // Only one is ever given.
         let _ = self.answering.0.set(Answering::new(own.clone()));

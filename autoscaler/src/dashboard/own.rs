@@ -22,6 +22,7 @@ use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
 use common_controller::Leadership;
 use common_controller::shares::{Owner, Shares};
 use common_runtime::clock::Clock;
+use kube::Client;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// What this process shows. See the [module](self).
 pub(super) struct Own {
     pub(super) objects: Arc<dyn Objects>,
+    pub(super) client: Client,
     pub(super) multiscaler: Arc<Multiscaler>,
     pub(super) collector: Arc<Collector>,
     pub(super) pods: Arc<PodIndex>,
@@ -50,6 +52,8 @@ pub(super) struct Own {
     pub(super) journal: Arc<Journal>,
     pub(super) clock: Clock,
     pub(super) price: Option<Price>,
+    /// Port at which a browser on this machine calls workloads by name.
+    pub(super) entry: Option<u16>,
     /// This replica's name.
     pub(super) me: String,
     pub(super) followed: Followed,
@@ -119,16 +123,17 @@ impl Own {
     pub(super) fn summary(&self, key: &RevisionKey, recent: bool) -> Option<Summary> {
         let looked = self.objects.look(key)?;
         let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
-        Some(self.summary_of(key, &looked, explanation.as_ref(), recent))
+        Some(self.summary_of(key, &looked, explanation.as_ref(), recent, false))
     }
 
-    /// The same, of what was looked at.
+    /// The same, of what was looked at; `is_whole`: with reasons of any length.
     pub(super) fn summary_of(
         &self,
         key: &RevisionKey,
         looked: &Looked,
         explanation: Option<&Explanation>,
         recent: bool,
+        is_whole: bool,
     ) -> Summary {
         let Looked { object, status, since } = looked;
         let now = self.now();
@@ -187,6 +192,7 @@ impl Own {
             spec: present.map(|present| &present.subject.spec),
             load,
             is_panicking: present.is_some_and(|present| present.panicking),
+            is_whole,
             history: &history,
         });
         if is_ours {

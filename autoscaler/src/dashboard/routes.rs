@@ -16,6 +16,8 @@ pub(super) enum Route {
     Stream(Scope),
     /// One workload.
     Workload(RevisionKey),
+    /// Its pods.
+    Pods(RevisionKey),
 }
 
 /// A file of the page.
@@ -68,9 +70,14 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
         _ => {}
     }
     if let Some(key) = path.strip_prefix("/api/v1/workloads/") {
+        let (key, route): (_, fn(RevisionKey) -> Route) = match key.strip_suffix("/pods") {
+            // A name of two parts ends like that, too.
+            Some(workload) if workload.contains('/') => (workload, Route::Pods),
+            _ => (key, Route::Workload),
+        };
         return match key.split_once('/') {
             Some((namespace, name)) if is_name(namespace, 63) && is_name(name, 253) => {
-                Ok(Route::Workload(RevisionKey::new(namespace, name)))
+                Ok(route(RevisionKey::new(namespace, name)))
             }
             _ => Err(Nothing::new(
                 StatusCode::NOT_FOUND,
@@ -81,7 +88,8 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     Err(Nothing::new(
         StatusCode::NOT_FOUND,
         format!(
-            "nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME, /api/v1/stream"
+            "nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME and \
+             its /pods, /api/v1/stream"
         ),
     ))
 }
@@ -130,6 +138,8 @@ mod tests {
             ("/api/v1/workloads?namespace=a-1", Route::List(scope(Some("a-1")))),
             ("/api/v1/stream?namespace=a", Route::Stream(scope(Some("a")))),
             ("/api/v1/workloads/ns/a.b-1", Route::Workload(RevisionKey::new("ns", "a.b-1"))),
+            ("/api/v1/workloads/ns/pods", Route::Workload(RevisionKey::new("ns", "pods"))),
+            ("/api/v1/workloads/ns/a/pods", Route::Pods(RevisionKey::new("ns", "a"))),
         ];
         for (target, expected) in rows {
             assert_eq!(asked("GET", target), Ok(expected), "{target}");

@@ -6,6 +6,7 @@
 //! answers are written at their reader's pace ([`super::writer`]).
 
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
+use super::containers;
 use super::replicas::no_such;
 use super::routes::{Nothing, Route, route};
 use super::settings::Settings;
@@ -216,6 +217,14 @@ impl Serving {
             Route::Workload(key) => {
                 let (status, body) = self.workload(&key).await;
                 Ok(whole(status, JSON, body))
+            }
+            Route::Pods(key) => {
+                let Streams { own, .. } = &self.streams;
+                let Some(looked) = own.objects.look(&key) else {
+                    return Ok(whole(StatusCode::NOT_FOUND, JSON, no_such(&key).to_string().into()));
+                };
+                let pods = containers::document(&own.client, key.namespace(), &looked.object.spec.target).await;
+                Ok(whole(StatusCode::OK, JSON, pods.to_string().into()))
             }
             // What has no body needs nobody who writes it.
             Route::List(_) | Route::Stream(_) if method == Method::HEAD => {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub token: Option<TokenFile>,
     /// What a pod costs.
     pub price: Option<Price>,
+    /// Port at which a browser on this machine calls each workload as `SERVICE.NAMESPACE.localhost`; none: by its hosts alone.
+    pub entry: Option<u16>,
 }
 
 /// What a pod costs in an hour.
@@ -38,7 +40,7 @@ pub struct Price {
 impl Settings {
     /// On a loopback address without a token.
     pub fn local(listen: SocketAddr) -> Self {
-        Self { listen, listener: None, token: None, price: None }
+        Self { listen, listener: None, token: None, price: None, entry: None }
     }
 
     /// Reads `ZEROSCALE_DASHBOARD_ADDRESS` (default: port 8090 of `listen` if that is a loopback address, else of
@@ -67,7 +69,7 @@ impl Settings {
         }
         let price =
             given(PRICE).map(|text| Price::read(&text).ok_or_else(|| EnvironmentError::new(PRICE, text, PRICE_RULE)));
-        Ok(Some(Self { listen, listener: None, token, price: price.transpose()? }))
+        Ok(Some(Self { listen, listener: None, token, price: price.transpose()?, entry: None }))
     }
 }
 

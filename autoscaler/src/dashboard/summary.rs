@@ -156,7 +156,7 @@ pub(super) mod tests {
             requests_per_second: 0.0,
             concurrency: 0.0,
             held: 0,
-            why: "asleep: nobody has called for 12 min".into(),
+            why: "asleep for 12 min: nobody calls".into(),
             ready: None,
             last_wake: None,
             owner: "as-0".into(),
@@ -171,7 +171,7 @@ pub(super) mod tests {
     fn time_alone_is_no_news() {
         type Change = fn(&mut Summary);
         let rows: [(&str, Change, bool); 8] = [
-            ("why", |s| s.why = "asleep: nobody has called for 13 min".into(), false),
+            ("why", |s| s.why = "asleep for 13 min: nobody calls".into(), false),
             ("leaving", |s| s.why = "deleted: its replicas".into(), true),
             ("saved", |s| _ = s.saved.as_mut().map(|saved| saved.pod_seconds += 1.0), false),
             ("recent", |s| s.recent = Some(Recent { requests_per_second: vec![1.0], held: vec![] }), false),

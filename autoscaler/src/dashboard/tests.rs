@@ -170,7 +170,7 @@ impl Replica {
         let (address, journal) = (dashboard.server.address().expect("bound"), dashboard.journal.clone());
         let serving = stats.answering(dashboard.questions());
         tokio::spawn(serving.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
-        dashboard.start(Arc::new(objects.clone()), &TaskTracker::new(), &stop);
+        dashboard.start(Arc::new(objects.clone()), client(), &TaskTracker::new(), &stop);
         Self { address, shares: own, journal, multiscaler, pods: shown, stop }
     }
 
@@ -247,6 +247,28 @@ fn dechunked(body: &str) -> String {
 /// A stream of events.
 struct Following(BufReader<TcpStream>);
 
+/// An API server with two pods: one of Deployment a that was started again, and one that bears its labels alone.
+fn client() -> Client {
+    let pod = |name: &str, owner: &str| {
+        serde_json::json!({
+            "metadata": {"name": name, "labels": {"pod-template-hash": "x1"}, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": "u", "controller": true}]},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+            }]},
+        })
+    };
+    let list = serde_json::json!({"kind": "PodList", "apiVersion": "v1", "metadata": {},
+        "items": [pod("a-x1-1", "a-x1"), pod("other-1", "a-b-x1")]});
+    let service = move |request: http::Request<kube::client::Body>| {
+        let log = request.uri().path().ends_with("/log");
+        let body = if log { "one\ntwo\n".to_owned() } else { list.to_string() };
+        ready(Ok::<_, std::convert::Infallible>(Response::new(kube::client::Body::from(body.into_bytes()))))
+    };
+    Client::new(tower::service_fn(service), "ns")
+}
+
 impl Following {
     /// The next event's data; the lines between are sizes of chunks, heads and signs of life.
     async fn event(&mut self) -> Value {
@@ -312,7 +334,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
     assert_eq!(list["replicas"], serde_json::json!([{"name": "as-0", "answered": true}]));
     let a = &list["workloads"][0];
     assert_eq!((&a["state"], &a["held"], &a["target"]), (&"Asleep".into(), &4.into(), &"Deployment/a".into()));
-    assert!(a["why"].as_str().is_some_and(|why| why.starts_with("asleep: nobody has called for ")), "{a}");
+    assert!(a["why"].as_str().is_some_and(|why| why.starts_with("asleep for ")), "{a}");
     assert_eq!((&a["lastWake"]["seconds"], &a["ready"]["status"]), (&2.5.into(), &"True".into()));
     assert_eq!(names(&replica.json("/api/v1/workloads?namespace=other").await.1), Vec::<&str>::new());
 
@@ -321,7 +343,16 @@ async fn a_list_one_workload_and_what_is_not_there() {
     assert_eq!(a["wakes"][0]["phases"][2], serde_json::json!({"name": "pod", "seconds": 2.0}));
     assert!(a["conditions"].as_array().is_some_and(|all| all.len() == 2) && a["decision"]["spec"].is_object(), "{a}");
 
+    let pods = replica.json("/api/v1/workloads/ns/a/pods").await;
+    let main = serde_json::json!({
+        "name": "main", "restarts": 3, "state": "CrashLoopBackOff: back-off 40s", "log": "one\ntwo"});
+    let shown = serde_json::json!({"pods": [{
+        "name": "a-x1-1", "phase": "Running", "ready": false, "reason": null, "since": "2026-01-01T00:00:00Z",
+        "containers": [main]}]});
+    assert_eq!(pods, (StatusCode::OK, shown), "those of its target alone");
+
     for (target, expected, part) in [
+        ("/api/v1/workloads/ns/c/pods", 404, "there is no ZeroScaler c in namespace ns"),
         ("/api/v1/workloads/ns/c", 404, "there is no ZeroScaler c in namespace ns"),
         ("/api/v1/workloads?namespace=Ä", 400, ""),
         ("/favicon.ico", 404, "/favicon.ico"),

@@ -39,12 +39,14 @@ pub(super) struct Facts<'a> {
     /// Load over the stable and the panic window.
     pub(super) load: Option<[f64; 2]>,
     pub(super) is_panicking: bool,
+    /// Whether what others wrote is shown in full, not as much as fits into a row.
+    pub(super) is_whole: bool,
     /// Decisions and actions, oldest first.
     pub(super) history: &'a [Outcome],
 }
 
 /// How the sentence of one that sleeps begins; what comes then follows from the time.
-pub(super) const ASLEEP: &str = "asleep: nobody";
+pub(super) const ASLEEP: &str = "asleep for ";
 
 /// The sentence.
 pub(super) fn why(facts: &Facts<'_>) -> String {
@@ -52,23 +54,24 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
         let until = if facts.ready == 0 { ", which waits for a ready pod, a minute at most" } else { "" };
         return format!("deleted: its replicas and its Service are being given back{until}");
     }
-    if facts.is_paused {
-        return "paused: kept as it is".to_owned();
-    }
+    let paused = if facts.is_paused { "paused: kept as it is" } else { "" };
     if let Some((reason, message)) = facts.refused {
-        let is_said = !message.is_empty();
-        return format!("not served: {reason}{}{}", if is_said { ": " } else { "" }, cut(message));
+        let (is_said, also) = (!message.is_empty(), if facts.is_paused { "; " } else { "" });
+        return format!("{paused}{also}not served: {reason}{}{}", if is_said { ": " } else { "" }, facts.cut(message));
+    }
+    if facts.is_paused {
+        return paused.to_owned();
     }
     match facts.state {
         State::Asleep => match facts.since {
-            Some(seconds) => format!("{ASLEEP} has called for {}", length(seconds)),
-            None => format!("{ASLEEP} calls"),
+            Some(seconds) => format!("{ASLEEP}{}: nobody calls", length(seconds)),
+            None => "asleep: nobody calls".to_owned(),
         },
         State::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
         State::Waking => {
             let asked = facts.desired.unwrap_or(1).max(1);
             match facts.failing {
-                Some(failing) => format!("waking: its pods do not start: {}", cut(failing)),
+                Some(failing) => format!("waking: its pods do not start: {}", facts.cut(failing)),
                 None => format!("waking: {} asked for, none is ready yet", pods(asked)),
             }
         }
@@ -127,7 +130,7 @@ fn load(facts: &Facts<'_>) -> Option<String> {
 /// The metric that asked for the most.
 fn metric(facts: &Facts<'_>) -> Option<String> {
     match last(facts, |outcome| matches!(outcome, Outcome::Blended(_)))? {
-        Outcome::Blended(blended) => Some(format!("{} asks for {}", cut(&blended.metric), blended.asked)),
+        Outcome::Blended(blended) => Some(format!("{} asks for {}", facts.cut(&blended.metric), blended.asked)),
         _ => None,
     }
 }
@@ -156,6 +159,7 @@ fn pods(count: i32) -> String {
 
 /// Whole, or with one decimal where that says more.
 fn number(value: f64) -> String {
+    let value = if value.abs() < 0.05 { 0.0 } else { value }; // No -0.
     let text = if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") };
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
@@ -170,14 +174,18 @@ pub(super) fn length(seconds: u64) -> String {
     }
 }
 
-/// What others wrote, on one line and bounded.
-fn cut(text: &str) -> Cow<'_, str> {
-    let text = text.trim();
-    if text.chars().count() <= FOREIGN_MAX && !text.contains(['\n', '\r']) {
-        return text.into();
+impl Facts<'_> {
+    /// What others wrote, on one line, and bounded unless all is to be shown.
+    fn cut<'b>(&self, text: &'b str) -> Cow<'b, str> {
+        let text = text.trim();
+        let most = if self.is_whole { usize::MAX } else { FOREIGN_MAX };
+        if text.chars().count() <= most && !text.contains(['\n', '\r']) {
+            return text.into();
+        }
+        let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
+        let more = if text.chars().count() > most { "…" } else { "" };
+        format!("{}{more}", line.trim_end()).into()
     }
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(FOREIGN_MAX).collect();
-    format!("{}…", line.trim_end()).into()
 }
 
 #[cfg(test)]
@@ -279,7 +287,7 @@ mod tests {
             ),
             (
                 Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake },
-                "not served: Invalid: spec.scale.min 9…",
+                "not served: Invalid: spec.scale.min 9",
             ),
             (Facts { refused: Some(("TimedOut", "")), ..Facts::default() }, "not served: TimedOut"),
             (
@@ -309,7 +317,7 @@ mod tests {
         for (seconds, expected) in rows {
             assert_eq!(length(seconds), expected);
             let asleep = Facts { state: State::Asleep, since: Some(seconds), ..Facts::default() };
-            assert_eq!(why(&asleep), format!("asleep: nobody has called for {expected}"));
+            assert_eq!(why(&asleep), format!("asleep for {expected}: nobody calls"));
         }
     }
 

@@ -127,10 +127,16 @@ impl Components {
         })
     }
 
-    /// Serves the dashboard, if there is one, with these objects, until `shutdown`.
-    pub(super) fn show(&mut self, objects: Arc<dyn Objects>, tasks: &TaskTracker, shutdown: &CancellationToken) {
+    /// Serves the dashboard, if there is one, with these objects, and their pods by `client`, until `shutdown`.
+    pub(super) fn show(
+        &mut self,
+        objects: Arc<dyn Objects>,
+        client: Client,
+        tasks: &TaskTracker,
+        shutdown: &CancellationToken,
+    ) {
         if let Some(dashboard) = self.dashboard.take() {
-            dashboard.start(objects, tasks, shutdown);
+            dashboard.start(objects, client, tasks, shutdown);
         }
     }
 

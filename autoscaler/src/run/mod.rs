@@ -114,11 +114,11 @@ pub async fn run(
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
     let tasks = components.spawn(&client, &options, server, &tokens);
 
-    let front_end = options.front_end.clone();
+    let (front_end, looks) = (options.front_end.clone(), client.clone());
     let reconcilers =
         front_end.decides().reconcilers(components.wiring(options, client, resolver, configs), &tokens.stop);
     if let Some(objects) = reconcilers.shown() {
-        components.show(objects, &tasks, &tokens.stop);
+        components.show(objects, looks, &tasks, &tokens.stop);
     }
     tokio::select! {
         () = shutdown.cancelled() => {}

@@ -12,7 +12,8 @@ const LINKS = { connecting: "Connecting", live: "Live", lost: "Connection lost, 
 let scrolled = 0;
 
 function route() {
-  const key = location.hash.startsWith("#/") && location.hash.length > 2 ? decodeURIComponent(location.hash.slice(2)) : null;
+  const { hash } = location;
+  const key = hash.startsWith("#/") && hash.length > 2 && hash[2] !== "?" ? decodeURIComponent(hash.slice(2)) : null;
   const rows = byId("rows");
   if (key && !overview.hidden) scrolled = rows.scrollTop;
   const wasHidden = overview.hidden;
@@ -21,6 +22,7 @@ function route() {
   document.title = key ? `${key} · Zeroscale` : "Zeroscale";
   detail.show(key);
   if (key === null) {
+    list.read(hash || "#/");
     rows.scrollTop = scrolled;
     list.refresh();
     // Whoever comes back with the keyboard goes on where they were.
@@ -60,7 +62,7 @@ data.listen((news) => {
 });
 addEventListener("hashchange", route);
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !article.hidden) location.hash = "#/";
+  if (event.key === "Escape" && !article.hidden) location.hash = list.address();
 });
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault();

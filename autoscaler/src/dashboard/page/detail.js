@@ -1,10 +1,13 @@
 // One workload: its load and pods over the last minutes, its last wakes, and all that is said of it.
 
 import * as data from "/data.js";
-import { STATES, ceiling, clock, draw, length, make, money, number, podTime, time, write } from "/draw.js";
+import { STATES, ceiling, clock, command, draw, length, make, money, number, podTime, time, write } from "/draw.js";
+import * as list from "/list.js";
 
 const article = document.getElementById("detail");
 const EVERY = 2000;
+/** Pods and their logs are asked for at the API server. */
+const PODS_EVERY = 10000;
 /** What the curves go back. */
 const MINUTES = 10;
 const PHASES = {
@@ -18,12 +21,14 @@ const PHASES = {
 let key = null;
 let asked = 0;
 let timer;
+let podsTimer;
 let isAsking = false;
 let parts;
 
 /** Shows this one; null: none. */
 export function show(next) {
   clearTimeout(timer);
+  clearTimeout(podsTimer);
   key = next;
   asked += 1;
   parts = undefined;
@@ -42,7 +47,7 @@ export function changed() {
   }
 }
 
-const back = () => make("a", { class: "back", href: "#/" }, "← All workloads");
+const back = () => make("a", { class: "back", href: list.address() }, "← All workloads");
 
 async function ask() {
   if (isAsking) return;
@@ -61,6 +66,16 @@ async function ask() {
   timer = setTimeout(ask, EVERY);
 }
 
+async function askPods() {
+  clearTimeout(podsTimer);
+  const turn = asked;
+  const signal = AbortSignal.timeout(data.WITHIN);
+  const answer = await fetch(`/api/v1/workloads/${key}/pods`, { signal }).then((said) => said.json()).catch(() => undefined);
+  if (turn !== asked || !parts) return;
+  if (answer) put("pods", () => pods(answer), answer, Math.floor(data.now() / 5000));
+  podsTimer = setTimeout(askPods, PODS_EVERY);
+}
+
 function fail(error) {
   parts = undefined;
   article.replaceChildren(back(), make("p", { class: "notice", role: "alert" }, error));
@@ -73,32 +88,40 @@ function card(title, ...children) {
 /** The frame of the view, made once; what changes is put into it. */
 function frame() {
   const name = (text) => make("div", { "data-part": text });
-  const names = ["title", "sentence", "facts", "chart", "wakes", "saved", "conditions", "schedules", "events", "history"];
+  const names = ["title", "sentence", "open", "facts", "pods", "commands", "chart", "wakes", "saved", "conditions", "schedules", "events", "history"];
   const slots = Object.fromEntries(names.map((text) => [text, name(text)]));
   const wakes = card("Last wakes", slots.wakes);
   const schedules = card("Schedules", slots.schedules);
   article.replaceChildren(
-    back(), slots.title, slots.sentence, make("section", { class: "card", "aria-label": "Facts" }, slots.facts),
-    card("The last ten minutes", slots.chart),
+    back(), slots.title, slots.sentence, slots.open, make("section", { class: "card", "aria-label": "Facts" }, slots.facts),
+    card("The last ten minutes", slots.chart), card("Pods", slots.pods),
     make("div", { class: "pair" }, wakes, card("Saved by sleeping", slots.saved)),
     card("Conditions", slots.conditions), schedules,
     make("div", { class: "pair" }, card("Events", slots.events), card("Decisions", slots.history)),
+    card("Commands", slots.commands),
   );
   return { slots, schedules, said: {}, known: data.get(key) };
 }
 
+/** Makes a part anew if what it is made from is other than before. */
+function put(slot, made, ...from) {
+  const said = JSON.stringify(from);
+  if (parts.said[slot] === said) return;
+  parts.said[slot] = said;
+  parts.slots[slot].replaceChildren(...[made()].flat());
+}
+
 function paint(workload) {
-  parts ??= frame();
-  const put = (slot, made, ...from) => {
-    const said = JSON.stringify(from);
-    if (parts.said[slot] === said) return;
-    parts.said[slot] = said;
-    parts.slots[slot].replaceChildren(...[made()].flat());
-  };
+  if (!parts) {
+    parts = frame();
+    askPods();
+  }
   const { ready } = workload;
   const minute = Math.floor(data.now() / 5000);
   put("title", () => title(workload), workload.state, workload.paused, ready, workload.name, workload.error);
-  put("sentence", () => make("p", { class: "sentence", role: "status" }, workload.why), workload.why);
+  put("sentence", () => make("p", { class: "sentence", role: "status" }, list.why(workload)), list.why(workload));
+  put("open", () => links(workload.links ?? []), workload.links);
+  put("commands", () => commands(workload), workload.namespace, workload.name, workload.target);
   put("facts", () => facts(workload), workload.target, workload.pods, workload.min, workload.max, workload.owner,
     workload.requestsPerSecond, workload.held, workload.concurrency, workload.nextChange, workload.decision?.spec);
   put("chart", () => chart(workload), workload.timeline, workload.events);
@@ -137,6 +160,36 @@ function facts(workload) {
   ].filter(Boolean);
   return make("dl", { class: "facts" }, ...entries.map(([term, value, more]) =>
     make("div", {}, make("dt", {}, term), make("dd", {}, value, more ? make("small", {}, more) : undefined))));
+}
+
+/** Where it is called. */
+function links(all) {
+  if (!all.length) return [];
+  const link = (href) => make("a", { href, target: "_blank", rel: "noreferrer" }, href);
+  return make("p", { class: "open" }, "Open ", ...all.flatMap((href, i) => (i ? [", ", link(href)] : [link(href)])));
+}
+
+function commands({ namespace, name, target }) {
+  const [kind, workload] = target.split("/");
+  const which = `${kind.toLowerCase()}/${workload}`;
+  return [`kubectl zeroscale why ${namespace}/${name}`, `kubectl zeroscale wake ${namespace}/${name} --wait`, `kubectl zeroscale sleep ${namespace}/${name}`,
+    `kubectl -n ${namespace} describe zs ${name}`, `kubectl -n ${namespace} logs ${which} --all-containers --tail=50`].map(command);
+}
+
+/** Each pod: what its containers do, how often they were started again, and their last lines. */
+function pods({ pods, error }) {
+  if (error) return make("p", { class: "quiet" }, error);
+  if (!pods.length) return make("p", { class: "quiet" }, "There is no pod.");
+  return make("ul", { class: "pods-list" }, ...pods.map((pod) => {
+    const restarts = pod.containers.reduce((sum, container) => sum + container.restarts, 0);
+    const head = make("p", {}, make("b", {}, pod.name), " ", make("span", { class: "badge", "data-is": pod.ready ? "True" : "" }, pod.ready ? "Ready" : pod.phase),
+      make("span", { class: restarts ? "bad" : "quiet" }, ` ${restarts} restart${restarts === 1 ? "" : "s"} `), pod.since ? time(pod.since, data.now()) : undefined);
+    const containers = pod.containers.flatMap((container) => [
+      container.state ? make("p", { class: "said" }, `${container.name}: ${container.state}`) : undefined,
+      container.log ? make("pre", { tabindex: "0", "aria-label": `Last lines of ${container.name}` }, container.log) : undefined,
+      container.logError ? make("p", { class: "quiet" }, `${container.name}: no log: ${container.logError}`) : undefined]);
+    return make("li", {}, head, pod.reason ? make("p", { class: "said" }, pod.reason) : undefined, ...containers);
+  }));
 }
 
 const BAD = new Set(["WakeFailed", "NotScaled", "PanicBegan", "TimedOut", "Invalid"]);

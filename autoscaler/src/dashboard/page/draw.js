@@ -22,7 +22,8 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-export function number(value) {
+export function number(said) {
+  const value = Math.abs(said) < 0.005 ? 0 : said; // No -0.
   if (value >= 9.95 || value === 0) return Math.round(value).toLocaleString("en");
   return value.toFixed(value < 0.95 ? 2 : 1).replace(/\.?0+$/, "");
 }
@@ -61,6 +62,31 @@ export const money = ({ amount, currency }) =>
 
 /** The states in order of how soon somebody should look, and their words. */
 export const STATES = { Waking: "Waking", Awake: "Awake", FallingAsleep: "Falling asleep", Asleep: "Asleep", Unknown: "Unknown" };
+
+/** A command, and a button that copies it. */
+export function command(text) {
+  const button = make("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");
+  button.addEventListener("click", async () => {
+    write(button, (await copy(text)) ? "Copied" : "Select it");
+    setTimeout(() => write(button, "Copy"), 2000);
+  });
+  return make("div", { class: "command" }, make("code", {}, text), button);
+}
+
+/** The clipboard is there on localhost and over TLS alone; elsewhere a selection is copied. */
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = make("textarea", { class: "hidden" }, text);
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
 
 /** A sparkline of so many numbers, 92 by 28; its paths are written by `sparkle`. */
 export function spark() {

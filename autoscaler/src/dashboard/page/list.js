@@ -2,7 +2,7 @@
 // thousand workloads are as smooth as ten.
 
 import * as data from "/data.js";
-import { STATES, age, make, number, spark, sparkle, write } from "/draw.js";
+import { STATES, age, command, make, number, spark, sparkle, write } from "/draw.js";
 
 const byId = (id) => document.getElementById(id);
 const [rows, space, grid, empty, count, search, select] = ["rows", "all", "grid", "empty", "count", "search", "sort"].map(byId);
@@ -67,11 +67,61 @@ export function refresh() {
   const total = data.all().size;
   write(count, shown.length === total ? "" : `${number(shown.length)} of ${number(total)}`);
   empty.hidden = shown.length > 0;
-  if (!shown.length) {
-    write(empty, total ? "No workload fits.\nEscape shows all again."
-      : data.status().link === "live" ? "There is no ZeroScaler yet.\nOne beside a Deployment appears here at once." : "Waiting for the autoscaler.");
-  }
+  if (!shown.length) say(total ? "fits" : data.status().link === "live" ? "first" : "waiting");
   paint();
+}
+
+/** What stands in place of rows; it is made anew only if it is another, so that it can be selected. */
+function say(what) {
+  if (empty.dataset.says === what) return;
+  empty.dataset.says = what;
+  const line = (text) => make("p", {}, text);
+  empty.replaceChildren(...({
+    fits: [line("No workload fits."), line("Escape shows all again.")],
+    waiting: [line("Waiting for the autoscaler.")],
+    first: [make("h2", {}, "No workload sleeps yet"), line("Let a Deployment with a Service sleep while nobody calls it:"),
+      command("kubectl label deployment NAME zeroscale.dev/enabled=true"), line("Then call it. It appears here at once, with each wake and its reason.")],
+  })[what]);
+}
+
+/** What is shown, as an address: whoever opens it sees the same. */
+export function address() {
+  const query = new URLSearchParams();
+  if (show !== "all") query.set("show", show);
+  if (order.by !== "state" || order.down) query.set("sort", (order.down ? "-" : "") + order.by);
+  if (search.value.trim()) query.set("q", search.value.trim());
+  return query.size ? `#/?${query}` : "#/";
+}
+
+/** Shows what an address says; what it does not say is as at first. */
+export function read(hash) {
+  if (hash === address()) return;
+  const query = new URLSearchParams(hash.split("?")[1] ?? "");
+  const asked = query.get("sort") ?? "state";
+  const by = asked.replace(/^-/, "");
+  search.value = query.get("q") ?? "";
+  show = tiles.some((tile) => tile.dataset.show === query.get("show")) ? query.get("show") : "all";
+  order = by in LEAST_FIRST || by in MOST_FIRST ? { by, down: asked.startsWith("-") } : { by: "state", down: false };
+  mark();
+}
+
+/** Writes what is shown into the address, without a step in the browser's history. */
+function note() {
+  mark();
+  rows.scrollTop = 0;
+  history.replaceState(null, "", address());
+  refresh();
+}
+
+/** Tiles and heads tell what is shown. */
+function mark() {
+  select.value = order.by;
+  for (const head of heads) {
+    const own = head.firstElementChild.dataset.sort;
+    if (own !== order.by) head.removeAttribute("aria-sort");
+    else head.setAttribute("aria-sort", (MOST_FIRST[own] !== undefined) !== order.down ? "descending" : "ascending");
+  }
+  for (const tile of tiles) tile.setAttribute("aria-pressed", tile.dataset.show === show);
 }
 
 function newRow() {
@@ -91,8 +141,8 @@ function newRow() {
 
 /** The sentence; of one that sleeps, as of now. */
 export function why(workload) {
-  if (!workload.why.startsWith("asleep: nobody") || !workload.since) return workload.why;
-  return `asleep: nobody has called for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}`;
+  if (!workload.why.startsWith("asleep for ") || !workload.since) return workload.why;
+  return `asleep for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}: nobody calls`;
 }
 
 function paintRow(row, index) {
@@ -172,21 +222,12 @@ function moveTo(index) {
 
 function sortBy(by) {
   order = { by, down: order.by === by && !order.down };
-  select.value = by;
-  for (const head of heads) {
-    const own = head.firstElementChild.dataset.sort;
-    if (own !== by) head.removeAttribute("aria-sort");
-    else head.setAttribute("aria-sort", (MOST_FIRST[by] !== undefined) !== order.down ? "descending" : "ascending");
-  }
-  rows.scrollTop = 0;
-  refresh();
+  note();
 }
 
 function showOnly(what) {
   show = what;
-  for (const tile of tiles) tile.setAttribute("aria-pressed", tile.dataset.show === what);
-  rows.scrollTop = 0;
-  refresh();
+  note();
 }
 
 /** Counts by state, for the tiles. */
@@ -211,10 +252,7 @@ export function start(open) {
     soon();
   }, { passive: true });
   new ResizeObserver(refresh).observe(rows);
-  search.addEventListener("input", () => {
-    rows.scrollTop = 0;
-    refresh();
-  });
+  search.addEventListener("input", note);
   select.addEventListener("change", () => sortBy(select.value));
   for (const head of heads) head.querySelector("button")?.addEventListener("click", (event) => sortBy(event.target.dataset.sort));
   for (const tile of tiles) tile.addEventListener("click", () => showOnly(tile.dataset.show));
@@ -248,6 +286,5 @@ export function start(open) {
       showOnly("all");
     }
   });
-  sortBy("name");
-  sortBy("state");
+  mark();
 }

@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+/// What the dashboard shows beside.
+const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");
 /// For one namespace.
 const RIGHTS: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");
 
@@ -37,6 +39,7 @@ const EXPIRATION: i64 = 365 * 24 * 3600;
 pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
     let mut roles = manifests::parse("roles.yaml", ROLES)?;
+    roles.extend(manifests::parse("roles.yaml", LOGS)?);
     if namespaces.listed().is_some() {
         roles.retain(|role| role.object.metadata.namespace.is_some());
     }

@@ -86,6 +86,8 @@ struct Shared {
     /// Shared by all autoscalers: each shows all.
     dashboard: Arc<TcpListener>,
     price: Option<Price>,
+    /// Port of the ingress.
+    entry: u16,
     stat_url: Option<String>,
     linger: Duration,
     namespaces: Namespaces,
@@ -207,6 +209,7 @@ impl Cluster {
             resolver,
             dashboard: Arc::new(dashboard),
             price: options.pod_hour_price.clone(),
+            entry: ingress.port(),
             stat_url: options.stat_url.clone(),
             linger: options.linger,
             namespaces: options.namespaces.clone(),
@@ -458,6 +461,7 @@ impl Shared {
         let dashboard = listener.local_addr().ok().map(|address| Dashboard {
             listener: Some(listener.clone()),
             price: self.price.clone(),
+            entry: Some(self.entry),
             ..Dashboard::local(address)
         });
         autoscaler::Options {

@@ -120,7 +120,7 @@ fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
 #[tokio::test]
 async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     let system = "zeroscale-system";
-    let rights = json!({"customMetrics": true, "argoRollouts": true, "openshift": true});
+    let rights = json!({"customMetrics": true, "argoRollouts": true, "openshift": true, "podLogs": true});
     let monitoring = json!({"podMonitors": true, "rules": true, "board": true});
     let rows = [
         (system, json!({}), vec!["standalone"]),
@@ -128,7 +128,7 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
         (
             system,
             json!({"hpa": {"install": true}, "rights": rights}),
-            vec!["standalone", "native", "custom-metrics", "argo-rollouts", "openshift"],
+            vec!["standalone", "native", "custom-metrics", "argo-rollouts", "openshift", "pod-logs"],
         ),
         (system, json!({"monitoring": monitoring}), vec!["standalone", "monitoring"]),
         ("knative-serving", json!({"mode": "knative", "hpa": {"install": true}}), vec!["knative"]),
@@ -438,6 +438,7 @@ async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
         "custom-metrics",
         "argo-rollouts",
         "openshift",
+        "pod-logs",
         "monitoring",
         "monitoring/knative",
     ] {

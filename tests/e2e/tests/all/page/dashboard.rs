@@ -53,7 +53,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     phone.go(&up.dashboard).await?;
     desk.until("document.getElementById('link').textContent.includes('Live')").await?;
     for name in ["shop", "archive", "mail", "reports"] {
-        reads(&desk, &up, name, &["Asleep", "nobody has called for", "Ready"]).await?;
+        reads(&desk, &up, name, &["Asleep", "nobody calls", "Ready"]).await?;
     }
 
     let (load, stop) = (up.load("shop"), CancellationToken::new());
@@ -94,12 +94,25 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         press(&desk, key, code).await?;
     }
     desk.until("document.querySelectorAll('.row:not([hidden])').length === 1").await?;
+    desk.until("location.hash === '#/?q=shop'").await?;
     press(&desk, "ArrowDown", "ArrowDown").await?;
     press(&desk, "Enter", "Enter").await?;
     desk.until("document.querySelector('#detail .chart .ready') !== null").await?;
     desk.until("document.querySelectorAll('#detail .wakes .bar').length === 1").await?;
+    desk.until("document.querySelectorAll('#detail .pods-list li').length >= 3").await?;
+    desk.until("document.querySelector('#detail .open a').href.startsWith('http://shop.')").await?;
     let text = desk.text().await?;
-    for word in ["Awake", "Deployment/shop", "Last wakes", "Scaled", "Woke", "PortsAllocated", "in flight"] {
+    for word in [
+        "Awake",
+        "Deployment/shop",
+        "Last wakes",
+        "Scaled",
+        "Woke",
+        "PortsAllocated",
+        "in flight",
+        "0 restarts",
+        "kubectl zeroscale why",
+    ] {
         assert!(text.contains(word), "{word} in {text}");
     }
     let phases = desk.look("document.querySelector('#detail .wakes .bar').getAttribute('aria-label')").await?;
@@ -112,8 +125,11 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     assert!(in_vain.await?.failures() > 0);
     desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
     press(&desk, "Escape", "Escape").await?;
-    desk.until("document.activeElement.id === 'grid'").await?;
-    reads(&desk, &up, "shop", &["Asleep", "nobody has called for"]).await?;
+    desk.until("document.activeElement.id === 'grid' && location.hash === '#/?q=shop'").await?;
+    reads(&desk, &up, "shop", &["Asleep", "nobody calls"]).await?;
+    desk.go(&format!("{}/#/?show=problem&sort=-name", up.dashboard)).await?;
+    desk.until("document.querySelector('[data-show=problem]').getAttribute('aria-pressed') === 'true'").await?;
+    desk.until("document.querySelector('[aria-sort=descending] [data-sort=name]') !== null").await?;
     for (key, code) in [("Escape", "Escape"), ("/", "Slash"), ("m", "KeyM"), ("a", "KeyA"), ("Enter", "Enter")] {
         press(&desk, key, code).await?;
     }

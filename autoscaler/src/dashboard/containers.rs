@@ -1,0 +1,112 @@
+//! The pods of one workload: what their containers do, and their last lines, as far as this process may read them.
+//!
+//! They are asked for at the API server while somebody looks at the workload; nothing of it is kept.
+
+use super::record::time;
+use common_api::zeroscaler::Target;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use kube::api::{ListParams, LogParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Pods that are shown at most, the youngest first, of the first so many of their namespace.
+const SHOWN_MAX: usize = 8;
+const LISTED_MAX: u32 = 500;
+/// What is read of each container's log.
+const LINES: i64 = 10;
+const BYTES: i64 = 8 * 1024;
+/// Longest wait for one answer.
+const WITHIN: Duration = Duration::from_secs(3);
+
+/// The pods of a workload of this namespace.
+pub(super) async fn document(client: &Client, namespace: &str, target: &Target) -> Value {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let listed = match timeout(WITHIN, api.list(&ListParams::default().limit(LISTED_MAX))).await {
+        Ok(Ok(listed)) => listed.items,
+        Ok(Err(error)) => return json!({"error": format!("The pods cannot be listed: {}.", said(&error))}),
+        Err(_) => return json!({"error": "The API server does not answer."}),
+    };
+    let mut pods: Vec<Pod> = listed.into_iter().filter(|pod| is_of(pod, target)).collect();
+    pods.sort_by_key(|pod| std::cmp::Reverse(pod.metadata.creation_timestamp.as_ref().map(|at| at.0)));
+    pods.truncate(SHOWN_MAX);
+    json!({"pods": join_all(pods.iter().map(|pod| shown(&api, pod))).await})
+}
+
+/// Whether a pod is the target's. A Deployment's belong to a ReplicaSet, whose name ends with the hash that they bear.
+fn is_of(pod: &Pod, target: &Target) -> bool {
+    let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else { return false };
+    if owner.kind == target.kind {
+        return owner.name == target.name;
+    }
+    let hashes = ["pod-template-hash", "rollouts-pod-template-hash"].map(|label| pod.labels().get(label));
+    let is_own =
+        |hash: &String| owner.name.strip_suffix(hash).and_then(|name| name.strip_suffix('-')) == Some(&*target.name);
+    owner.kind == "ReplicaSet" && hashes.into_iter().flatten().any(is_own)
+}
+
+async fn shown(api: &Api<Pod>, pod: &Pod) -> Value {
+    let status = pod.status.clone().unwrap_or_default();
+    let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    let ends = pod.metadata.deletion_timestamp.is_some();
+    let phase = if ends { "Terminating".to_owned() } else { status.phase.unwrap_or_else(|| "Pending".to_owned()) };
+    let statuses = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let name = pod.name_any();
+    let containers = join_all(statuses.map(|container| of_container(api, &name, container))).await;
+    let since = pod.metadata.creation_timestamp.as_ref().map(|at| time(at.0.as_second()));
+    let reason = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    let reason = reason.map(|c| {
+        format!("{}: {}", c.reason.as_deref().unwrap_or("Unschedulable"), c.message.as_deref().unwrap_or_default())
+    });
+    json!({"name": name, "ready": is_ready && !ends, "phase": phase, "since": since, "reason": reason, "containers": containers})
+}
+
+async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Value {
+    let now = status.state.as_ref().and_then(state);
+    let before = status.last_state.as_ref().and_then(state).map(|state| format!("before: {state}"));
+    let mut container = json!({
+        "name": status.name, "restarts": status.restart_count, "state": now.or(before),
+    });
+    // One that was never started has no log.
+    if status.started == Some(true) || status.restart_count > 0 || status.ready {
+        let asked = LogParams {
+            container: Some(status.name.clone()),
+            tail_lines: Some(LINES),
+            limit_bytes: Some(BYTES),
+            ..LogParams::default()
+        };
+        match timeout(WITHIN, api.logs(pod, &asked)).await {
+            Ok(Ok(log)) => container["log"] = log.trim_end().into(),
+            Ok(Err(error)) => container["logError"] = said(&error).into(),
+            Err(_) => container["logError"] = "it is not answered".into(),
+        }
+    }
+    container
+}
+
+/// Why a container does not run; none: it does.
+fn state(state: &ContainerState) -> Option<String> {
+    let with = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
+        (Some(reason), Some(message)) => format!("{reason}: {message}"),
+        (Some(text), None) | (None, Some(text)) => text.to_owned(),
+        (None, None) => String::new(),
+    };
+    if let Some(waiting) = &state.waiting {
+        return Some(with(waiting.reason.as_deref(), waiting.message.as_deref()));
+    }
+    let ended = state.terminated.as_ref()?;
+    let why = with(ended.reason.as_deref(), ended.message.as_deref());
+    Some(format!("ended with code {}{}{why}", ended.exit_code, if why.is_empty() { "" } else { ", " }))
+}
+
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            "the autoscaler's account has no right to read it (get on pods/log)".to_owned()
+        }
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}
