@@ -67,10 +67,10 @@ pub(crate) enum Refusal {
         /// What the API server says to it, or what it lacks.
         why: Arc<str>,
     },
-    /// The revision's pods crash-loop.
-    #[error("the workload's pods fail: {reason}")]
+    /// The revision's pods do not serve.
+    #[error("the workload cannot serve: {reason}")]
     Failing {
-        /// What Kubernetes says of them.
+        /// Why, and what helps.
         reason: String,
     },
     /// An operator keeps the workload without pods.
@@ -164,14 +164,11 @@ impl Refusal {
     }
 
     /// What a client reads. Anybody may read it, so what we say names no pod, no address and no namespace: those are in the
-    /// log. What the API server says to a wake is told in its own words, which may.
+    /// log. What the API server says to a wake is told in its own words, which may; and so is why pods do not serve, by
+    /// which whoever calls can tell whoever operates.
     pub(crate) fn text(&self) -> String {
         match self {
             Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload: {cause}\n"),
-            // Behind the word Kubernetes tells of the pod, its namespace and its containers.
-            Refusal::Failing { reason } => {
-                format!("the workload's pods fail: {}\n", reason.split(':').next().unwrap_or_default())
-            }
             refusal => format!("{refusal}\n"),
         }
     }

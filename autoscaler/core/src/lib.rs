@@ -25,6 +25,7 @@
 
 pub mod active;
 pub mod bounds;
+pub mod cause;
 pub mod decider;
 pub mod engine;
 pub mod forwarding;

@@ -17,7 +17,6 @@ use crate::scale::Pods;
 use crate::scale::multiscaler::{Explanation, Multiscaler};
 use autoscaler_core::history::Outcome;
 use common::RevisionKey;
-use common_api::zeroscaler::State;
 use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
 use common_controller::Leadership;
 use common_controller::shares::{Owner, Shares};
@@ -175,7 +174,6 @@ impl Own {
             let load = self.collector.load(key, present.subject.spec.metric, self.clock.now()).ok()?;
             Some([load.stable, load.panic])
         });
-        let failing = if status.state == State::Waking { self.pods.failure_reason(key) } else { None };
         let since = since.as_ref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
         let refused = ready.filter(|ready| ready.status == ConditionStatus::False.as_str());
         summary.why = why(&why::Facts {
@@ -187,7 +185,6 @@ impl Own {
             is_leaving: object.metadata.deletion_timestamp.is_some(),
             is_paused: summary.paused,
             refused: refused.map(|ready| (ready.reason.as_str(), ready.message.as_str())),
-            failing: failing.as_deref(),
             since: since.and_then(|at| u64::try_from(i64::from(now) - at.as_second()).ok()),
             spec: present.map(|present| &present.subject.spec),
             load,

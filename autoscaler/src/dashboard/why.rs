@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Longest foreign text in a sentence, in characters.
-const FOREIGN_MAX: usize = 160;
+const FOREIGN_MAX: usize = 600;
 
 /// What a sentence is made of.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,6 @@ pub(super) struct Facts<'a> {
     pub(super) is_paused: bool,
     /// Why Ready is False: reason and message.
     pub(super) refused: Option<(&'a str, &'a str)>,
-    /// Why its pods do not start.
-    pub(super) failing: Option<&'a str>,
     /// Seconds since it is in this state.
     pub(super) since: Option<u64>,
     /// Parameters of its rule.
@@ -70,10 +68,7 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
         State::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
         State::Waking => {
             let asked = facts.desired.unwrap_or(1).max(1);
-            match facts.failing {
-                Some(failing) => format!("waking: its pods do not start: {}", facts.cut(failing)),
-                None => format!("waking: {} asked for, none is ready yet", pods(asked)),
-            }
+            format!("waking: {} asked for, none is ready yet", pods(asked))
         }
         State::Awake => {
             format!("{}: {}", pods(facts.desired.filter(|desired| *desired > 0).unwrap_or(facts.ready)), awake(facts))
@@ -295,10 +290,6 @@ mod tests {
                 "waking: 3 pods asked for, none is ready yet",
             ),
             (
-                Facts { state: State::Waking, failing: Some("CrashLoopBackOff: exit 1"), ..Facts::default() },
-                "waking: its pods do not start: CrashLoopBackOff: exit 1",
-            ),
-            (
                 Facts { state: State::FallingAsleep, ..Facts::default() },
                 "falling asleep: nobody calls, the last pods are leaving",
             ),
@@ -325,6 +316,6 @@ mod tests {
     fn foreign_words_are_bounded() {
         let long = "ü".repeat(1_000);
         let facts = Facts { refused: Some(("R", &long)), ..Facts::default() };
-        assert!(why(&facts).chars().count() < 200);
+        assert!(why(&facts).chars().count() < 700);
     }
 }

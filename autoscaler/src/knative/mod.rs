@@ -74,7 +74,7 @@ impl Decisions for Knative {
     /// Those of revisions. Of their labels the revision alone is kept: no other is selected by.
     fn pods(&self) -> PodScope {
         let watched = watcher::Config::default().labels(names::REVISION_UID);
-        PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION }
+        PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION, judges: false }
     }
 
     /// Replicas try these Services when they cannot dial a holder's address, as in a mesh.

@@ -7,7 +7,8 @@ mod tests;
 
 use self::table::{Changed, Index, PodName};
 use super::labels::{PackedLabels, PodSelector};
-use crate::scale::{PodAddress, PodCounts, PodSet, Pods, Requests};
+use crate::scale::{Failing, PodAddress, PodCounts, PodSet, Pods, Requests};
+use autoscaler_core::cause::Cause;
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
 use common::RevisionKey;
@@ -29,8 +30,8 @@ pub struct PodState {
     pub address: Option<IpAddr>,
     /// When it started.
     pub started: Option<Timestamp>,
-    /// Why a container of it does not run, as `REASON: MESSAGE`.
-    pub failure_reason: Option<String>,
+    /// Why it does not serve.
+    pub cause: Option<Cause>,
 }
 
 /// A ready pod that can be asked for its stats.
@@ -180,8 +181,8 @@ impl Pods for PodIndex {
         with_address.collect()
     }
 
-    fn failure_reason(&self, key: &RevisionKey) -> Option<String> {
-        self.index.read().tracked.get(key)?.failure_reason.as_deref().map(str::to_owned)
+    fn failing(&self, key: &RevisionKey) -> Option<Failing> {
+        self.index.read().tracked.get(key)?.failing.as_deref().cloned()
     }
 
     fn untrack(&self, key: &RevisionKey) {

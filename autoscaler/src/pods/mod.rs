@@ -2,7 +2,7 @@
 //!
 //! Upstream lists and filters the pods of a namespace at every tick and every scrape. Here one watch feeds an index:
 //! each event touches the revisions that the pod belongs to, and a count is a lookup. Of a pod only its labels, state
-//! and address are kept ([`watch`] does not even read the rest; in the drop-in, of the labels the revision alone).
+//! address and failure are kept ([`seen`] does not even read the rest; in the drop-in, of the labels the revision alone).
 //!
 //! # Odd cases
 //!
@@ -12,6 +12,8 @@
 
 mod index;
 mod labels;
+mod seen;
+mod warnings;
 mod watch;
 
 pub use index::{PodIndex, PodState, ScrapeTarget};

@@ -20,6 +20,7 @@ pub mod multiscaler;
 mod scrapes;
 pub mod trace;
 
+use autoscaler_core::cause::Cause;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
 use common::RevisionKey;
@@ -240,10 +241,9 @@ pub trait Pods: Send + Sync + 'static {
     /// The counts now; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 
-    /// Why no pod runs, if none is ready and in each a container crash-loops or cannot be made (a waiting reason such
-    /// as `CrashLoopBackOff`, `PortCollision` or `ImagePullBackOff`, with its message); pods that end or have finished
-    /// aside. A change of it puts the key on the feed.
-    fn failure_reason(&self, _key: &RevisionKey) -> Option<String> {
+    /// Why no pod serves, if none is ready and none is merely starting; pods that end or have finished aside. A change of
+    /// it puts the key on the feed.
+    fn failing(&self, _key: &RevisionKey) -> Option<Failing> {
         None
     }
 
@@ -266,6 +266,17 @@ pub enum PodSet {
     Selector(BTreeMap<String, String>),
     /// Those that it matches.
     Expressions(Selector),
+}
+
+/// Why no pod serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// Why, and what helps.
+    pub cause: Cause,
+    /// Name of a pod of which it is so.
+    pub pod: String,
+    /// Since when this pod fails for this reason.
+    pub since: Instant,
 }
 
 /// Where a pod can be reached.

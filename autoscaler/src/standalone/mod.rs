@@ -140,7 +140,12 @@ impl Decisions for Standalone {
 
     /// All, with all labels: those are their owner's business, and any of them may be selected by.
     fn pods(&self) -> PodScope {
-        PodScope { namespaces: self.namespaces.clone(), watched: watcher::Config::default(), keeps: |_| true }
+        PodScope {
+            namespaces: self.namespaces.clone(),
+            watched: watcher::Config::default(),
+            keeps: |_| true,
+            judges: true,
+        }
     }
 
     /// Replicas find each other by the leases alone.

@@ -107,7 +107,6 @@ fn of_name(name: &str) -> Option<Hint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::stores::facts::Selector;
     use common::ports::PortId;
     use serde_json::{Value, from_value, json};
 
@@ -161,13 +160,8 @@ mod tests {
                 target: from_value(to.clone()).expect("a port"),
                 app_protocol: app_protocol.map(str::to_owned),
             };
-            let target = Target {
-                uid: String::new(),
-                replicas: None,
-                selector: Selector::Missing,
-                host_network: false,
-                containers: from_value(containers.clone()).expect("containers"),
-            };
+            let target =
+                Target { containers: from_value(containers.clone()).expect("containers"), ..Target::default() };
             let case = format!("{app_protocol:?} {name:?} {number} {to} {containers}");
             assert_eq!(hint(&port, Some(&target)), expected, "{case}");
         }

@@ -278,8 +278,8 @@ mod tests {
             uid: "d".into(),
             replicas: Some(0),
             selector: Selector::Missing,
-            host_network: false,
             containers: vec![],
+            ..Target::default()
         };
         for (found, min_scale, expected) in [(Some("0"), 0, 1), (Some("4"), 0, 4), (Some("1"), 3, 3), (None, 0, 1)] {
             let mut object = PodAutoscaler::new("hello", Default::default());

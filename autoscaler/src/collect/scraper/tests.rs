@@ -94,7 +94,7 @@ impl Fixture {
                 state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: Some(address),
                 started: Some(Timestamp::from_secs(0)),
-                failure_reason: None,
+                cause: None,
             };
             pods.apply("ns", &pod.to_string(), state);
         }

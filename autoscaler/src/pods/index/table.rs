@@ -2,6 +2,8 @@
 
 use super::PodState;
 use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
+use crate::scale::Failing;
+use autoscaler_core::cause::Cause;
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -9,6 +11,7 @@ use common_controller::Relist;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use tokio::time::Instant;
 
 /// Namespace and name of a pod.
 pub(super) type PodName = RevisionKey;
@@ -33,7 +36,7 @@ pub(super) struct Entry {
     pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
-    failure_reason: Option<Box<str>>,
+    cause: Option<Box<Cause>>,
     revisions: SmallVec<[RevisionKey; 1]>,
 }
 
@@ -46,7 +49,7 @@ pub(super) struct Tracked {
     /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
-    pub(super) failure_reason: Option<Box<str>>,
+    pub(super) failing: Option<Box<Failing>>,
 }
 
 /// Revisions whose counts or failures have changed; told after the lock is released.
@@ -57,11 +60,10 @@ pub(super) struct Changed {
 
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
-        let PodState { labels, state, address, started, failure_reason } = pod;
+        let PodState { labels, state, address, started, cause } = pod;
         let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
-        let failure_reason = failure_reason.map(String::into_boxed_str);
-        let entry = Entry { labels, state, address, started, failure_reason, revisions: revisions.clone() };
+        let entry = Entry { labels, state, address, started, cause: cause.map(Box::new), revisions: revisions.clone() };
         let before = match self.pods.get_mut(&name) {
             Some(held) => Some(std::mem::replace(held, entry)),
             None => {
@@ -150,7 +152,7 @@ impl Index {
         }
         members.sort_unstable();
         let counts = pod_counts::PodCounts::default();
-        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failure_reason: None });
+        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failing: None });
         self.recount(key, &mut Changed::default());
     }
 
@@ -168,13 +170,20 @@ impl Index {
 
     fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
         let Some(tracked) = self.tracked.get(key) else { return };
-        let members = || tracked.members.iter().filter_map(|name| self.pods.get(name));
-        let counts: pod_counts::PodCounts = members().map(|entry| entry.state).collect();
-        let failure_reason = if counts.ready > 0 { None } else { failure_of(members()) };
+        let members = || tracked.members.iter().filter_map(|name| Some((name, self.pods.get(name)?)));
+        let counts: pod_counts::PodCounts = members().map(|(_, entry)| entry.state).collect();
+        let failing = if counts.ready > 0 { None } else { failing_of(members()) };
+        // As long as it is the same failure of the same pod, it has lasted.
+        let failing = match (failing, tracked.failing.as_deref()) {
+            (Some(is), Some(was)) if is.pod == was.pod && is.cause.reason == was.cause.reason => {
+                Some(Failing { since: was.since, ..is })
+            }
+            (failing, _) => failing,
+        };
         if let Some(tracked) = self.tracked.get_mut(key)
-            && (tracked.counts != counts || tracked.failure_reason != failure_reason)
+            && (tracked.counts != counts || tracked.failing.as_deref() != failing.as_ref())
         {
-            (tracked.counts, tracked.failure_reason) = (counts, failure_reason);
+            (tracked.counts, tracked.failing) = (counts, failing.map(Box::new));
             changed.keys.insert(key.clone());
         }
     }
@@ -196,10 +205,12 @@ impl Tracked {
 
 /// Why none of these pods is about to serve: the first one's reason, if each has one. Those that end or have finished
 /// do not count.
-fn failure_of<'a>(pods: impl Iterator<Item = &'a Entry>) -> Option<Box<str>> {
-    let mut live = pods.filter(|entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other);
-    let first = live.next()?.failure_reason.clone();
-    first.filter(|_| live.all(|entry| entry.failure_reason.is_some()))
+fn failing_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>) -> Option<Failing> {
+    let is_live = |entry: &Entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other;
+    let mut live = pods.filter(|(_, entry)| is_live(entry));
+    let (name, first) = live.next()?;
+    let cause = first.cause.as_deref().filter(|_| live.all(|(_, entry)| entry.cause.is_some()))?;
+    Some(Failing { cause: cause.clone(), pod: name.name().to_owned(), since: Instant::now() })
 }
 
 fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &PackedLabels) {
@@ -232,7 +243,7 @@ mod tests {
 
     fn running(pairs: &[(&str, &str)]) -> PodState {
         let state = pod_counts::CountedPod { phase: pod_counts::Phase::Running, deleting: false, ready: true };
-        PodState { labels: labels(pairs), state, address: None, started: None, failure_reason: None }
+        PodState { labels: labels(pairs), state, address: None, started: None, cause: None }
     }
 
     /// Goal: a label that many selectors have in common does not make the event of one pod look at all of them, and each is

@@ -10,12 +10,20 @@ fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
         state: pod_counts::CountedPod { phase, deleting: false, ready },
         address: Some("10.0.0.1".parse().expect("address")),
         started: None,
-        failure_reason: None,
+        cause: None,
     }
 }
 
 fn selector(pairs: &[(&str, &str)]) -> PodSet {
     PodSet::Selector(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+}
+
+fn cause(reason: &str) -> Cause {
+    Cause { reason: reason.into(), message: "why".into(), remedy: "what helps".into() }
+}
+
+fn reason(index: &PodIndex, key: &RevisionKey) -> Option<String> {
+    Some(index.failing(key)?.cause.reason)
 }
 
 fn drain(requests: &Requests) -> Vec<RevisionKey> {
@@ -101,11 +109,11 @@ fn trouble_is_told_while_no_pod_is_ready() {
     let key = RevisionKey::new("ns", "a");
     index.track(&key, selector(&[("app", "a")]));
     let mut failing = pod(&[("app", "a")], Phase::Running, false);
-    failing.failure_reason = Some("CrashLoopBackOff: exit code 1".into());
+    failing.cause = Some(cause("CrashLoop"));
     index.apply("ns", "p1", failing);
-    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff: exit code 1"));
+    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoop"));
     index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
-    assert_eq!(index.failure_reason(&key), None);
+    assert_eq!(reason(&index, &key), None);
 }
 
 /// Goal: a pod that fails turns nobody away while another one is on its way, which pods that end or have finished are
@@ -116,19 +124,19 @@ fn trouble_is_told_if_each_pod_is_in_it() {
     let key = RevisionKey::new("ns", "a");
     index.track(&key, selector(&[("app", "a")]));
     let starting = || pod(&[("app", "a")], Phase::Pending, false);
-    let failing = |why: &str| PodState { failure_reason: Some(why.to_owned()), ..starting() };
+    let failing = |why: &str| PodState { cause: Some(cause(why)), ..starting() };
     index.apply("ns", "p1", failing("CrashLoopBackOff"));
     index.apply("ns", "p2", starting());
-    assert_eq!(index.failure_reason(&key), None);
+    assert_eq!(reason(&index, &key), None);
     index.apply("ns", "p2", failing("ImagePullBackOff"));
-    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff"), "the first one's");
+    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"), "the first one's");
     let mut ending = starting();
     ending.state.deleting = true;
     index.apply("ns", "p3", ending);
     index.apply("ns", "p4", pod(&[("app", "a")], Phase::Other, false));
-    assert_eq!(index.failure_reason(&key).as_deref(), Some("CrashLoopBackOff"), "nobody waits for these");
+    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"), "nobody waits for these");
     index.delete("ns", "p1");
-    assert_eq!(index.failure_reason(&key).as_deref(), Some("ImagePullBackOff"));
+    assert_eq!(reason(&index, &key).as_deref(), Some("ImagePullBackOff"));
 }
 
 #[test]

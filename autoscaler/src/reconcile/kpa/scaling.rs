@@ -24,6 +24,9 @@ use std::time::Duration;
 /// Time between two looks at a request that waits for the load to be known.
 const WAITS_FOR: Duration = Duration::from_secs(2);
 
+/// Shortest time that pods are left alone which fail and which nobody waits for.
+const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
+
 /// What a pass decided about the scale.
 pub(super) struct Decided {
     pub(super) want: Option<i32>,
@@ -97,7 +100,7 @@ impl Scaling {
             scale_to_zero: parameters.scale_to_zero,
             active,
             stable_window: parameters.decider.stable_window,
-            activation_timeout: parameters.activation_timeout,
+            activation_timeout: self.patience(key, workload, desired.or(held)),
             grace_period: parameters.grace_period,
             pod_retention: parameters.pod_retention,
             path,
@@ -185,6 +188,15 @@ impl Scaling {
             request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
             sleeps: outcome.want == Some(0) && matches!(step, Some(Step::Sleep { .. })),
         })
+    }
+
+    /// How long it may take to become ready. Pods that fail, and that nobody waits for, are given up after a window, as they
+    /// would be put to sleep if they were ready.
+    fn patience(&self, key: &Key, workload: &Workload, desired: Option<i32>) -> Duration {
+        let parameters = &workload.parameters;
+        let is_given_up = desired == Some(0) && self.pods.failing(key).is_some();
+        let window = parameters.decider.stable_window.max(GIVES_UP_AFTER);
+        if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
     }
 
     /// Whether the load has come to ask for more pods than when it asked for `load`, and more than `to`.

@@ -6,12 +6,13 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Label names and values that pods must carry.
 pub(crate) type Labels = BTreeMap<String, String>;
 
 /// What is scaled: a Deployment, or anything else with `/scale` and a pod template.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
     /// Identity of this incarnation.
     pub(crate) uid: String,
@@ -23,10 +24,16 @@ pub(crate) struct Target {
     pub(crate) host_network: bool,
     /// The containers of its pod template, as far as requests and probes are concerned.
     pub(crate) containers: Vec<Container>,
+    /// A number that changes with its pod template.
+    #[serde(default)]
+    pub(crate) template: u64,
+    /// What the API server says to its pods, while it accepts none.
+    #[serde(default)]
+    pub(crate) refused: Option<String>,
 }
 
 /// A target's own selector.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Selector {
     /// `matchLabels` alone.
     Labels(Labels),
@@ -34,6 +41,7 @@ pub(crate) enum Selector {
     /// text.
     Expressions(String),
     /// None, an empty one, which would match every pod, or one that makes no sense.
+    #[default]
     Missing,
 }
 
@@ -76,8 +84,24 @@ impl Target {
             },
             host_network: template.host_network == Some(true),
             containers: template.containers.into_iter().map(facts).collect(),
+            template: fingerprint(&spec["template"]),
+            refused: refused(&object.data["status"]),
         }
     }
+}
+
+/// The same of the same text, whoever asks.
+fn fingerprint(template: &serde_json::Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    template.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Deployments and ReplicaSets tell it in a condition.
+fn refused(status: &serde_json::Value) -> Option<String> {
+    let of = |condition: &&serde_json::Value| condition["type"] == "ReplicaFailure" && condition["status"] == "True";
+    let condition = status["conditions"].as_array()?.iter().find(of)?;
+    condition["message"].as_str().map(str::to_owned)
 }
 
 /// A container without its environment, image and whatever else reaches no decision.

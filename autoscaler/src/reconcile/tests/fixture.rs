@@ -18,8 +18,8 @@ use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
 use crate::knative::watches::NoWatches;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Initial, OnScale, PodCounts, PodSet,
-    Pods, Ports, Requests, ScaleEvent, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodCounts,
+    PodSet, Pods, Ports, Requests, ScaleEvent, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
@@ -83,7 +83,7 @@ pub(super) struct Fakes {
     pub(super) health: Mutex<Option<CollectionHealth>>,
     pub(super) tracking: Mutex<Option<PodSet>>,
     pub(super) counts: Mutex<PodCounts>,
-    pub(super) failure_reason: Mutex<Option<String>>,
+    pub(super) failing: Mutex<Option<Failing>>,
     pub(super) lease_ends: Mutex<bool>,
     pub(super) led_by_another: Mutex<bool>,
     pub(super) acted: Mutex<Option<Action>>,
@@ -155,8 +155,8 @@ impl Pods for Fakes {
     fn counts(&self, _: &Key) -> PodCounts {
         *self.counts.lock()
     }
-    fn failure_reason(&self, _: &Key) -> Option<String> {
-        self.failure_reason.lock().clone()
+    fn failing(&self, _: &Key) -> Option<Failing> {
+        self.failing.lock().clone()
     }
     fn untrack(&self, _: &Key) {
         *self.tracking.lock() = None;

@@ -2,11 +2,14 @@
 
 use super::super::kpa::conditions::TIMED_OUT_FOR;
 use super::fixture::{Exchange, Fixture, ago, condition, expect};
-use crate::scale::CollectionHealth;
+use crate::scale::{CollectionHealth, Failing};
+use crate::standalone::scalers::fault::HEALS_WITHIN;
+use autoscaler_core::cause::Cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 
 pub(super) const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
 pub(super) const SERVICES: &str = "/api/v1/namespaces/ns/services";
@@ -367,6 +370,12 @@ async fn what_was_given_up_is_ready_again_after_a_while() {
     assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
 }
 
+/// A crash loop that has lasted.
+fn crashing() -> Failing {
+    let cause = Cause { reason: "CrashLoop".into(), message: "it ends".into(), remedy: "mend it".into() };
+    Failing { cause, pod: "p".into(), since: Instant::now() - HEALS_WITHIN }
+}
+
 /// Goal: who leads a workload again writes nothing of what it knew when it did before.
 #[tokio::test(start_paused = true)]
 async fn who_leads_again_has_forgotten_how_its_pods_were() {
@@ -374,15 +383,16 @@ async fn who_leads_again_has_forgotten_how_its_pods_were() {
     f.put_scaler(asleep(json!({})));
     f.put_service(adopted());
     f.put_target(0);
-    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff".into());
+    *f.fakes.failing.lock() = Some(crashing());
     let (_, _, failing) =
         settled(&mut f).await.into_iter().rev().find(|(_, l, _)| l.ends_with("/status")).expect("one");
-    assert_eq!(failing["status"]["backend"]["failing"], "CrashLoopBackOff");
+    assert_eq!(failing["status"]["backend"]["failing"], "CrashLoop: it ends; mend it");
     *f.fakes.led_by_another.lock() = true;
     f.settle().await;
     let mut mended = asleep(json!({}));
     mended["status"] = failing["status"].clone();
     mended["status"]["backend"].as_object_mut().expect("a backend").remove("failing");
+    *f.fakes.failing.lock() = None;
     mended["metadata"]["resourceVersion"] = json!("500");
     f.put_scaler(mended);
     *f.fakes.led_by_another.lock() = false;
@@ -992,9 +1002,9 @@ async fn activators_are_told_that_the_target_is_away() {
     f.put_scaler(asleep(json!({})));
     f.put_service(adopted());
     f.put_target(0);
-    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff".into());
-    assert_eq!(told(&settled(&mut f).await), (true, json!("CrashLoopBackOff"), Value::Null));
-    *f.fakes.failure_reason.lock() = None;
+    *f.fakes.failing.lock() = Some(crashing());
+    assert_eq!(told(&settled(&mut f).await), (true, json!("CrashLoop: it ends; mend it"), Value::Null));
+    *f.fakes.failing.lock() = None;
     f.remove_target();
     assert_eq!(told(&settled(&mut f).await), (true, Value::Null, json!("what it scales does not exist")));
     f.put_target_at(0, 401);

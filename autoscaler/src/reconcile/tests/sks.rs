@@ -187,20 +187,6 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
     pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await.expect("a pass");
 }
 
-#[tokio::test]
-async fn pods_that_crash_loop_fail_their_held_requests() {
-    let mut f = fixture(json!({}), "Proxy").await;
-    *f.fakes.failure_reason.lock() = Some("CrashLoopBackOff: back-off 10s".into());
-    let script = vec![
-        expect(&format!("POST {SERVICES}")),
-        expect(&format!("POST {SERVICES}")),
-        expect(&format!("POST {SLICES}")),
-        put_status(),
-    ];
-    pass(&mut f, script).await.expect("a pass");
-    assert_eq!(f.backend().failing.as_deref(), Some("CrashLoopBackOff: back-off 10s"));
-}
-
 /// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that
 /// takes the last one is under way, or is done: then it goes to nobody.
 #[tokio::test]

@@ -97,7 +97,7 @@ impl Fixture {
                 state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
                 address: None,
                 started: None,
-                failure_reason: None,
+                cause: None,
             };
             self.sources.pods.apply("ns", &pod.to_string(), state);
         }

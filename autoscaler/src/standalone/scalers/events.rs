@@ -8,9 +8,8 @@
 //!
 //! | reason | when |
 //! |---|---|
-//! | that of the condition, such as `Invalid`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated or AnswersResolved becomes False, or is False for another reason, or an edit is wrong in another way |
+//! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated or AnswersResolved becomes False, or is False for another reason, or an edit is wrong in another way |
 //! | `Adopted` | target and Service have been taken over |
-//! | `WakeFailed` | the pods crash-loop: requests that wait for them are answered so |
 //! | `NetworkPolicy` | Ready begins to warn of one that lets no activator through to the pods |
 //! | `Scaled` | replicas were changed, once for a whole way |
 //!
@@ -67,10 +66,6 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
     let holds = |status: &ZeroScalerStatus| find(&status.conditions, ADOPTED).is_some_and(|c| c.status == "True");
     if holds(status) && !holds(&before) {
         news.push(normal("Adopted", adopted(object, status)));
-    }
-    let failing = |status: &ZeroScalerStatus| status.backend.as_ref().and_then(|backend| backend.failing.clone());
-    if let Some(why) = failing(status).filter(|_| failing(&before).is_none()) {
-        news.push(warning("WakeFailed", why));
     }
     if let Some(scaled) = scaled.filter(|scaled| scaled.from != scaled.to) {
         news.push(normal(Scaled::REASON, scaled.to_string()));
@@ -130,7 +125,7 @@ pub(crate) fn event(component: &'static str, object: &ZeroScaler, news: &News, n
 mod tests {
     use super::*;
     use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
-    use common_api::zeroscaler::{Adopted, AdoptedService, BackendStatus};
+    use common_api::zeroscaler::{Adopted, AdoptedService};
 
     /// The object whose status of this generation says so.
     fn said(generation: i64, conditions: &[(&str, ConditionStatus, &str, &str)]) -> ZeroScaler {
@@ -178,9 +173,9 @@ mod tests {
         assert_eq!(told(&fine, &said(1, &lost)).len(), 1, "two conditions, one event");
     }
 
-    /// Goal: a birth, a crash loop and a way of replicas are told once each, with what there is to know.
+    /// Goal: a birth and a way of replicas are told once each, with what there is to know.
     #[test]
-    fn adoption_crash_loops_and_scales_are_told() {
+    fn adoptions_and_scales_are_told() {
         let mut born = said(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
         let status = born.status.as_mut().expect("a status");
         status.service = Some("web".into());
@@ -191,12 +186,6 @@ mod tests {
         let text = "Deployment hello is taken over with 3 replicas, and Service web with selector app=hello";
         assert_eq!(told(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);
         assert_eq!(told(&born, &born), []);
-
-        let mut failing = born.clone();
-        let backend = BackendStatus { failing: Some("exit 1".into()), ..BackendStatus::default() };
-        failing.status.as_mut().expect("a status").backend = Some(backend);
-        assert_eq!(told(&born, &failing), [("WakeFailed".to_owned(), "exit 1".to_owned())]);
-        assert_eq!(told(&failing, &failing), []);
 
         let way = |from, to| Scaled { kind: "Deployment".into(), name: "hello".into(), from, to, why: "load".into() };
         let of = |way: &Scaled| news(&born, &born.status.clone().expect("a status"), Some(way));

@@ -20,6 +20,7 @@
 mod allocation;
 pub(crate) mod enabled;
 mod events;
+pub(crate) mod fault;
 pub(crate) mod keeper;
 mod memory;
 pub(crate) mod publication;

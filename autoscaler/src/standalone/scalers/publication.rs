@@ -23,6 +23,7 @@ use super::super::serverless::adopt::{self, ADOPTED_BY};
 use super::super::service_ports::{TcpPort, tcp_ports};
 use super::super::validation::Validation;
 use super::allocation::Allocation;
+use super::fault::Found;
 use super::keeper::COMPONENT;
 use super::untold::Untold;
 use super::{Scalers, events, status, translation};
@@ -32,7 +33,8 @@ use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::writes::Writes;
-use crate::scale::{Collection, ObservedPorts, Pods};
+use crate::scale::{Collection, Failing, ObservedPorts, Pods};
+use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::zeroscaler::conditions::{
@@ -84,6 +86,8 @@ pub(crate) struct Publisher {
     since: DashMap<Key, Instant>,
     /// Events that could not be written.
     untold: Untold,
+    /// Since when the API server accepts no pod of each.
+    refused: DashMap<Key, Instant>,
 }
 
 impl Publisher {
@@ -107,6 +111,7 @@ impl Publisher {
             config: parts.configs.autoscaler.clone(),
             since: DashMap::new(),
             untold: Untold::default(),
+            refused: DashMap::new(),
         }
     }
 
@@ -121,11 +126,16 @@ impl Publisher {
         let Some((object, said)) = led else {
             self.since.remove(key);
             self.untold.forget(key);
+            self.refused.remove(key);
             return Ok(());
         };
         // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&said));
-        let Some(wanted) = self.wanted(key, &object, &said).filter(|wanted| !is_unseen(wanted)) else {
+        let found = self.found(key, &object, &said);
+        if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
+            self.scalers.queue().add_after(key.clone(), after);
+        }
+        let Some(wanted) = self.wanted(key, &object, &said, found).filter(|wanted| !is_unseen(wanted)) else {
             self.since.remove(key);
             return Ok(());
         };
@@ -220,12 +230,16 @@ impl Publisher {
         object: &ZeroScaler,
     ) -> Option<(Arc<PodAutoscaler>, ZeroScalerStatus)> {
         let said = self.stores.autoscalers.get(key).filter(|said| said.metadata.uid == object.metadata.uid)?;
-        let wanted = self.writes.leadership.owns(key).then(|| self.wanted(key, object, &said))??;
+        let wanted = self
+            .writes
+            .leadership
+            .owns(key)
+            .then(|| self.wanted(key, object, &said, self.found(key, object, &said)))??;
         Some((said, wanted))
     }
 
     /// The status as it should be.
-    fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Option<ZeroScalerStatus> {
+    fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler, found: Found) -> Option<ZeroScalerStatus> {
         let words = said.status.as_ref()?;
         // Until somebody counts here, what was written of them holds: whoever comes to lead thousands counts some late.
         let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
@@ -260,6 +274,7 @@ impl Publisher {
             answers: (self.cluster.answers(served))
                 .map(|resolved| self.cluster.texts.bounded(key, &served.spec.wake, resolved)),
             unreachable: self.unreachable(key, served).as_deref(),
+            found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
             now: self.writes.clock.now(),
@@ -268,6 +283,31 @@ impl Publisher {
 }
 
 impl Publisher {
+    /// What keeps its pods from serving.
+    fn found(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Found {
+        let former = self.scalers.kept(key);
+        let target = self.target(key, former.as_deref().unwrap_or(object));
+        let counts = self.pods.counts(key);
+        let is_wanted = said.status.as_ref().and_then(|said| said.desired_scale).is_some_and(|desired| desired > 0);
+        let lacks_pods = is_wanted && counts.ready + counts.not_ready == 0;
+        let refused = target.as_ref().and_then(|target| target.refused.as_deref()).filter(|_| lacks_pods);
+        if refused.is_none() {
+            self.refused.remove(key);
+        }
+        let refused = refused.map(|words| Failing {
+            cause: cause::refused(words),
+            pod: String::new(),
+            since: *self.refused.entry(key.clone()).or_insert_with(Instant::now),
+        });
+        let generation = object.metadata.generation.unwrap_or_default();
+        let active = said.status.as_ref().and_then(|said| said.active_for(self.writes.clock.now()));
+        Found {
+            failing: self.pods.failing(key).or(refused),
+            of: target.map(|target| format!("{generation}/{}", target.template)),
+            awake_for: active.filter(|_| counts.ready > 0),
+        }
+    }
+
     /// The target, if it is known.
     fn target(&self, key: &Key, served: &ZeroScaler) -> Option<Arc<Target>> {
         let target = TargetKey::of(key.namespace(), &translation::target(served)).ok()?;

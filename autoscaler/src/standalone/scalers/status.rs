@@ -2,7 +2,7 @@
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
-//! | Ready | configured and served, asleep or awake; a message warns of what may be in the way | refused; a host leads elsewhere; it cannot be woken | its Service is not served yet |
+//! | Ready | configured and served, asleep or awake; a message warns of what may be in the way | refused; a host leads elsewhere; it cannot be woken; its pods cannot serve ([`super::fault`]) | its Service is not served yet |
 //! | Active | awake | asleep | on the way |
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
@@ -15,6 +15,7 @@
 //! long it has been awake or asleep, what was wanted, whether it was awake before.
 
 use super::allocation::Allocation;
+use super::fault::Found;
 use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
 use crate::standalone::answers::Resolved;
 use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
@@ -34,6 +35,7 @@ use common_api::zeroscaler::{
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 use std::collections::BTreeSet;
+use tokio::time::Instant;
 
 /// Reason of conditions of which the status is all there is to say.
 const AWAKE: &str = "Awake";
@@ -78,6 +80,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) answers: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
+    /// What keeps its pods from serving.
+    pub(crate) found: Found,
     /// What was found.
     pub(crate) adopted: Option<Adopted>,
     /// The version of the spec that is in force, if this process knows it.
@@ -102,10 +106,11 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
-    let Inputs { answers, adopted, in_force, now, silent, .. } = inputs;
+    let Inputs { answers, adopted, in_force, found, now, silent, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
+    let fault = found.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
     let mut set = |type_: &str, said: Option<Said<'_>>| match said {
@@ -117,7 +122,9 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let is_same = before.service.as_deref() == Some(said.service_name.as_str());
     let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
     let is_served = said.service_name == object.spec.service_name();
-    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, unreachable)));
+    let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
+    let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
+    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, unreachable, faulty)));
     // Until somebody has planned here, what was written of them holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
@@ -132,13 +139,13 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         Some(()).filter(|()| !object.spec.metrics.is_empty()).map(|()| notice(unmeasured, MEASURED)),
     );
     let wrong = answers.as_ref().and_then(|resolved| resolved.wrong.as_ref());
-    let found = match (&answers, wrong) {
+    let resolved = match (&answers, wrong) {
         (None, _) => says(ConditionStatus::Unknown, PENDING, "no ConfigMap is known yet"),
         (_, Some((reason, message))) => says(ConditionStatus::False, reason, message),
         _ => says(ConditionStatus::True, RESOLVED, ""),
     };
     let asks = object.spec.wake.answers().is_some() || object.spec.wake.fallback.is_some();
-    set(written::ANSWERS_RESOLVED, Some(found).filter(|_| asks));
+    set(written::ANSWERS_RESOLVED, Some(resolved).filter(|_| asks));
     let silence = silence(&ports, &silent).filter(|_| state != State::Awake);
     let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
@@ -163,13 +170,14 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
                 Some(why) => {
                     BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
                 }
-                None => backend,
+                None => found.tell(backend, Instant::now()),
             }
         }),
         answers,
         adopted,
         in_force: in_force.or(before.in_force),
         request: said.request.clone(),
+        fault,
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
     }
 }
@@ -224,19 +232,22 @@ fn ready<'a>(
     allocation: Option<&'a Allocation>,
     is_led: bool,
     unreachable: Option<&'a str>,
+    faulty: Option<Said<'a>>,
 ) -> Said<'a> {
     let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
     let wrong = refused(said)
         .or_else(|| said.condition(HOSTS_OWNED).filter(|c| c.is_false()))
-        .or_else(|| said.condition(ABLE_TO_SCALE).filter(|c| c.is_false()))
-        .or(timed_out);
-    match wrong {
-        Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
-        None if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
-        None if lacks_a_number(allocation) => allocated(allocation),
-        None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
-        None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
-        None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
+        .or_else(|| said.condition(ABLE_TO_SCALE).filter(|c| c.is_false()));
+    match (wrong, faulty) {
+        (None, Some(faulty)) => faulty,
+        (wrong, _) => match wrong.or(timed_out) {
+            Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
+            None if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
+            None if lacks_a_number(allocation) => allocated(allocation),
+            None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
+            None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
+            None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
+        },
     }
 }
 
@@ -319,7 +330,7 @@ pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus
     let active = condition(written::ACTIVE, ACTIVE).filter(|active| active.reason != TARGET_NOT_FOUND);
     let conditions = [
         active,
-        condition(written::READY, READY),
+        condition(written::READY, READY).filter(|ready| status.fault.as_ref().is_none_or(|f| f.reason != ready.reason)),
         implied(SKS_READY, status.service.is_some()),
         implied(SCALE_TARGET_INITIALIZED, was_awake),
     ];

@@ -67,6 +67,7 @@ fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCo
         backend: None,
         answers: None,
         unreachable: None,
+        found: Found::default(),
         adopted: None,
         in_force: None,
         now: NOW,
@@ -159,7 +160,7 @@ fn a_number_in_use_is_why_nobody_serves() {
         (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
     ];
     for (allocation, is_led, status, reason) in rows {
-        let told = ready(&said, true, Some(&allocation), is_led, None);
+        let told = ready(&said, true, Some(&allocation), is_led, None, None);
         assert_eq!((told.status, told.reason), (status, reason), "{allocation:?}, {is_led}");
         assert_eq!(reason == "NumberInUse", told.message.contains("21100"), "{}", told.message);
     }

@@ -122,8 +122,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) settings: &'a Settings,
     /// What is scaled.
     pub(crate) target: &'a Target,
-    /// Why the pods crash-loop, if they do.
-    pub(crate) failing: Option<String>,
     /// Whether it is paused without pods.
     pub(crate) paused: bool,
     /// What the API server says to the patch that would wake it, if it refuses it.
@@ -147,7 +145,7 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
         response_start_timeout_ms: settings.timeouts.response_start().map_or(0, millis),
         idle_timeout_ms: settings.timeouts.idle().map_or(0, millis),
         max_held: settings.max_held,
-        failing: inputs.failing.map(Into::into),
+        failing: None, // Its status says it.
         paused: inputs.paused,
         wake_refused: inputs.wake_refused.map(Into::into),
     }

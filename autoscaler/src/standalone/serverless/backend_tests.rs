@@ -1,14 +1,13 @@
 //! Tables of ports and probes, and the backend as a whole.
 
 use super::*;
-use crate::reconcile::stores::facts::Selector;
 use common_api::zeroscaler::Wake;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 fn target(containers: Value) -> Target {
     let containers = serde_json::from_value(containers).expect("containers");
-    Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, host_network: false, containers }
+    Target { uid: "d".into(), replicas: Some(0), containers, ..Target::default() }
 }
 
 fn settings(pairs: &[(&str, &str)]) -> Settings {
@@ -119,7 +118,6 @@ fn a_backend_says_all_that_an_activator_needs() {
         container_concurrency: 3,
         settings: &settings,
         target: &target,
-        failing: Some("CrashLoopBackOff".into()),
         paused: true,
         wake_refused: Some("exceeded quota".into()),
     };
@@ -136,7 +134,7 @@ fn a_backend_says_all_that_an_activator_needs() {
         response_start_timeout_ms: 0,
         idle_timeout_ms: 2_000,
         max_held: 50,
-        failing: Some("CrashLoopBackOff".into()),
+        failing: None,
         paused: true,
         wake_refused: Some("exceeded quota".into()),
     };

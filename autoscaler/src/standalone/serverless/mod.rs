@@ -234,7 +234,6 @@ impl Pass<'_> {
                 container_concurrency: self.accepted.object.spec.container_concurrency,
                 settings: &settings,
                 target: &target,
-                failing: self.controller.pods.failure_reason(self.key),
                 paused: is_paused && target.current() == 0,
                 wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
             },

@@ -119,8 +119,8 @@ mod tests {
             uid: "d".into(),
             replicas: Some(2),
             selector: Selector::Expressions("app in (a,b)".into()),
-            host_network: false,
             containers: serde_json::from_value(containers).expect("containers"),
+            ..Target::default()
         };
         let pod = |pod: &str, address: &str, ready, deleting| PodAddress {
             pod: pod.to_owned(),

@@ -246,7 +246,6 @@ pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::stores::facts::Selector;
     use serde_json::{Value, json};
 
     fn common() -> Common {
@@ -263,7 +262,7 @@ mod tests {
             {"name": "web", "containerPort": 8080}, {"name": "metrics", "containerPort": 9100},
         ]}]);
         let containers = serde_json::from_value(containers).expect("containers");
-        Target { uid: "d".into(), replicas: Some(0), selector: Selector::Missing, host_network: false, containers }
+        Target { uid: "d".into(), replicas: Some(0), containers, ..Target::default() }
     }
 
     fn web() -> BackendPort {

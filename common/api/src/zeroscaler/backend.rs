@@ -40,7 +40,7 @@ pub struct BackendStatus {
     pub idle_ms: u64,
     /// Most requests that one activator holds.
     pub max_held: u32,
-    /// Why held requests fail at once, while the pods crash-loop.
+    /// Why held requests fail at once: what keeps its pods from serving has lasted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
     /// Whether held requests fail at once, since the workload is paused and has no pods.

@@ -2,6 +2,7 @@
 
 use super::Answers;
 use super::BackendStatus;
+use super::Fault;
 use super::PortProtocol;
 use super::RequestStatus;
 use super::ZeroScaler;
@@ -77,6 +78,9 @@ pub struct ZeroScalerStatus {
     /// What became of `spec.request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestStatus>,
+    /// Why its pods cannot serve: until a wake succeeds, or this object or its target changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
 }
 
 /// Fewest and most pods from some time on.

@@ -1,0 +1,341 @@
+//! Why pods do not serve, and what helps: one value, which every surface renders in the same words.
+//!
+//! | reason | from |
+//! |---|---|
+//! | `CrashLoop` | a container that ends again and again |
+//! | `ProgramMissing` | a command that the image does not hold |
+//! | `ImagePull` | an image that cannot be pulled |
+//! | `SecretMissing`, `ConfigMapMissing` | what the environment refers to |
+//! | `VolumeFailed` | a volume that cannot be mounted |
+//! | `Unschedulable` | no node takes the pod |
+//! | `ProbeFailing` | a readiness or startup probe that does not pass |
+//! | `PortClosed` | a port that refuses connections |
+//! | `QuotaExceeded`, `AdmissionDenied`, `PodRefused` | the API server accepts no pod |
+//!
+//! Anybody may read the words, the clients of a workload among them: they name no pod, no address and no namespace.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Longest text of others in a message, in characters.
+const FOREIGN_MAX: usize = 300;
+/// How long a container without a readiness probe runs after its first restart until it is believed; twice as long after
+/// each further one.
+const SETTLES_IN: Duration = Duration::from_secs(10);
+/// Longest of these times.
+const SETTLES_IN_MAX: Duration = Duration::from_secs(300);
+/// A run of this length is no part of a crash loop. Kubernetes forgets its back-off as late.
+const LONG_RUN: Duration = Duration::from_secs(600);
+/// Restarts from which on a container is taken for one that crashes in a loop.
+const LOOP: u32 = 2;
+
+/// Why pods do not serve.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cause {
+    /// One word for programs.
+    pub reason: String,
+    /// What is wrong.
+    pub message: String,
+    /// What helps.
+    pub remedy: String,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.reason, self.message, self.remedy)
+    }
+}
+
+/// How a run of a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// `Error`, `OOMKilled` and the like.
+    pub reason: String,
+    /// What the runtime says.
+    pub message: String,
+    /// How long it ran, if that is known.
+    pub ran: Option<Duration>,
+}
+
+/// A container as far as its failures are concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerFacts {
+    /// Its name.
+    pub name: String,
+    /// Reason and message while it waits.
+    pub waiting: Option<(String, String)>,
+    /// For how long it has been running, while it does.
+    pub running: Option<Duration>,
+    /// How its present run ended.
+    pub ended: Option<Ended>,
+    /// How the run before ended.
+    pub last: Option<Ended>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Whether Kubernetes calls it ready.
+    pub ready: bool,
+    /// What its readiness probe asks, if it has one.
+    pub probe: Option<String>,
+}
+
+impl ContainerFacts {
+    /// Why it will not serve by itself; none: it serves, or is merely starting.
+    pub fn cause(&self) -> Option<Cause> {
+        if let Some((reason, message)) = &self.waiting {
+            let known = self.waits(reason, message);
+            if known.is_some() {
+                return known;
+            }
+        }
+        let is_down = !self.ready || self.settles_in().is_some();
+        let has_crashed = self.restarts >= LOOP || (self.restarts > 0 && self.ended.is_some());
+        let is_recent = |ended: &Ended| ended.ran.is_none_or(|ran| ran < LONG_RUN);
+        let last = self.ended.as_ref().or(self.last.as_ref()).filter(|last| is_recent(last))?;
+        (is_down && has_crashed).then(|| self.crashes(Some(last)))
+    }
+
+    /// Why it waits; none: that is part of a normal start.
+    fn waits(&self, reason: &str, message: &str) -> Option<Cause> {
+        let name = &self.name;
+        let is = |words: &[&str]| words.iter().any(|word| message.contains(word));
+        let (told, text) = match reason {
+            "" | "ContainerCreating" | "PodInitializing" => return None,
+            "CrashLoopBackOff" => return Some(self.crashes(self.last.as_ref())),
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ErrImageNeverPull"
+            | "InvalidImageName"
+            | "ImageInspectError"
+            | "RegistryUnavailable" => {
+                ("ImagePull", format!("the image of container {name:?} cannot be pulled: {}", foreign(message)))
+            }
+            "CreateContainerConfigError" if is(&["mounts volume", "volume"]) && !is(&["secret", "configmap"]) => {
+                ("VolumeFailed", foreign(message))
+            }
+            "CreateContainerConfigError" if is(&["secret", "Secret"]) => ("SecretMissing", self.needs(message)),
+            "CreateContainerConfigError" if is(&["configmap", "ConfigMap"]) => {
+                ("ConfigMapMissing", self.needs(message))
+            }
+            "CreateContainerError" | "RunContainerError" | "StartError" | "ContainerCannotRun"
+                if is_missing(message) =>
+            {
+                ("ProgramMissing", format!("container {name:?} cannot run its command: {}", foreign(message)))
+            }
+            other => (other, format!("container {name:?} does not start: {}", foreign(message))),
+        };
+        Some(cause(told, text))
+    }
+
+    fn needs(&self, message: &str) -> String {
+        format!("container {:?} cannot be made: {}", self.name, foreign(message))
+    }
+
+    fn crashes(&self, last: Option<&Ended>) -> Cause {
+        let name = &self.name;
+        let Some(last) = last else {
+            return cause("CrashLoop", format!("container {name:?} ends soon after each start"));
+        };
+        if is_missing(&last.message) || last.reason == "StartError" {
+            let why = foreign(&last.message);
+            return cause("ProgramMissing", format!("container {name:?} cannot run its command: {why}"));
+        }
+        let how = match last.reason.as_str() {
+            "" | "Error" | "Completed" => format!("exit code {}", last.exit_code),
+            reason => format!("exit code {} ({reason})", last.exit_code),
+        };
+        let why = if last.message.is_empty() { String::new() } else { format!(": {}", foreign(&last.message)) };
+        cause("CrashLoop", format!("container {name:?} ends soon after each start, last with {how}{why}"))
+    }
+
+    /// How much longer it must run until it is believed to serve; none: it is believed, or Kubernetes says it does not.
+    /// One that was started again and has no readiness probe is ready for Kubernetes from its first moment on.
+    pub fn settles_in(&self) -> Option<Duration> {
+        let ran = self.running.filter(|_| self.restarts > 0 && self.probe.is_none() && self.ready)?;
+        let is_short = self.last.as_ref().is_none_or(|last| last.ran.is_none_or(|ran| ran < LONG_RUN));
+        let doubled = SETTLES_IN.saturating_mul(1 << (self.restarts - 1).min(8)).min(SETTLES_IN_MAX);
+        let must = if is_short { doubled } else { SETTLES_IN };
+        Some(must.saturating_sub(ran)).filter(|left| !left.is_zero())
+    }
+}
+
+/// Why no node takes the pod, in the scheduler's words.
+pub fn unschedulable(message: &str) -> Cause {
+    cause("Unschedulable", format!("no node takes the pod: {}", foreign(message)))
+}
+
+/// Why the API server accepts no pod, in its words.
+pub fn refused(message: &str) -> Cause {
+    // `pods "hello-5d8f-x7k2p" is forbidden: exceeded quota: …`
+    let why = message.split_once(" is forbidden: ").map_or(message, |(_, why)| why);
+    let reason = match () {
+        () if message.contains("exceeded quota") || message.contains("failed quota") => "QuotaExceeded",
+        () if message.contains("admission webhook") || message.contains("failed calling webhook") => "AdmissionDenied",
+        () => "PodRefused",
+    };
+    cause(reason, format!("the API server accepts no pod: {}", foreign(why)))
+}
+
+/// Why a pod that has been starting for a while does not get on, from the last warning about it.
+pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) -> Option<Cause> {
+    match reason {
+        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Some(cause("VolumeFailed", foreign(message))),
+        "FailedCreate" => Some(refused(message.split_once("error: ").map_or(message, |(_, why)| why))),
+        "Unhealthy" => starting.map(|container| probe_fails(container, message)),
+        _ => None,
+    }
+}
+
+/// The probe of a container does not pass, and how it failed last.
+pub fn probe_fails(container: &ContainerFacts, last: &str) -> Cause {
+    let asked = container.probe.as_deref().map(|probe| format!(" ({probe})")).unwrap_or_default();
+    let last = last.split_once("probe failed: ").map_or(last, |(_, result)| result);
+    let last = if last.is_empty() { String::new() } else { format!(": {}", foreign(last)) };
+    cause("ProbeFailing", format!("the readiness probe of container {:?} does not pass{asked}{last}", container.name))
+}
+
+/// A port of ready pods refuses connections.
+pub fn port_closed(port: u16) -> Cause {
+    cause("PortClosed", format!("nothing listens on port {port} of the pod"))
+}
+
+fn cause(reason: &str, message: String) -> Cause {
+    let remedy = match reason {
+        "CrashLoop" => "kubectl logs --previous shows its last output",
+        "ProgramMissing" => "correct `command` in the pod template, or the image",
+        "ImagePull" => "check the image's name and tag, and imagePullSecrets",
+        "SecretMissing" => "create the Secret, or correct the reference in the pod template",
+        "ConfigMapMissing" => "create the ConfigMap, or correct the reference in the pod template",
+        "VolumeFailed" => "create what the volume refers to, or correct the volume in the pod template",
+        "Unschedulable" => "add nodes, or lower what the pod template requests",
+        "ProbeFailing" => "correct the probe, or what the program answers to it",
+        "PortClosed" => "let the program listen there on all addresses (0.0.0.0), or correct the Service's targetPort",
+        "QuotaExceeded" => "raise the ResourceQuota, or lower what the pod template requests",
+        "AdmissionDenied" => "change the pod template as the webhook asks, or correct the webhook",
+        "PodRefused" => "correct the pod template",
+        "PortCollision" => "let the program listen on $HOST:$PORT",
+        _ => "kubectl describe pod shows its events",
+    };
+    Cause { reason: reason.to_owned(), message, remedy: remedy.to_owned() }
+}
+
+fn is_missing(message: &str) -> bool {
+    let words = ["executable file not found", "no such file or directory", "not found in", "is not an executable file"];
+    words.iter().any(|words| message.contains(words))
+}
+
+/// What others say: one line of bounded length.
+fn foreign(text: &str) -> String {
+    let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line = line.collect::<Vec<_>>().join(" ");
+    let line = line.trim_end_matches(['.', ';']);
+    match line.char_indices().nth(FOREIGN_MAX) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(FOREIGN_MAX - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(reason: &str, message: &str) -> ContainerFacts {
+        let waiting = Some((reason.to_owned(), message.to_owned()));
+        ContainerFacts { name: "app".into(), waiting, ..ContainerFacts::default() }
+    }
+
+    fn ended(exit_code: i32, reason: &str, message: &str, ran: u64) -> Ended {
+        let ran = Some(Duration::from_secs(ran));
+        Ended { exit_code, reason: reason.into(), message: message.into(), ran }
+    }
+
+    fn running(restarts: u32, seconds: u64, ran: u64) -> ContainerFacts {
+        ContainerFacts {
+            name: "app".into(),
+            running: Some(Duration::from_secs(seconds)),
+            last: (restarts > 0).then(|| ended(1, "Error", "", ran)),
+            restarts,
+            ready: true,
+            ..ContainerFacts::default()
+        }
+    }
+
+    /// Goal: each cause is told from what Kubernetes and the node of `local` say, and a normal start is none.
+    #[test]
+    fn a_waiting_container_has_the_cause_that_it_names() {
+        let missing = r#"exec: "x": executable file not found in $PATH: unknown"#;
+        let rows = [
+            (waiting("ContainerCreating", ""), None),
+            (waiting("PodInitializing", ""), None),
+            (waiting("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=a_b(c)"), Some("CrashLoop")),
+            (waiting("ErrImagePull", "not found"), Some("ImagePull")),
+            (waiting("ImagePullBackOff", "Back-off pulling image \"a:b\""), Some("ImagePull")),
+            (waiting("CreateContainerConfigError", "secret \"s\" not found"), Some("SecretMissing")),
+            (waiting("CreateContainerConfigError", "couldn't find key k in ConfigMap ns/c"), Some("ConfigMapMissing")),
+            (
+                waiting("CreateContainerConfigError", "container \"app\" mounts volume \"d\" at /d"),
+                Some("VolumeFailed"),
+            ),
+            (waiting("CreateContainerError", "program \"x\" not found in /bin"), Some("ProgramMissing")),
+            (waiting("RunContainerError", missing), Some("ProgramMissing")),
+            (waiting("PortCollision", "8080 is taken"), Some("PortCollision")),
+        ];
+        for (container, expected) in rows {
+            let told = container.cause();
+            assert_eq!(told.as_ref().map(|cause| cause.reason.as_str()), expected, "{container:?}");
+            assert!(told.is_none_or(|cause| !cause.remedy.is_empty() && !cause.to_string().contains("pod=a_b")));
+        }
+        let back_off = ContainerFacts {
+            last: Some(ended(128, "StartError", missing, 0)),
+            ..waiting("CrashLoopBackOff", "back-off 10s")
+        };
+        assert_eq!(back_off.cause().expect("a cause").reason, "ProgramMissing");
+    }
+
+    /// Goal: a crash loop is one cause from its second restart on, whatever its container does at the moment; one that
+    /// crashed once, or after a long run, is none.
+    #[test]
+    fn a_crash_loop_is_one_cause_through_all_its_restarts() {
+        let rows = [
+            (running(0, 0, 0), false, None),
+            (running(1, 1, 0), false, Some(9)),
+            (running(1, 10, 0), false, None),
+            (running(2, 1, 0), true, Some(19)),
+            (running(3, 15, 0), true, Some(25)),
+            (running(9, 299, 0), true, Some(1)),
+            (running(9, 1, 600), false, Some(9)),
+            (ContainerFacts { probe: Some("GET /".into()), ..running(2, 1, 0) }, false, None),
+            (ContainerFacts { probe: Some("GET /".into()), ready: false, ..running(2, 1, 0) }, true, None),
+        ];
+        for (container, loops, settles) in rows {
+            assert_eq!(container.cause().is_some(), loops, "{container:?}");
+            assert_eq!(container.settles_in().map(|left| left.as_secs()), settles, "{container:?}");
+        }
+        let down = |restarts| ContainerFacts {
+            running: None,
+            ready: false,
+            waiting: Some(("CrashLoopBackOff".into(), String::new())),
+            ..running(restarts, 0, 0)
+        };
+        assert_eq!(down(2).cause(), running(2, 1, 0).cause(), "it is the same cause while it runs and while it waits");
+    }
+
+    /// Goal: what the API server and the events say of pods is told without their names.
+    #[test]
+    fn what_others_say_is_told_without_the_names_of_pods() {
+        let quota = refused("pods \"hello-5d8f-x7k2p\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1");
+        assert_eq!(quota.reason, "QuotaExceeded");
+        assert_eq!(quota.message, "the API server accepts no pod: exceeded quota: q, used: pods=1, limited: pods=1");
+        let denied = refused("admission webhook \"w\" denied the request: no");
+        assert_eq!(denied.reason, "AdmissionDenied");
+        let mount = warned("FailedMount", "MountVolume.SetUp failed for volume \"d\" : secret \"s\" not found", None);
+        assert_eq!(mount.map(|cause| cause.reason).as_deref(), Some("VolumeFailed"));
+        let container = ContainerFacts { probe: Some("GET :80/ready".into()), ..running(0, 30, 0) };
+        let probe =
+            warned("Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503", Some(&container));
+        let text = "the readiness probe of container \"app\" does not pass (GET :80/ready): HTTP probe failed with statuscode: 503";
+        assert_eq!(probe.map(|cause| cause.message).as_deref(), Some(text));
+        assert_eq!(foreign(&"x ".repeat(1_000)).chars().count(), FOREIGN_MAX);
+    }
+}

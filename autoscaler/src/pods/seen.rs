@@ -1,0 +1,368 @@
+//! A pod as far as it is read: what is counted of it, and why it does not serve.
+
+use super::index::PodState;
+use autoscaler_core::cause::{self, Cause, ContainerFacts, Ended};
+use autoscaler_core::pod_counts::{CountedPod, Phase};
+use common::time::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// How long a pod may start until it is asked why it takes so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pod as far as it is read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct SeenPod {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+    /// Reason and message of the last warning about it.
+    #[serde(skip)]
+    warning: Option<(String, String)>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Spec {
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    name: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    readiness_probe: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: Option<String>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+    start_time: Option<Time>,
+    conditions: Vec<Condition>,
+    init_container_statuses: Vec<ContainerStatus>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatus {
+    name: String,
+    ready: bool,
+    started: Option<bool>,
+    restart_count: u32,
+    state: State,
+    last_state: State,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct State {
+    waiting: Option<Waiting>,
+    running: Option<Running>,
+    terminated: Option<Terminated>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+    message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Running {
+    started_at: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Terminated {
+    exit_code: i32,
+    reason: String,
+    message: String,
+    started_at: Option<Time>,
+    finished_at: Option<Time>,
+}
+
+impl SeenPod {
+    /// What is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve matters, and
+    /// one that crashes in a loop is not ready.
+    pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
+        let status = &self.status;
+        let mut ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+        let (mut due, mut cause) = (None, None);
+        if judges && !self.is_over() {
+            let settles_in = self.containers(now).filter_map(|container| container.settles_in()).max();
+            ready = ready && settles_in.is_none();
+            cause = self.cause(now).filter(|_| !ready);
+            due = settles_in.or_else(|| (!ready).then(|| self.patience(now)));
+        }
+        let state = PodState {
+            state: CountedPod {
+                phase: Phase::parse(status.phase.as_deref()),
+                deleting: self.metadata.deletion_timestamp.is_some(),
+                ready,
+            },
+            labels: self.metadata.labels.clone().unwrap_or_default(),
+            address: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
+            started: status.start_time.as_ref().map(timestamp),
+            cause,
+        };
+        (state, due)
+    }
+
+    /// Whether it has been starting for so long that somebody should say why.
+    pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
+        !self.is_over() && self.own_cause(now).is_none() && self.starting_for(now) >= PATIENCE
+    }
+
+    /// With the last warning about it.
+    pub(super) fn with_warning(self, warning: Option<(String, String)>) -> Self {
+        Self { warning, ..self }
+    }
+
+    /// Takes over what was known of it before; a warning only as long as nothing has changed since.
+    pub(super) fn remember(&mut self, before: Self) {
+        if self.warning.is_none() && before.status.container_statuses == self.status.container_statuses {
+            self.warning = before.warning;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let phase = Phase::parse(self.status.phase.as_deref());
+        self.metadata.deletion_timestamp.is_some() || phase == Phase::Other
+    }
+
+    /// Time until the next look at one that is not ready.
+    fn patience(&self, now: Timestamp) -> Duration {
+        let left = PATIENCE.saturating_sub(self.starting_for(now));
+        if left.is_zero() { PATIENCE } else { left }
+    }
+
+    fn cause(&self, now: Timestamp) -> Option<Cause> {
+        self.own_cause(now).or_else(|| {
+            if self.starting_for(now) < PATIENCE {
+                return None;
+            }
+            let probed = self.unready(now);
+            let warned =
+                self.warning.as_ref().and_then(|(reason, words)| cause::warned(reason, words, probed.as_ref()));
+            warned.or_else(|| Some(cause::probe_fails(&probed?, "")))
+        })
+    }
+
+    /// The cause that the pod itself names.
+    fn own_cause(&self, now: Timestamp) -> Option<Cause> {
+        let unscheduled =
+            |c: &&Condition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
+        let unscheduled = self.status.conditions.iter().find(unscheduled);
+        unscheduled
+            .map(|condition| cause::unschedulable(&condition.message))
+            .or_else(|| self.containers(now).find_map(|container| container.cause()))
+    }
+
+    /// A container that runs, and whose readiness probe does not pass.
+    fn unready(&self, now: Timestamp) -> Option<ContainerFacts> {
+        let starts = |facts: &ContainerFacts| facts.running.is_some() && !facts.ready && facts.probe.is_some();
+        self.containers(now).find(starts)
+    }
+
+    /// For how long it has been in its present step of starting.
+    fn starting_for(&self, now: Timestamp) -> Duration {
+        let (mut since, mut delay) = (None, Duration::ZERO);
+        for (spec, status) in self.specified() {
+            if let Some(running) = &status.state.running
+                && !status.ready
+            {
+                since = since.max(running.started_at.as_ref().map(timestamp));
+                let initial = spec.and_then(|spec| spec.readiness_probe["initialDelaySeconds"].as_u64());
+                delay = delay.max(Duration::from_secs(initial.unwrap_or(0)));
+            }
+        }
+        let status = self.status.start_time.as_ref();
+        let since = since.or_else(|| status.or(self.metadata.creation_timestamp.as_ref()).map(timestamp));
+        since.map_or(Duration::ZERO, |since| now.saturating_since(since)).saturating_sub(delay)
+    }
+
+    fn specified(&self) -> impl Iterator<Item = (Option<&Container>, &ContainerStatus)> {
+        let of = |name: &str| self.spec.containers.iter().find(|container| container.name == name);
+        let all = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
+        all.map(move |status| (of(&status.name), status))
+    }
+
+    fn containers(&self, now: Timestamp) -> impl Iterator<Item = ContainerFacts> {
+        self.specified().map(move |(spec, status)| {
+            // Until it has started, a startup probe is asked, which has a patience of its own.
+            let starts = status.started == Some(false);
+            let probe = spec.map(|spec| &spec.readiness_probe).filter(|probe| !probe.is_null() && !starts);
+            let waiting = status.state.waiting.as_ref();
+            let running = status.state.running.as_ref();
+            ContainerFacts {
+                name: status.name.clone(),
+                waiting: waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone())),
+                running: running.map(|run| run.started_at.as_ref().map_or(Duration::ZERO, |at| age(at, now))),
+                ended: status.state.terminated.as_ref().map(ended),
+                last: status.last_state.terminated.as_ref().map(ended),
+                restarts: status.restart_count,
+                ready: status.ready,
+                probe: probe.map(told),
+            }
+        })
+    }
+}
+
+fn timestamp(time: &Time) -> Timestamp {
+    Timestamp::from_nanos(i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+fn age(since: &Time, now: Timestamp) -> Duration {
+    now.saturating_since(timestamp(since))
+}
+
+fn ended(run: &Terminated) -> Ended {
+    let ran = run.started_at.as_ref().zip(run.finished_at.as_ref()).map(|(begun, over)| age(begun, timestamp(over)));
+    Ended { exit_code: run.exit_code, reason: run.reason.clone(), message: run.message.clone(), ran }
+}
+
+/// What a probe asks.
+fn told(probe: &Value) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if let Some(get) = probe.get("httpGet") {
+        return format!("GET {} on port {}", get["path"].as_str().unwrap_or("/"), text(&get["port"]));
+    }
+    if let Some(tcp) = probe.get("tcpSocket") {
+        return format!("TCP on port {}", text(&tcp["port"]));
+    }
+    if let Some(grpc) = probe.get("grpc") {
+        return format!("gRPC on port {}", text(&grpc["port"]));
+    }
+    "exec".to_owned()
+}
+
+impl Resource for SeenPod {
+    type DynamicType = ();
+    type Scope = <Pod as Resource>::Scope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_secs(1_785_542_400 + seconds)
+    }
+
+    /// A running pod of one container, with this status, and its own readiness.
+    fn pod(ready: &str, container: Value, probe: Value) -> SeenPod {
+        let json = json!({
+            "metadata": {"name": "p", "namespace": "ns", "labels": {"app": "a"}},
+            "spec": {"containers": [{"name": "c", "readinessProbe": probe}]},
+            "status": {
+                "phase": "Running", "podIP": "10.0.0.9", "startTime": "2026-08-01T00:00:00Z",
+                "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [container],
+            },
+        });
+        serde_json::from_value(json).expect("readable")
+    }
+
+    #[test]
+    fn a_pod_is_read_as_kubernetes_writes_it() {
+        let waiting = json!({"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}});
+        let (state, _) = pod("False", waiting, Value::Null).state(true, at(0));
+        assert_eq!(state.state, CountedPod { phase: Phase::Running, deleting: false, ready: false });
+        assert_eq!((state.address, state.started), ("10.0.0.9".parse().ok(), Some(at(0))));
+        assert_eq!(state.cause.map(|cause| cause.reason).as_deref(), Some("CrashLoop"));
+
+        let sparse = serde_json::from_value::<SeenPod>(json!({"metadata": {"name": "p"}}));
+        let (state, due) = sparse.expect("a pod without a status").state(true, at(0));
+        assert_eq!((state.state.phase, state.cause, due), (Phase::Other, None, None));
+    }
+
+    /// Goal: a container that was started again is not ready before it has run for a while, unless its probe says so; for
+    /// the drop-in it is whatever Kubernetes says.
+    #[test]
+    fn who_was_started_again_proves_itself() {
+        let run = json!({"name": "c", "ready": true, "restartCount": 1, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}},
+            "lastState": {"terminated": {"exitCode": 1, "startedAt": "2026-08-01T00:00:00Z", "finishedAt": "2026-08-01T00:00:01Z"}}});
+        let probe = json!({"tcpSocket": {"port": 80}});
+        let rows = [
+            (true, Value::Null, 15, false, Some(5)),
+            (true, Value::Null, 20, true, None),
+            (true, probe, 15, true, None),
+            (false, Value::Null, 15, true, None),
+        ];
+        for (judges, probe, seconds, ready, due) in rows {
+            let (state, next) = pod("True", run.clone(), probe.clone()).state(judges, at(seconds));
+            assert_eq!((state.state.ready, next.map(|next| next.as_secs())), (ready, due), "{probe} at {seconds} s");
+        }
+    }
+
+    /// Goal: a pod that takes long to start is asked about after a while, and its last warning says why it does.
+    #[test]
+    fn who_starts_for_long_is_asked_why() {
+        let creating = json!({"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}});
+        let stuck = pod("False", creating, Value::Null);
+        assert!(!stuck.is_stuck(at(9)) && stuck.is_stuck(at(10)));
+        assert_eq!(stuck.state(true, at(4)).1, Some(Duration::from_secs(6)));
+        assert_eq!(stuck.state(true, at(10)).0.cause, None, "a large image");
+        let warned = stuck.with_warning(Some(("FailedMount".into(), "volume \"d\"".into())));
+        assert_eq!(warned.state(true, at(10)).0.cause.map(|cause| cause.reason).as_deref(), Some("VolumeFailed"));
+
+        let run = json!({"name": "c", "started": true, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}}});
+        let probe = json!({"httpGet": {"path": "/healthz", "port": "http"}, "initialDelaySeconds": 5});
+        let unready = pod("False", run, probe);
+        assert_eq!(unready.state(true, at(24)).0.cause, None);
+        let message = |pod: &SeenPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
+        let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
+        assert_eq!(message(&unready).as_deref(), Some(text));
+        let failed = unready.with_warning(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
+        assert_eq!(message(&failed), Some(format!("{text}: status 503")));
+    }
+}

@@ -1,0 +1,67 @@
+//! What Kubernetes says of pods that do not get on: the last warning among their events.
+//!
+//! Some causes stand nowhere else: a volume that cannot be mounted, and how a probe failed last. Only pods that have been
+//! starting for a while are asked about, [`AT_ONCE`] at the same time; whoever finds no place asks with the next look. Where
+//! events may not be read, nothing is known.
+
+use common::RevisionKey as PodName;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Questions under way at once.
+const AT_ONCE: usize = 8;
+/// Longest wait for an answer.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Reason and message of a warning.
+type Warning = Option<(String, String)>;
+
+/// Asks for warnings about pods.
+pub(super) struct Warnings {
+    client: Client,
+    asked: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
+}
+
+impl Warnings {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, asked: FuturesUnordered::new() }
+    }
+
+    /// Asks about a pod, unless too many are asked about.
+    pub(super) fn ask(&mut self, pod: &PodName) {
+        if self.asked.len() < AT_ONCE {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
+            let pod = pod.clone();
+            self.asked.push(Box::pin(async move {
+                let warning = last(&api, pod.name()).await;
+                (pod, warning)
+            }));
+        }
+    }
+
+    /// The next answer; waits for ever if nothing is asked.
+    pub(super) async fn next(&mut self) -> (PodName, Warning) {
+        match self.asked.next().await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn last(api: &Api<Event>, pod: &str) -> Warning {
+    let about = format!("involvedObject.kind=Pod,involvedObject.name={pod},type=Warning");
+    let asked = timeout(WITHIN, api.list(&ListParams::default().fields(&about))).await.ok()?;
+    let events = asked.inspect_err(|error| tracing::debug!(pod, %error, "events cannot be read")).ok()?;
+    let time = |event: &Event| {
+        let last = event.last_timestamp.as_ref().map(|time| time.0);
+        last.or(event.event_time.as_ref().map(|time| time.0)).or(event.first_timestamp.as_ref().map(|time| time.0))
+    };
+    let newest = events.items.into_iter().max_by_key(time)?;
+    Some((newest.reason.unwrap_or_default(), newest.message.unwrap_or_default()))
+}

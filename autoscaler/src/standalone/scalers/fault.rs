@@ -1,0 +1,131 @@
+//! The fault of a workload: what keeps its pods from serving, from when it is found until a wake succeeds or its object or
+//! its target changes. So it is still told when the workload sleeps after a wake that failed.
+//!
+//! Requests that are held fail with it once it has lasted for [`HEALS_WITHIN`]: a Secret may come a moment after the pod that
+//! needs it. A program that runs and does not answer yet may be slow rather than broken, so its requests fail after
+//! [`SLOW_WITHIN`]. Until then they are told of it only if they run into their time.
+
+use crate::scale::Failing;
+use autoscaler_core::cause::Cause;
+use common::time::Timestamp;
+use common_api::zeroscaler::{BackendStatus, Fault, conditions};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a cause must last until held requests fail with it.
+pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(10);
+/// The same of a program that runs and does not answer.
+const SLOW_WITHIN: Duration = Duration::from_secs(50);
+/// Reasons of programs that run and do not answer.
+const SLOW: [&str; 2] = ["ProbeFailing", "PortClosed"];
+/// How long a workload that crashed in a loop must be awake until it is believed: it may be ready for a moment each time.
+const BELIEVED_AFTER: Duration = Duration::from_secs(10);
+
+/// What is known of a workload's failure.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// What fails at the moment.
+    pub(crate) failing: Option<Failing>,
+    /// The versions of the object and of its target; none: the target is not known.
+    pub(crate) of: Option<String>,
+    /// For how long it has been awake; none: it is not.
+    pub(crate) awake_for: Option<Duration>,
+}
+
+impl Found {
+    /// The fault that follows, where `before` was told.
+    pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
+        let kept = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
+        let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
+            return kept.filter(|_| self.awake_for.is_none() || self.believed_in(before).is_some()).cloned();
+        };
+        let since = kept.filter(|kept| kept.reason == *reason).map(|kept| kept.since.clone());
+        Some(Fault {
+            reason: reason.clone(),
+            message: message.clone(),
+            remedy: remedy.clone(),
+            since: since.unwrap_or_else(|| conditions::time(now)),
+            of: self.of.clone().unwrap_or_default(),
+        })
+    }
+
+    /// After what time the status follows from less.
+    pub(crate) fn again_in(&self, before: Option<&Fault>, now: Instant) -> Option<Duration> {
+        let lasts = self.failing.as_ref().map(|failing| fails_after(failing).saturating_sub(now - failing.since));
+        lasts.filter(|left| !left.is_zero()).or_else(|| self.believed_in(before))
+    }
+
+    fn believed_in(&self, before: Option<&Fault>) -> Option<Duration> {
+        let left = BELIEVED_AFTER.saturating_sub(self.awake_for?);
+        before.filter(|before| before.reason == "CrashLoop" && !left.is_zero()).map(|_| left)
+    }
+
+    /// Has activators told what fails, if anything does: at once if it has lasted.
+    pub(crate) fn tell(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
+        let Some(failing) = &self.failing else { return BackendStatus { failing: None, ..backend } };
+        let words = Some(failing.cause.to_string());
+        if now.duration_since(failing.since) >= fails_after(failing) {
+            BackendStatus { failing: words, ..backend }
+        } else {
+            BackendStatus { failing: None, wake_refused: backend.wake_refused.or(words), ..backend }
+        }
+    }
+}
+
+fn fails_after(failing: &Failing) -> Duration {
+    if SLOW.contains(&failing.cause.reason.as_str()) { SLOW_WITHIN } else { HEALS_WITHIN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(reason: &str) -> Failing {
+        let cause = Cause { reason: reason.into(), message: "m".into(), remedy: "r".into() };
+        Failing { cause, pod: "p".into(), since: Instant::now() }
+    }
+
+    /// Goal: a fault stays after its wake, until one succeeds or something is another version.
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_stays_until_a_wake_succeeds_or_something_changes() {
+        let at = Timestamp::from_secs;
+        let found = |failing: Option<Failing>, of: &str, awake: Option<u64>| Found {
+            failing,
+            of: Some(of.into()),
+            awake_for: awake.map(Duration::from_secs),
+        };
+        let first = found(Some(failing("ImagePull")), "1/a", None).fault(None, at(5)).expect("a fault");
+        assert_eq!((first.message().as_str(), first.to_string().as_str()), ("m; r", "ImagePull: m; r"));
+        let again = found(Some(failing("ImagePull")), "1/a", None).fault(Some(&first), at(9));
+        assert_eq!(again.as_ref(), Some(&first), "it was found before");
+        let crash = Fault { reason: "CrashLoop".into(), ..first.clone() };
+        let rows = [
+            (&first, found(None, "1/a", None), true),
+            (&first, Found::default(), true),
+            (&first, found(None, "1/a", Some(0)), false),
+            (&first, found(None, "2/a", None), false),
+            (&first, found(None, "1/b", None), false),
+            (&crash, found(None, "1/a", Some(9)), true),
+            (&crash, found(None, "1/a", Some(10)), false),
+        ];
+        for (before, found, stays) in rows {
+            assert_eq!(found.fault(Some(before), at(9)).is_some(), stays, "{found:?}");
+        }
+    }
+
+    /// Goal: held requests fail with what has lasted, later where a program may be slow, and are told before.
+    #[tokio::test(start_paused = true)]
+    async fn requests_fail_with_what_lasts() {
+        for (reason, seconds) in [("SecretMissing", 10), ("PortClosed", 50)] {
+            let found = Found { failing: Some(failing(reason)), ..Found::default() };
+            let told = |found: &Found| {
+                let told = found.tell(BackendStatus::default(), Instant::now());
+                (told.failing.is_some(), told.wake_refused.is_some())
+            };
+            let wait = Duration::from_secs(seconds);
+            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((false, true), Some(wait)));
+            tokio::time::advance(wait).await;
+            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((true, false), None));
+        }
+    }
+}
