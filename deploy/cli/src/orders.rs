@@ -10,11 +10,9 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use common::golang::parse_duration;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{RequestResult, RequestStatus, State, request};
+use common_api::zeroscaler::{Fault, RequestResult, RequestStatus, State, request};
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::io::Write;
@@ -104,7 +102,6 @@ pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &m
 
 /// Asks for it at one workload. What becomes of it.
 async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'static str) -> anyhow::Result<String> {
-    let before = cluster.get(name).await?;
     let (at, begun) = (Timestamp::now(), Instant::now());
     let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
     // The same instant, in whatever notation it was kept: that is what the status repeats.
@@ -112,7 +109,7 @@ async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'stat
         return Err(not_kept(name, "spec.request", state));
     };
     let wait = Wait { cluster, name, state, at: &request.at, begun };
-    wait.told(&before, args).await
+    wait.told(args).await
 }
 
 fn names(texts: &[String], cluster: &Cluster) -> anyhow::Result<Vec<Name>> {
@@ -158,16 +155,18 @@ enum Said {
 
 impl Wait<'_> {
     /// Waits for what is said, and with `--wait` until it is so.
-    async fn told(&self, before: &ZeroScaler, args: &RequestArgs) -> anyhow::Result<String> {
-        let target = self.target(before);
+    async fn told(&self, args: &RequestArgs) -> anyhow::Result<String> {
         loop {
             let object = self.cluster.get(self.name).await?;
             let is_awake = self.state == request::AWAKE;
+            if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
+                bail!("cannot serve: {fault}");
+            }
             match said(&object, self.state, self.at) {
                 Said::Kept(why) => bail!("stays as it is: {why}"),
                 Said::Done if !is_awake => return Ok(format!("asleep after {}", self.took())),
                 Said::Begun | Said::Done if args.wait && is_awake => {
-                    if self.serves(&object, &target).await {
+                    if serves(&object) {
                         return Ok(format!("awake after {}", self.took()));
                     }
                 }
@@ -188,32 +187,22 @@ impl Wait<'_> {
     fn took(&self) -> String {
         seconds(self.begun.elapsed().as_secs_f64())
     }
+}
 
-    /// What is scaled. Its plural is what the autoscaler derives as well.
-    fn target(&self, object: &ZeroScaler) -> Api<DynamicObject> {
-        let target = &object.spec.target;
-        let (group, version) = target.api_version.split_once('/').unwrap_or(("", &target.api_version));
-        let kind = target.kind.to_lowercase();
-        let plural = format!("{kind}{}", if kind.ends_with('s') { "es" } else { "s" });
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: target.api_version.clone(),
-            kind: target.kind.clone(),
-            plural,
-        };
-        Api::namespaced_with(self.cluster.client.clone(), &self.name.namespace, &resource)
-    }
+/// Whether a pod is ready. The target's own word would come earlier, and count pods that restart or do not listen.
+fn serves(object: &ZeroScaler) -> bool {
+    let status = object.status.as_ref();
+    status.is_some_and(|status| {
+        status.state == State::Awake && status.fault.is_none() && status.pods.is_some_and(|pods| pods.ready > 0)
+    })
+}
 
-    /// Whether a pod is ready: by the target's own word, which comes first, if that may be read; else by the ZeroScaler's.
-    async fn serves(&self, object: &ZeroScaler, target: &Api<DynamicObject>) -> bool {
-        let status = object.status.as_ref();
-        if status.is_some_and(|status| status.state == State::Awake && status.pods.is_some_and(|pods| pods.ready > 0)) {
-            return true;
-        }
-        let found = target.get(&object.spec.target.name).await;
-        found.is_ok_and(|found| found.data["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0)
-    }
+/// Why this wake fails: requests that are held are answered so, or its pods were given up.
+fn fails(object: &ZeroScaler) -> Option<&Fault> {
+    let status = object.status.as_ref().filter(|status| status.observed_generation == object.metadata.generation)?;
+    let is_told = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
+    let is_over = matches!(status.state, State::Asleep | State::FallingAsleep);
+    status.fault.as_ref().filter(|_| is_told || is_over)
 }
 
 /// What is said where nobody waits for the end.
@@ -280,6 +269,28 @@ mod tests {
         }
         let newer = json!({"state": "Asleep", "at": "2026-01-02T00:00:00Z"});
         assert!(matches!(said(&object(newer, json!({})), "Awake", at), Said::Kept(why) if why.contains("Asleep")));
+    }
+
+    /// Goal: who waits for a wake hears of its failure once requests fail with it, or its pods are given up.
+    #[test]
+    fn a_wake_that_fails_says_why() {
+        let fault = json!({"reason": "CrashLoop", "message": "m", "remedy": "r", "since": "2026-01-01T00:00:00Z"});
+        let rows = [
+            (2, "Waking", Value::Null, None),
+            (2, "Waking", json!("CrashLoop: m; r"), Some("CrashLoop: m; r")),
+            (2, "Asleep", Value::Null, Some("CrashLoop: m; r")),
+            (1, "Asleep", Value::Null, None),
+        ];
+        for (seen, state, failing, expected) in rows {
+            let object: ZeroScaler = serde_json::from_value(json!({
+                "metadata": {"name": "a", "generation": 2}, "spec": {"target": {"name": "a"}},
+                "status": {"observedGeneration": seen, "state": state, "fault": fault, "pods": {"ready": 1},
+                    "backend": {"timeoutMs": 1, "maxHeld": 1, "failing": failing}},
+            }))
+            .expect("a ZeroScaler");
+            assert_eq!(fails(&object).map(ToString::to_string).as_deref(), expected, "{state} {failing}");
+            assert!(!serves(&object));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::{Finding, Place, some};
 use crate::cluster::explained;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::Fault;
 use common_api::zeroscaler::conditions::{ACTIVE, READY};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
@@ -16,6 +17,9 @@ const METRICS: &str = "metrics";
 const SERVICES: &str = "services";
 /// Annotation of a Service that is borrowed: by which uid.
 const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
+
+/// Workloads whose faults are told in full.
+const FAULTS_MAX: usize = 20;
 
 /// Looks at all of them.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
@@ -30,7 +34,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     };
     let mut findings = vec![not_ready(&scalers)];
     findings.extend(amiss(&scalers));
-    findings.extend(failing(&scalers));
+    findings.extend(faulty(&scalers));
     let groups = client.list_api_groups().await;
     match groups {
         Ok(groups) => {
@@ -96,18 +100,14 @@ fn amiss(scalers: &[ZeroScaler]) -> Option<Finding> {
     (!wrong.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
 }
 
-/// Those whose pods crash, or cannot start.
-fn failing(scalers: &[ZeroScaler]) -> Option<Finding> {
-    let failing: Vec<String> = scalers
-        .iter()
-        .filter_map(|scaler| {
-            let why = scaler.status.as_ref()?.backend.as_ref()?.failing.as_ref()?;
-            Some(format!("{} ({why})", name(scaler)))
-        })
-        .collect();
-    let says = || format!("pods of {} of {} fail: {}", failing.len(), scalers.len(), some(&failing));
-    let remedy = "kubectl describe such a pod, and kubectl logs --previous";
-    (!failing.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
+/// Those whose pods cannot serve, each with what helps.
+fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
+    let faults = scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?)));
+    let told = |(scaler, fault): (&ZeroScaler, &Fault)| {
+        let says = format!("{} cannot serve: {}: {}", name(scaler), fault.reason, fault.message);
+        Finding::wrong(WORKLOADS, says, fault.remedy.clone())
+    };
+    faults.take(FAULTS_MAX).map(told).collect()
 }
 
 /// Groups of metrics that workloads ask for and nobody serves.
@@ -220,15 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn whose_pods_crash_is_named() {
-        let with = |failing: Value| {
-            let backend = json!({"timeoutMs": 1000, "maxHeld": 10, "failing": failing});
-            scaler("a", json!({}), json!({"backend": backend}))
-        };
-        let (good, bad) = (with(Value::Null), with(json!("CrashLoopBackOff: exit code 1")));
-        assert_eq!(failing(std::slice::from_ref(&good)), None);
-        let found = failing(&[good, bad]).expect("named");
-        assert_eq!(found.says, "pods of 1 of 2 fail: shop/a (CrashLoopBackOff: exit code 1)");
+    fn whose_pods_cannot_serve_is_told_with_what_helps() {
+        let fault =
+            json!({"reason": "CrashLoop", "message": "it ends", "remedy": "mend it", "since": "2026-01-01T00:00:00Z"});
+        let (good, bad) = (scaler("a", json!({}), json!({})), scaler("b", json!({}), json!({"fault": fault})));
+        let [found] = &faulty(&[good, bad])[..] else { panic!("one is named") };
+        let told = (found.says.as_str(), found.remedy.as_str());
+        assert_eq!(told, ("shop/b cannot serve: CrashLoop: it ends", "mend it"));
     }
 
     #[test]
