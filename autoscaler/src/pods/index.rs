@@ -5,7 +5,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use self::table::{Changed, Index, PodName};
+use self::table::{Changed, Index, Listens, PodName, is_ready};
 use super::labels::{PackedLabels, PodSelector};
 use crate::scale::{Failing, PodAddress, PodCounts, PodSet, Pods, Requests};
 use autoscaler_core::cause::Cause;
@@ -14,10 +14,11 @@ use autoscaler_core::pod_counts::{self, Phase};
 use common::RevisionKey;
 use common::time::Timestamp;
 use common_controller::Priority;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// What is known of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +51,47 @@ pub struct PodIndex {
     /// Whether a full list has arrived.
     synced: watch::Sender<bool>,
     requests: Requests,
+    /// Pods whose ports are to be asked; the other end is taken by whoever asks.
+    asks: mpsc::UnboundedSender<PodName>,
+    asked: Mutex<Option<mpsc::UnboundedReceiver<PodName>>>,
 }
 
 impl PodIndex {
     /// An empty index that adds changed revisions to `requests`.
     pub fn new(requests: Requests) -> Self {
-        Self { index: RwLock::default(), synced: watch::Sender::new(false), requests }
+        let (asks, asked) = mpsc::unbounded_channel();
+        let asked = Mutex::new(Some(asked));
+        Self { index: RwLock::default(), synced: watch::Sender::new(false), requests, asks, asked }
+    }
+
+    /// The pods whose ports are to be asked, for the first who calls.
+    pub(super) fn asks(&self) -> Option<mpsc::UnboundedReceiver<PodName>> {
+        self.asked.lock().take()
+    }
+
+    /// Where a pod is to be asked whether it listens; none: it has gone, or need not be asked.
+    pub(super) fn unproven(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
+        let index = self.index.read();
+        let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;
+        let port = entry.revisions.iter().find_map(|key| index.tracked.get(key)?.port)?;
+        Some((entry.address?, port))
+    }
+
+    /// A pod was asked: whether it listens.
+    pub(super) fn asked(&self, pod: &PodName, port: u16, listens: bool) {
+        let mut changed = Changed::default();
+        let mut index = self.index.write();
+        let Some(entry) = index.pods.get_mut(pod).filter(|entry| entry.listens.is_some()) else { return };
+        entry.listens = Some(match entry.listens {
+            _ if listens => Listens::Proven,
+            Some(Listens::Refused { since, .. }) => Listens::Refused { since, port },
+            _ => Listens::Refused { since: Instant::now(), port },
+        });
+        for key in entry.revisions.clone() {
+            index.recount(&key, &mut changed);
+        }
+        drop(index);
+        self.notify(changed);
     }
 
     /// Waits for the first full list.
@@ -131,6 +167,9 @@ impl PodIndex {
         for key in changed.keys {
             self.requests.add(key, Priority::Normal);
         }
+        for pod in changed.asks {
+            let _ = self.asks.send(pod); // Whoever asks lives as long as the watch.
+        }
     }
 }
 
@@ -150,6 +189,20 @@ impl Pods for PodIndex {
         }
         index.untrack(key);
         index.track(key, selector);
+    }
+
+    fn prove(&self, key: &RevisionKey, port: Option<u16>) {
+        let is_same = |index: &Index| index.tracked.get(key).is_none_or(|tracked| tracked.port == port);
+        if is_same(&self.index.read()) {
+            return;
+        }
+        let (mut changed, mut index) = (Changed::default(), self.index.write());
+        if let Some(tracked) = index.tracked.get_mut(key) {
+            tracked.port = port;
+        }
+        index.recount(key, &mut changed);
+        drop(index);
+        self.notify(changed);
     }
 
     fn is_tracked(&self, key: &RevisionKey) -> bool {
@@ -188,8 +241,4 @@ impl Pods for PodIndex {
     fn untrack(&self, key: &RevisionKey) {
         self.index.write().untrack(key);
     }
-}
-
-fn is_ready(state: &pod_counts::CountedPod) -> bool {
-    state.phase == Phase::Running && state.ready && !state.deleting
 }

@@ -12,6 +12,7 @@
 
 mod index;
 mod labels;
+mod listening;
 mod seen;
 mod warnings;
 mod watch;

@@ -1,6 +1,7 @@
 //! The watch that feeds the index: reads of each pod what is counted and nothing else.
 
 use super::index::PodIndex;
+use super::listening;
 use super::seen::SeenPod;
 use super::warnings::Warnings;
 use common::RevisionKey as PodName;
@@ -29,8 +30,22 @@ pub struct PodScope {
     pub judges: bool,
 }
 
-/// Watches pods until `shutdown`.
+/// Watches pods until `shutdown`, and asks those that nobody else asks whether they listen.
 pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
+    let asks = index.asks();
+    let asking = async {
+        match asks {
+            Some(asks) => listening::run(index.clone(), asks).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        () = follow(client, scope, index.clone(), shutdown) => {}
+    }
+}
+
+async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
     let mut events = watch(scope.namespaces.reach::<SeenPod>(&client), scope.watched.clone());
     let mut watching = Watching {
         scope,

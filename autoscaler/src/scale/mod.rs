@@ -233,6 +233,9 @@ pub trait Pods: Send + Sync + 'static {
     /// Starts to count, or changes what is counted. A change of the counts puts the key on the feed.
     fn track(&self, key: &RevisionKey, pods: PodSet);
 
+    /// Has its pods count as ready only once they listen on this port; none: once Kubernetes calls them so.
+    fn prove(&self, _key: &RevisionKey, _port: Option<u16>) {}
+
     /// Whether pods of a revision are counted.
     fn is_tracked(&self, _key: &RevisionKey) -> bool {
         true

@@ -3,7 +3,7 @@
 use super::PodState;
 use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
 use crate::scale::Failing;
-use autoscaler_core::cause::Cause;
+use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
@@ -11,7 +11,11 @@ use common_controller::Relist;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// How long a port refuses connections until that is told.
+const REFUSES: Duration = Duration::from_secs(10);
 
 /// Namespace and name of a pod.
 pub(super) type PodName = RevisionKey;
@@ -37,7 +41,19 @@ pub(super) struct Entry {
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
     cause: Option<Box<Cause>>,
-    revisions: SmallVec<[RevisionKey; 1]>,
+    pub(super) listens: Option<Listens>,
+    pub(super) revisions: SmallVec<[RevisionKey; 1]>,
+}
+
+/// What is known of a pod that Kubernetes calls ready without having asked it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listens {
+    /// Nothing yet: it is being asked.
+    Asked,
+    /// Its port has refused connections since then.
+    Refused { since: Instant, port: u16 },
+    /// It has accepted one, or nobody can know.
+    Proven,
 }
 
 /// A revision, and what its pods come to.
@@ -50,12 +66,16 @@ pub(super) struct Tracked {
     pub(super) members: Vec<PodName>,
     pub(super) counts: pod_counts::PodCounts,
     pub(super) failing: Option<Box<Failing>>,
+    /// The port on which its pods must listen to be ready; none: Kubernetes' word counts.
+    pub(super) port: Option<u16>,
 }
 
 /// Revisions whose counts or failures have changed; told after the lock is released.
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,
+    /// Pods whose ports are to be asked.
+    pub(super) asks: Vec<PodName>,
 }
 
 impl Index {
@@ -63,7 +83,11 @@ impl Index {
         let PodState { labels, state, address, started, cause } = pod;
         let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
-        let entry = Entry { labels, state, address, started, cause: cause.map(Box::new), revisions: revisions.clone() };
+        // Who restarts, or comes to another address, is asked again.
+        let known = self.pods.get(&name).filter(|before| before.address == address && state.ready);
+        let listens = known.and_then(|before| before.listens);
+        let cause = cause.map(Box::new);
+        let entry = Entry { labels, state, address, started, cause, listens, revisions: revisions.clone() };
         let before = match self.pods.get_mut(&name) {
             Some(held) => Some(std::mem::replace(held, entry)),
             None => {
@@ -152,7 +176,7 @@ impl Index {
         }
         members.sort_unstable();
         let counts = pod_counts::PodCounts::default();
-        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failing: None });
+        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failing: None, port: None });
         self.recount(key, &mut Changed::default());
     }
 
@@ -168,10 +192,24 @@ impl Index {
         }
     }
 
-    fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
-        let Some(tracked) = self.tracked.get(key) else { return };
-        let members = || tracked.members.iter().filter_map(|name| Some((name, self.pods.get(name)?)));
-        let counts: pod_counts::PodCounts = members().map(|(_, entry)| entry.state).collect();
+    pub(super) fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
+        let Self { tracked, pods, .. } = self;
+        let Some(tracked) = tracked.get(key) else { return };
+        if tracked.port.is_some() {
+            for name in &tracked.members {
+                let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.address.is_some());
+                if let Some(entry) = entry.filter(|entry| is_ready(&entry.state)) {
+                    entry.listens = Some(Listens::Asked);
+                    changed.asks.push(name.clone());
+                }
+            }
+        }
+        let members = || tracked.members.iter().filter_map(|name| Some((name, pods.get(name)?)));
+        let counted = |entry: &Entry| {
+            let ready = entry.state.ready && (tracked.port.is_none() || entry.listens == Some(Listens::Proven));
+            pod_counts::CountedPod { ready, ..entry.state }
+        };
+        let counts: pod_counts::PodCounts = members().map(|(_, entry)| counted(entry)).collect();
         let failing = if counts.ready > 0 { None } else { failing_of(members()) };
         // As long as it is the same failure of the same pod, it has lasted.
         let failing = match (failing, tracked.failing.as_deref()) {
@@ -209,8 +247,23 @@ fn failing_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>) -> Optio
     let is_live = |entry: &Entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other;
     let mut live = pods.filter(|(_, entry)| is_live(entry));
     let (name, first) = live.next()?;
-    let cause = first.cause.as_deref().filter(|_| live.all(|(_, entry)| entry.cause.is_some()))?;
-    Some(Failing { cause: cause.clone(), pod: name.name().to_owned(), since: Instant::now() })
+    let cause = first.cause().filter(|_| live.all(|(_, entry)| entry.cause().is_some()))?;
+    Some(Failing { cause, pod: name.name().to_owned(), since: Instant::now() })
+}
+
+impl Entry {
+    /// Why it does not serve.
+    fn cause(&self) -> Option<Cause> {
+        match self.listens {
+            Some(Listens::Refused { since, port }) if since.elapsed() >= REFUSES => Some(cause::port_closed(port)),
+            _ => self.cause.as_deref().cloned(),
+        }
+    }
+}
+
+/// Whether Kubernetes calls it ready, and it stays.
+pub(super) fn is_ready(state: &pod_counts::CountedPod) -> bool {
+    state.phase == pod_counts::Phase::Running && state.ready && !state.deleting
 }
 
 fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &PackedLabels) {

@@ -139,6 +139,32 @@ fn trouble_is_told_if_each_pod_is_in_it() {
     assert_eq!(reason(&index, &key).as_deref(), Some("ImagePullBackOff"));
 }
 
+/// Goal: a pod whose port has to be proven is ready once it listens, fails when it does not for a while, and is asked
+/// again after a restart.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_asked_by_kubernetes_is_asked_here() {
+    let index = PodIndex::new(Requests::new());
+    let (key, name) = (RevisionKey::new("ns", "a"), PodName::new("ns", "p1"));
+    let mut asks = index.asks().expect("the first who calls");
+    index.track(&key, selector(&[("app", "a")]));
+    index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
+    assert_eq!((index.counts(&key).ready, asks.try_recv().is_err()), (1, true), "Kubernetes' word");
+    index.prove(&key, Some(80));
+    assert_eq!((index.counts(&key).ready, asks.try_recv().ok()), (0, Some(name.clone())));
+    assert_eq!(index.unproven(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
+    index.asked(&name, 80, false);
+    assert_eq!(reason(&index, &key), None, "it may be about to");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    index.asked(&name, 80, false);
+    assert_eq!(reason(&index, &key).as_deref(), Some("PortClosed"));
+    index.asked(&name, 80, true);
+    assert_eq!((index.counts(&key).ready, reason(&index, &key), index.unproven(&name)), (1, None, None));
+    for ready in [false, true] {
+        index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, ready));
+    }
+    assert_eq!((index.counts(&key).ready, asks.try_recv().ok()), (0, Some(name)));
+}
+
 #[test]
 fn only_ready_pods_with_an_address_are_scraped() {
     let index = PodIndex::new(Requests::new());

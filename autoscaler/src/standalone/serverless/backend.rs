@@ -151,6 +151,13 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
     }
 }
 
+/// The port on which pods must listen to be ready, if no container has a readiness probe that Kubernetes asks.
+pub(crate) fn unasked(target: &Target, backend: &Backend, port: &BackendPort) -> Option<u16> {
+    let is_asked = target.containers.iter().any(|container| container.readiness_probe.is_some());
+    let is_connected = backend.probe == Probe::Tcp { port: None };
+    u16::try_from(port.number).ok().filter(|_| is_connected && !is_asked)
+}
+
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -239,6 +239,7 @@ impl Pass<'_> {
             },
             &port,
         );
+        self.controller.pods.prove(self.key, backend::unasked(&target, &backend, &port));
         self.controller.scalers.reached(self.key, backend);
         let private_name = names::private_service(self.key.name());
         let private = services::private(
