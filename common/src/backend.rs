@@ -88,6 +88,8 @@ pub enum Probe {
     },
     /// Kubernetes' own readiness is believed, nothing is sent.
     Kubernetes,
+    /// All of these pass: that of the container that takes requests first, then those of the other containers.
+    All(Box<[Probe]>),
 }
 
 /// What an HTTP probe asks for.

@@ -8,6 +8,7 @@
 //! | HTTPS | the same over TLS, whatever certificate is shown, as to the kubelet |
 //! | gRPC | `grpc.health.v1.Health/Check` is answered SERVING |
 //! | Kubernetes | never sent: the rules believe readiness alone |
+//! | several | each of them passes; they are sent at once |
 //!
 //! HTTP probes speak HTTP/1.1 whatever the pods serve, as the kubelet's do.
 
@@ -48,6 +49,11 @@ pub async fn probe(
     let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
     match probe {
         Probe::Kubernetes => Outcome::Unanswered,
+        Probe::All(probes) => {
+            let sent =
+                probes.iter().map(|one| Box::pin(self::probe(pool, one, protocol, passthrough.clone(), timeouts)));
+            all(futures::future::join_all(sent).await)
+        }
         Probe::Tcp { port } => tcp(pool, address(port), protocol, timeouts).await,
         Probe::QueueProxy => {
             let fields = [
@@ -71,6 +77,12 @@ pub async fn probe(
         }
         Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
     }
+}
+
+/// Combines the outcomes of several probes: the first failure, or how the first one passed.
+fn all(outcomes: Vec<Outcome>) -> Outcome {
+    let failed = outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Passed(_)));
+    failed.or(outcomes.first()).copied().unwrap_or(Outcome::Unanswered)
 }
 
 /// What an HTTP probe's head says, as the kubelet's: given fields stand instead of ours by the same name; of `Host` and
@@ -314,6 +326,14 @@ mod tests {
         assert_eq!(several, [ours[1], "x: 1", "user-agent: a", "x: 2"]);
         assert_eq!(fields(&[("host", "a"), ("Host", "b")]), [ours[0], "host: a"]);
         assert_eq!(fields(&[("host", ""), ("User-Agent", ""), ("x", "")]), [ours[1], "x: "]);
+    }
+
+    #[test]
+    fn several_probes_pass_together() {
+        let passed = |millis| Outcome::Passed(Some(Duration::from_millis(millis)));
+        assert_eq!(all(vec![passed(1), passed(2)]), passed(1));
+        assert_eq!(all(vec![passed(1), Outcome::Refuted, Outcome::Unanswered]), Outcome::Refuted);
+        assert_eq!(all(vec![]), Outcome::Unanswered);
     }
 
     #[test]

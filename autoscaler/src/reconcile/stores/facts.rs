@@ -3,6 +3,7 @@
 use crate::scale::PodSet;
 use common::labels::{self, LabelSelector};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::core::DynamicObject;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(crate) struct Target {
     pub(crate) uid: String,
     /// `spec.replicas`; absent means 1.
     pub(crate) replicas: Option<i32>,
+    /// Field manager that has set `spec.replicas`, if that is known.
+    pub(crate) replicas_writer: Option<String>,
     /// Which pods are its own.
     pub(crate) selector: Selector,
     /// Whether its pods have their node's address.
@@ -30,6 +33,12 @@ pub(crate) struct Target {
     /// What the API server says to its pods, while it accepts none.
     #[serde(default)]
     pub(crate) refused: Option<String>,
+    /// Init containers of its pod template that go on running beside these.
+    #[serde(default)]
+    pub(crate) sidecars: Vec<Container>,
+    /// Whether controllers of other kinds take part in its pods' readiness.
+    #[serde(default)]
+    pub(crate) has_readiness_gates: bool,
 }
 
 /// A target's own selector.
@@ -77,6 +86,7 @@ impl Target {
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             replicas: spec["replicas"].as_i64().and_then(|n| i32::try_from(n).ok()),
+            replicas_writer: replicas_writer(&object.metadata),
             selector: match labels {
                 _ if expressions => text().map_or(Selector::Missing, Selector::Expressions),
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
@@ -86,6 +96,8 @@ impl Target {
             containers: template.containers.into_iter().map(facts).collect(),
             template: fingerprint(&spec["template"]),
             refused: refused(&object.data["status"]),
+            sidecars: template.init_containers.into_iter().flatten().filter(is_sidecar).map(facts).collect(),
+            has_readiness_gates: template.readiness_gates.is_some_and(|gates| !gates.is_empty()),
         }
     }
 }
@@ -104,6 +116,20 @@ fn refused(status: &serde_json::Value) -> Option<String> {
     condition["message"].as_str().map(str::to_owned)
 }
 
+/// Returns the field manager that owns `spec.replicas`; of several the latest.
+fn replicas_writer(metadata: &ObjectMeta) -> Option<String> {
+    let owns = |entry: &&ManagedFieldsEntry| {
+        entry.fields_v1.as_ref().is_some_and(|fields| !fields.0["f:spec"]["f:replicas"].is_null())
+    };
+    let latest = metadata.managed_fields.iter().flatten().filter(owns).max_by_key(|entry| entry.time.clone())?;
+    latest.manager.clone()
+}
+
+/// Returns whether an init container goes on running beside the others.
+fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
 /// A container without its environment, image and whatever else reaches no decision.
 fn facts(container: Container) -> Container {
     let Container { name, ports, readiness_probe, startup_probe, .. } = container;
@@ -113,6 +139,8 @@ fn facts(container: Container) -> Container {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, Time};
+    use k8s_openapi::jiff;
     use serde_json::json;
 
     #[test]
@@ -123,14 +151,27 @@ mod tests {
             }))
             .expect("an object")
         };
-        let target = Target::from_object(&object(json!({
+        let mut deployment = object(json!({
             "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
             "template": {"spec": {"hostNetwork": true, "containers": [{
                 "name": "app", "ports": [{"containerPort": 8080}], "env": [{"name": "A", "value": "b"}],
                 "readinessProbe": {"tcpSocket": {"port": 8080}},
             }]}},
-        })));
+        }));
+        let entry = |manager: &str, second: i64, fields: serde_json::Value| ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            time: Some(Time(jiff::Timestamp::from_second(second).expect("a time"))),
+            fields_v1: Some(FieldsV1(fields)),
+            ..ManagedFieldsEntry::default()
+        };
+        deployment.metadata.managed_fields = Some(vec![
+            entry("argocd-controller", 7, json!({"f:spec": {"f:replicas": {}}})),
+            entry("autoscaler", 5, json!({"f:spec": {"f:replicas": {}}})),
+            entry("kubectl", 9, json!({"f:spec": {"f:template": {}}})),
+        ]);
+        let target = Target::from_object(&deployment);
         assert_eq!((target.replicas, target.host_network), (Some(0), true));
+        assert_eq!(target.replicas_writer.as_deref(), Some("argocd-controller"));
         let [container] = &target.containers[..] else { panic!("one container") };
         assert!(container.ports.is_some() && container.readiness_probe.is_some() && container.env.is_none());
         assert_eq!(target.selector, Selector::Labels([("app".into(), "a".into())].into()));

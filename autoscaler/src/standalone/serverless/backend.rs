@@ -10,9 +10,10 @@
 //!
 //! # Readiness
 //!
-//! The readiness probe of the container that has the port, sent by the activator: `httpGet`, `tcpSocket` or `grpc`.
-//! What only the kubelet can do (an exec or a startup probe, another host, TLS) leaves it to Kubernetes. No probe: a
-//! TCP connect. `wake.probe` overrides.
+//! The readiness probes of all containers, sent by the activator: `httpGet`, `tcpSocket` or `grpc`. If one of them, or a
+//! startup probe, is of another kind (exec, another host, HTTPS), or the pod has readiness gates, Kubernetes' word is
+//! awaited. If the container that has the port has no readiness probe, a TCP connect to that port stands for it.
+//! `wake.probe` overrides.
 
 use crate::reconcile::stores::facts::Target;
 use crate::standalone::settings::{PortReference, Settings};
@@ -21,6 +22,7 @@ use common::names;
 use common_api::zeroscaler::ProbeChoice;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::iter;
 
 /// Container port of a queue-proxy that reports stats.
 pub(crate) const AUTOMETRIC_PORT: &str = "http-autometric";
@@ -169,37 +171,47 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
         ProbeChoice::Kubernetes => return Probe::Kubernetes,
         ProbeChoice::Auto => {}
     }
-    let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
-    // A port that no container declares belongs to the only container there is.
-    let Some(container) = owner.or(match &target.containers[..] {
-        [only] => Some(only),
-        _ => None,
-    }) else {
-        return Probe::Tcp { port: None };
-    };
-    if container.startup_probe.is_some() {
+    let all = || target.containers.iter().chain(&target.sidecars);
+    if target.has_readiness_gates || all().any(|container| container.startup_probe.is_some()) {
         return Probe::Kubernetes;
     }
-    let Some(declared) = &container.readiness_probe else { return Probe::Tcp { port: None } };
+    let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
+    // A port that no container declares belongs to the only container there is.
+    let owner = owner.or(match &target.containers[..] {
+        [only] => Some(only),
+        _ => None,
+    });
+    let own = owner.and_then(|container| declared(container, port)).unwrap_or(Probe::Tcp { port: None });
+    let others = all().filter(|container| !owner.is_some_and(|owner| std::ptr::eq(owner, *container)));
+    let probes: Vec<Probe> = iter::once(own).chain(others.filter_map(|other| declared(other, port))).collect();
+    match &probes[..] {
+        [only] => only.clone(),
+        several if several.contains(&Probe::Kubernetes) => Probe::Kubernetes,
+        _ => Probe::All(probes.into()),
+    }
+}
+
+/// Returns the readiness probe of a container; Kubernetes' word where an activator cannot send it.
+fn declared(container: &Container, port: &BackendPort) -> Option<Probe> {
+    let declared = container.readiness_probe.as_ref()?;
     let other = |number: u16| Some(number).filter(|number| i32::from(*number) != port.number);
-    if let Some(get) = &declared.http_get {
-        return http_probe(get, container, other).unwrap_or(Probe::Kubernetes);
-    }
-    if let Some(tcp) = &declared.tcp_socket {
+    let probe = if let Some(get) = &declared.http_get {
+        http_probe(get, container, other)
+    } else if let Some(tcp) = &declared.tcp_socket {
         let number = number_of(&tcp.port, container).filter(|_| tcp.host.as_deref().unwrap_or_default().is_empty());
-        return number.map_or(Probe::Kubernetes, |number| Probe::Tcp { port: other(number) });
-    }
-    if let Some(grpc) = &declared.grpc {
+        number.map(|number| Probe::Tcp { port: other(number) })
+    } else if let Some(grpc) = &declared.grpc {
         let service = grpc.service.as_deref().unwrap_or_default().into();
-        return u16::try_from(grpc.port).map_or(Probe::Kubernetes, |n| Probe::Grpc { port: other(n), service });
-    }
-    Probe::Kubernetes
+        u16::try_from(grpc.port).ok().map(|number| Probe::Grpc { port: other(number), service })
+    } else {
+        None
+    };
+    Some(probe.unwrap_or(Probe::Kubernetes))
 }
 
 fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) -> Option<u16>) -> Option<Probe> {
     let scheme = get.scheme.as_deref().unwrap_or("HTTP");
-    let secure = scheme.eq_ignore_ascii_case("https");
-    if !(secure || scheme.eq_ignore_ascii_case("http")) || get.host.as_deref().is_some_and(|host| !host.is_empty()) {
+    if !scheme.eq_ignore_ascii_case("http") || get.host.as_deref().is_some_and(|host| !host.is_empty()) {
         return None;
     }
     let path = match get.path.as_deref() {
@@ -208,8 +220,7 @@ fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) ->
     };
     let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
     let port = other(number_of(&get.port, container)?);
-    let get = Box::new(HttpGet { path, port, headers });
-    Some(if secure { Probe::Https(get) } else { Probe::Http(get) })
+    Some(Probe::Http(Box::new(HttpGet { path, port, headers })))
 }
 
 fn number_of(port: &IntOrString, container: &Container) -> Option<u16> {

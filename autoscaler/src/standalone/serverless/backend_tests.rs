@@ -75,11 +75,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         (ready(json!({"httpGet": {"path": "ready", "port": "admin"}})), "", http("/ready", Some(9000))),
         (ready(json!({"httpGet": {"port": "http"}})), "", http("/", None)),
         (ready(json!({"httpGet": {"port": "nowhere"}})), "", Probe::Kubernetes),
-        (
-            ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})),
-            "",
-            Probe::Https(HttpGet { port: Some(9000), ..HttpGet::path("/ready") }.into()),
-        ),
+        (ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})), "", Probe::Kubernetes),
         (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::Kubernetes),
         (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
         (ready(json!({"tcpSocket": {"port": "http"}})), "", tcp(None)),
@@ -103,6 +99,43 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
     let headers = vec![("Host".to_owned(), "x".to_owned())];
     let get = HttpGet { headers, ..HttpGet::path("/") };
     assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get.into()));
+}
+
+/// Goal: each container's probe counts, the one that takes requests first; one that an activator cannot send, or a
+/// readiness gate, leaves the whole pod to Kubernetes.
+#[test]
+fn a_pod_is_as_ready_as_all_of_its_containers() {
+    let app = json!({"name": "app", "ports": [{"name": "http", "containerPort": 8080}]});
+    let proxy = |readiness: Value| {
+        json!({"name": "proxy", "ports": [{"name": "status", "containerPort": 15021}],
+        "readinessProbe": readiness})
+    };
+    let sidecar = |container: Value| {
+        let mut container = container;
+        container["restartPolicy"] = json!("Always");
+        json!([container, {"name": "setup", "readinessProbe": {"exec": {}}}])
+    };
+    let get = json!({"httpGet": {"path": "/healthz/ready", "port": "status"}});
+    let both = || {
+        let status = HttpGet { port: Some(15021), ..HttpGet::path("/healthz/ready") };
+        Probe::All([Probe::Tcp { port: None }, Probe::Http(status.into())].into())
+    };
+    let rows = [
+        (json!({"containers": [proxy(get.clone()), app]}), both()),
+        (json!({"containers": [app], "initContainers": sidecar(proxy(get.clone()))}), both()),
+        (json!({"containers": [app, {"name": "log"}]}), Probe::Tcp { port: None }),
+        (json!({"containers": [app, proxy(json!({"exec": {"command": ["true"]}}))]}), Probe::Kubernetes),
+        (json!({"containers": [app, {"name": "log", "startupProbe": get}]}), Probe::Kubernetes),
+        (json!({"containers": [app], "readinessGates": [{"conditionType": "a/b"}]}), Probe::Kubernetes),
+    ];
+    for (pod, expected) in rows {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+            "spec": {"template": {"spec": pod}}});
+        let target = Target::from_object(&serde_json::from_value(object).expect("an object"));
+        let settings = settings(&[]);
+        let port = BackendPort { target: IntOrString::Int(8080), number: 8080 };
+        assert_eq!(probe(&target, &settings, &port), expected, "{pod}");
+    }
 }
 
 #[test]

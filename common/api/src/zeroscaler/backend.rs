@@ -6,6 +6,8 @@
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::iter;
+use std::slice;
 
 /// How activators reach the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +29,9 @@ pub struct BackendStatus {
     /// How an activator proves that a pod is ready.
     #[serde(default)]
     pub probe: ProbeStatus,
+    /// The probes of the pod's other containers, which must pass as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sidecar_probes: Vec<ProbeStatus>,
     /// Longest wait for a pod, in milliseconds.
     pub timeout_ms: u64,
     /// Longest duration of an exchange with a pod, in milliseconds; 0: no limit.
@@ -112,7 +117,10 @@ impl BackendStatus {
             container_concurrency: self.concurrency,
             queue_proxy: self.queue_proxy,
             host_network: self.host_network,
-            probe: self.probe.to_probe(),
+            probe: match &self.sidecar_probes[..] {
+                [] => self.probe.to_probe(),
+                others => Probe::All(iter::once(&self.probe).chain(others).map(ProbeStatus::to_probe).collect()),
+            },
             timeout_ms: 0,
             wake_timeout_ms: self.timeout_ms.max(1),
             request_timeout_ms: self.request_ms,
@@ -128,12 +136,18 @@ impl BackendStatus {
 
 impl From<&Backend> for BackendStatus {
     fn from(backend: &Backend) -> Self {
+        let probes = match &backend.probe {
+            Probe::All(probes) => probes,
+            only => slice::from_ref(only),
+        };
+        let (own, others) = probes.split_first().unwrap_or((&Probe::Kubernetes, &[]));
         Self {
             protocol: backend.protocol,
             concurrency: backend.container_concurrency,
             queue_proxy: backend.queue_proxy,
             host_network: backend.host_network,
-            probe: ProbeStatus::from(&backend.probe),
+            probe: ProbeStatus::from(own),
+            sidecar_probes: others.iter().map(ProbeStatus::from).collect(),
             timeout_ms: backend.wake_timeout_ms,
             request_ms: backend.request_timeout_ms,
             response_start_ms: backend.response_start_timeout_ms,
@@ -181,7 +195,8 @@ impl From<&Probe> for ProbeStatus {
             Probe::Http(get) => Self::http(ProbeKind::Http, get),
             Probe::Https(get) => Self::http(ProbeKind::Https, get),
             Probe::Grpc { port, service } => Self { service: service.to_string(), ..of(ProbeKind::Grpc, *port) },
-            Probe::Kubernetes => of(ProbeKind::Kubernetes, None),
+            // Several are written one by one ([`BackendStatus::sidecar_probes`]).
+            Probe::Kubernetes | Probe::All(_) => of(ProbeKind::Kubernetes, None),
         }
     }
 }
@@ -202,6 +217,7 @@ mod tests {
             Probe::Https(get),
             Probe::Grpc { port: Some(9000), service: "s".into() },
             Probe::Kubernetes,
+            Probe::All([Probe::Tcp { port: None }, Probe::Http(HttpGet::path("/").into())].into()),
         ] {
             let backend = Backend {
                 protocol: Protocol::H2c,

@@ -24,9 +24,20 @@ pub const METRICS_MEASURED: &str = "MetricsMeasured";
 pub const ANSWERS_RESOLVED: &str = "AnswersResolved";
 /// False while the workload sleeps and clients of a port say nothing: maybe they wait for its server to speak first.
 pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
+/// No other writer keeps changing the replicas; there only while one does.
+pub const SCALED_BY: &str = "ScaledBy";
 /// All types that there are.
-pub const TYPES: [&str; 8] =
-    [READY, ACTIVE, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED];
+pub const TYPES: [&str; 9] = [
+    READY,
+    ACTIVE,
+    ADOPTED,
+    HOSTS_OWNED,
+    METRICS_MEASURED,
+    PORTS_ALLOCATED,
+    ANSWERS_RESOLVED,
+    PROTOCOLS_DETECTED,
+    SCALED_BY,
+];
 
 /// Longest message that an API server takes of a condition, by its own conventions.
 const MESSAGE_LENGTH_MAX: usize = 32_768;
