@@ -1,15 +1,19 @@
 //! How soon a scale is written again after another writer has changed it back.
 //!
-//! A change of replicas by somebody else is undone at once: a manifest that is applied again must not keep a service
+//! A change of replicas by another writer is undone at once: a manifest that is applied again must not keep a service
 //! small. Another autoscaler, or a controller that keeps to its manifest, would answer each write with one of its own,
-//! as fast as we write. So after [`FREE_ATTEMPTS`] writes of the same scale the next one waits for a pause, which doubles
-//! up to [`PAUSE_MAX`]. The count begins anew when another scale is wanted, or when nobody has changed the scale for
-//! [`CALM_AFTER`].
+//! as fast as we write. So after [`FREE_ATTEMPTS`] writes of the same scale the next one waits for a pause.
+//!
+//! While requests wait for pods, the pause is [`REASSERT_EVERY`], however long the conflict has lasted: pods may start
+//! between two reverts. Otherwise it doubles from [`PAUSE`] up to [`PAUSE_MAX`]. The count restarts when another scale is
+//! wanted, or when nobody has changed the scale for [`CALM_AFTER`].
 
 use std::time::{Duration, Instant};
 
 /// How often a scale is written again without a pause.
 pub const FREE_ATTEMPTS: u32 = 3;
+/// The pause while requests wait for pods.
+pub const REASSERT_EVERY: Duration = Duration::from_secs(1);
 /// The first pause.
 pub const PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause.
@@ -36,8 +40,8 @@ pub struct ScaleConflict {
 }
 
 impl ScaleConflict {
-    /// When to write `replicas`, which the target does not have.
-    pub fn attempt(&self, replicas: i32, now: Instant) -> Attempt {
+    /// When to write `replicas`, which the target does not have. `is_awaited`: requests wait for them.
+    pub fn attempt(&self, replicas: i32, is_awaited: bool, now: Instant) -> Attempt {
         let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
             return Attempt::Now;
         };
@@ -45,15 +49,26 @@ impl ScaleConflict {
         match self.undone + 1 {
             undone if undone <= FREE_ATTEMPTS => Attempt::Now,
             undone => {
-                let pause = PAUSE.saturating_mul(1 << (undone - FREE_ATTEMPTS - 1).min(16)).min(PAUSE_MAX);
+                let doubled = PAUSE.saturating_mul(1 << (undone - FREE_ATTEMPTS - 1).min(16)).min(PAUSE_MAX);
+                let pause = if is_awaited { REASSERT_EVERY } else { doubled };
                 let left = (at + pause).saturating_duration_since(now);
                 if left.is_zero() { Attempt::Now } else { Attempt::After(left) }
             }
         }
     }
 
-    /// `replicas` were written, and accepted. Whether to report that somebody else keeps changing them: this was the last
-    /// time without a pause.
+    /// Returns the scale that was written last.
+    pub fn wanted(&self) -> Option<i32> {
+        self.written.map(|(replicas, _)| replicas)
+    }
+
+    /// Returns whether another writer keeps changing the scale: the free attempts are used up.
+    pub fn is_contested(&self, now: Instant) -> bool {
+        self.undone >= FREE_ATTEMPTS && self.written.is_some_and(|(_, at)| now < at + CALM_AFTER)
+    }
+
+    /// Notes that `replicas` were written, and accepted. Returns whether to report the conflict: this was the last time
+    /// without a pause.
     pub fn written(&mut self, replicas: i32, now: Instant) -> bool {
         let again = self.written.is_some_and(|(last, at)| last == replicas && now < at + CALM_AFTER);
         self.undone = if again { self.undone.saturating_add(1) } else { 0 };
@@ -78,11 +93,11 @@ mod tests {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
         let (mut verdicts, mut reported) = (Vec::new(), Vec::new());
         for _ in 0..13 {
-            let verdict = conflict.attempt(3, now);
+            let verdict = conflict.attempt(3, false, now);
             if let Attempt::After(left) = verdict {
-                assert_ne!(conflict.attempt(3, now + left - Duration::from_millis(1)), Attempt::Now);
+                assert_ne!(conflict.attempt(3, false, now + left - Duration::from_millis(1)), Attempt::Now);
                 now += left;
-                assert_eq!(conflict.attempt(3, now), Attempt::Now);
+                assert_eq!(conflict.attempt(3, false, now), Attempt::Now);
             }
             reported.push(conflict.written(3, now));
             verdicts.push(verdict);
@@ -94,6 +109,26 @@ mod tests {
         assert_eq!(verdicts[4..], pauses);
     }
 
+    /// Goal: while requests wait, the scale is written every second however often it was undone, and the conflict is
+    /// known until it is over.
+    #[test]
+    fn awaited_pods_are_asked_for_every_second() {
+        let (mut conflict, mut now) = (ScaleConflict::default(), origin());
+        for turn in 0..100 {
+            assert_eq!(conflict.is_contested(now), turn > FREE_ATTEMPTS, "turn {turn}");
+            if let Attempt::After(left) = conflict.attempt(1, true, now) {
+                assert!(left <= REASSERT_EVERY);
+                now += left;
+            }
+            conflict.written(1, now);
+            now += Duration::from_millis(200);
+        }
+        assert!(matches!(conflict.attempt(1, false, now), Attempt::After(left) if left > REASSERT_EVERY));
+        assert!(!conflict.is_contested(now + CALM_AFTER));
+        conflict.written(0, now);
+        assert!(!conflict.is_contested(now), "another scale is wanted");
+    }
+
     /// Goal: another decision, and one that has stood for long, are asked for at once and begin anew.
     #[test]
     fn another_scale_and_peace_end_it() {
@@ -101,14 +136,18 @@ mod tests {
         for _ in 0..6 {
             conflict.written(3, now);
         }
-        assert!(matches!(conflict.attempt(3, now), Attempt::After(_)));
-        assert_eq!(conflict.attempt(4, now), Attempt::Now);
-        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now);
+        assert!(matches!(conflict.attempt(3, false, now), Attempt::After(_)));
+        assert_eq!(conflict.attempt(4, false, now), Attempt::Now);
+        assert_eq!(conflict.attempt(3, false, now + CALM_AFTER), Attempt::Now);
         conflict.written(3, now + CALM_AFTER);
-        assert_eq!(conflict.attempt(3, now + CALM_AFTER), Attempt::Now, "it was forgotten");
+        assert_eq!(conflict.attempt(3, false, now + CALM_AFTER), Attempt::Now, "it was forgotten");
         conflict.written(4, now);
         conflict.written(3, now);
-        assert_eq!(conflict.attempt(3, now), Attempt::Now, "so it was when something else was asked for between");
+        assert_eq!(
+            conflict.attempt(3, false, now),
+            Attempt::Now,
+            "so it was when something else was asked for between"
+        );
     }
 
     /// Goal: exactly [`CALM_AFTER`] is enough, a nanosecond less is not.

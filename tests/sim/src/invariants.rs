@@ -20,6 +20,7 @@ const NOTICED: Duration = Duration::from_millis(500);
 /// longest.
 const FREE: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(5);
+const REASSERT: Duration = Duration::from_secs(1);
 const PEACE: Duration = Duration::from_secs(600);
 /// Time in which traffic without a gap must have kept the last pod, on top of the stable window.
 const SLACK: Duration = Duration::from_secs(8);
@@ -104,13 +105,15 @@ impl Simulation {
         }
     }
 
-    /// The same replicas again, by the same process: after [`FREE`] times each pause is twice the one before.
+    /// The same replicas again, by the same process: after [`FREE`] times each pause is twice the one before. Pods for
+    /// which requests may wait are asked for every second ([`REASSERT`]).
     pub(crate) fn judge_repetition(&mut self, by: usize, revision: usize, to: i32) {
         let life = self.autoscalers[by].process.life;
         let before = self.asked.insert((by, life, revision), (to, 0, self.now));
         let Some((_, times, at)) = before.filter(|(last, _, at)| *last == to && self.now < *at + PEACE) else { return };
         self.asked.insert((by, life, revision), (to, times + 1, self.now));
-        let pause = (times >= FREE).then(|| PAUSE.saturating_mul(1 << (times - FREE).min(6)));
+        let pause =
+            (times >= FREE).then(|| if to > 0 { REASSERT } else { PAUSE.saturating_mul(1 << (times - FREE).min(6)) });
         if let Some(pause) = pause.filter(|pause| self.now < at + *pause) {
             self.break_rule(format!(
                 "a contested scale waits: autoscaler {by} asks for {to} pods of revision {revision} for the {times}. time \
@@ -191,7 +194,7 @@ impl Simulation {
         let now = self.instant();
         let waits = |autoscaler: &Autoscaler| {
             let conflict = autoscaler.conflicts.get(&revision).copied().unwrap_or_default();
-            (0..=i32::from(u8::MAX)).any(|to| matches!(conflict.attempt(to, now), Attempt::After(_)))
+            (0..=i32::from(u8::MAX)).any(|to| matches!(conflict.attempt(to, false, now), Attempt::After(_)))
         };
         self.links.rival(revision).is_some() || self.autoscalers.iter().any(waits)
     }

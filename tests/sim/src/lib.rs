@@ -21,7 +21,7 @@
 //! 5. Every poke leads to a patch, and every held request to a pod, within 20 s in which nothing is wrong, also where
 //!    writes wait for tokens; or to a stated reason, that somebody else keeps changing the replicas.
 //! 6. Doubt takes nothing away: while a metric fails no decision is for fewer pods, and none for zero.
-//! 7. A scale that somebody keeps undoing is asked for again after pauses that double.
+//! 7. A scale that somebody keeps undoing is asked for again after pauses that double; every second while there is no pod.
 //!
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!

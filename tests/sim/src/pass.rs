@@ -88,7 +88,7 @@ impl Simulation {
         }
         let mut steps = VecDeque::new();
         if let Some(to) = outcome.patch
-            && !self.is_contested(index, revision, to)
+            && !self.is_contested(index, revision, current, to)
         {
             self.judge_doubt(index, revision, current, to);
             steps.push_back(Step { id: Id::Target(revision), base: None, object: Object::Target(to) });
@@ -113,9 +113,10 @@ impl Simulation {
     }
 
     /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again.
-    fn is_contested(&mut self, index: usize, revision: usize, to: i32) -> bool {
+    fn is_contested(&mut self, index: usize, revision: usize, current: i32, to: i32) -> bool {
+        let is_awaited = current == 0 && to > 0;
         let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
-        match conflict.attempt(to, self.instant()) {
+        match conflict.attempt(to, is_awaited, self.instant()) {
             scale_conflict::Attempt::After(left) if self.without != Some(Without::Contest) => {
                 self.summary.contested += 1;
                 self.ask_after(index, (Controller::Autoscaler, revision), left);

@@ -1,13 +1,18 @@
 //! Targets whose replicas somebody else changes back.
 
+use super::conditions::CONTESTED;
 use crate::reconcile::records::Subjects;
-use autoscaler_core::scale_conflict::{Attempt, ScaleConflict};
+use crate::reconcile::stores::facts::Target;
+use autoscaler_core::scale_conflict::{Attempt, REASSERT_EVERY, ScaleConflict};
 use common::RevisionKey as Key;
 use common_api::PodAutoscaler;
 use common_controller::Severity;
 use dashmap::DashMap;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Where users find the settings of GitOps tools.
+const RECIPE: &str = "deploy/docs/gitops.md";
 
 /// The conflict about each target, where there is one.
 #[derive(Debug, Default)]
@@ -16,24 +21,37 @@ pub(super) struct Conflicts {
 }
 
 impl Conflicts {
-    /// How long to wait before `to` replicas are asked for again; none: not at all.
-    pub(super) fn pause(&self, key: &Key, to: i32) -> Option<Duration> {
+    /// Returns how long to wait before looking again whether to write `to` replicas; none: they are due. A request may
+    /// come meanwhile, so that is [`REASSERT_EVERY`] at most.
+    pub(super) fn pause(&self, key: &Key, to: i32, is_awaited: bool) -> Option<Duration> {
         let conflict = self.revisions.get(key).map(|conflict| *conflict).unwrap_or_default();
-        match conflict.attempt(to, Instant::now().into_std()) {
+        match conflict.attempt(to, is_awaited, Instant::now().into_std()) {
             Attempt::Now => None,
-            Attempt::After(left) => Some(left),
+            Attempt::After(left) => Some(left.min(REASSERT_EVERY)),
         }
     }
 
-    /// That many replicas were written. That somebody else keeps changing them is told once.
-    pub(super) fn written(&self, key: &Key, object: &PodAutoscaler, to: i32, subjects: &dyn Subjects) {
-        let is_contested = self.revisions.entry(key.clone()).or_default().written(to, Instant::now().into_std());
-        if is_contested {
-            tracing::warn!(revision = %key, to, "somebody else keeps changing the replicas");
-            let message = format!(
-                "Somebody else keeps changing the replicas, which should be {to}: they are asked for less and less often"
-            );
-            subjects.say(object, Severity::Warning, "ReplicasContested", message);
+    /// Returns how another writer keeps changing the replicas of the target, and the remedy; none: nobody does.
+    pub(super) fn explain(&self, key: &Key, object: &PodAutoscaler, target: &Target) -> Option<String> {
+        let conflict = self.revisions.get(key).filter(|conflict| conflict.is_contested(Instant::now().into_std()))?;
+        let reference = &object.spec.scale_target_ref;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let writer = target.replicas_writer.as_deref().map_or("Another writer".into(), |name| format!("{name:?}"));
+        Some(format!(
+            "{writer} keeps setting spec.replicas of {} {}, which should be {}: leave replicas out of its manifest, or \
+             have it ignore this field ({RECIPE})",
+            text(&reference.kind),
+            text(&reference.name),
+            conflict.wanted()?,
+        ))
+    }
+
+    /// Notes that `to` replicas were written. The conflict is reported once.
+    pub(super) fn written(&self, key: &Key, object: &PodAutoscaler, target: &Target, to: i32, subjects: &dyn Subjects) {
+        let is_new = self.revisions.entry(key.clone()).or_default().written(to, Instant::now().into_std());
+        if let Some(message) = self.explain(key, object, target).filter(|_| is_new) {
+            tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
+            subjects.say(object, Severity::Warning, CONTESTED, message);
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Decided {
     pub(super) keeps_path: bool,
     /// What became of a request for a wake or a sleep, if there is one.
     pub(super) request: Option<RequestStatus>,
-    /// It falls asleep because somebody has asked for it.
+    /// It falls asleep because an operator has asked for it, or because its pods were taken and nothing waits for them.
     pub(super) sleeps: bool,
 }
 
@@ -85,6 +85,9 @@ impl Scaling {
         let desired = answer.as_ref().map_or(load, |answer| answer.desired);
         let active = active(status, now);
         // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
+        // Another writer has taken the pods of a wake for which nothing waits any more: it is asleep, as if put to sleep.
+        let is_abandoned = workload.waits_for_decision && active.is_activating() && current == 0 && desired == Some(0);
+        let active = if is_abandoned { Active::False(Duration::ZERO) } else { active };
         let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
         let proof = match &workload.probe {
             None => ProbeResult::NotInPath,
@@ -135,7 +138,7 @@ impl Scaling {
             Some(_) if !workload.may_scale => {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
             }
-            Some(to) if self.is_contested(key, to) => {
+            Some(to) if self.is_contested(key, current, to) => {
                 self.acted(key, Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
             }
             Some(to) => {
@@ -170,7 +173,7 @@ impl Scaling {
                 if let Some(soon) = soon {
                     soon.disarm();
                 }
-                self.conflicts.written(key, object, to, &*self.scaler.records.autoscalers);
+                self.conflicts.written(key, object, target, to, &*self.scaler.records.autoscalers);
                 self.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
                 self.wishes.scaled(key, workload, current, to);
             }
@@ -186,7 +189,7 @@ impl Scaling {
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
             request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
-            sleeps: outcome.want == Some(0) && matches!(step, Some(Step::Sleep { .. })),
+            sleeps: outcome.want == Some(0) && (is_abandoned || matches!(step, Some(Step::Sleep { .. }))),
         })
     }
 
@@ -229,10 +232,11 @@ impl Scaling {
         Some(step)
     }
 
-    /// Whether it is not time to ask for a scale again, since somebody else keeps changing it back; then the key comes
-    /// back when it is time.
-    fn is_contested(&self, key: &Key, to: i32) -> bool {
-        let pause = self.conflicts.pause(key, to);
+    /// Returns whether the scale is not due yet, since another writer keeps changing it back; then the key comes back.
+    /// Requests wait for the first pods unless the load is known to be none.
+    fn is_contested(&self, key: &Key, current: i32, to: i32) -> bool {
+        let is_awaited = current == 0 && to > 0 && self.deciders.is_serving(key) != Some(false);
+        let pause = self.conflicts.pause(key, to, is_awaited);
         if let Some(left) = pause {
             self.queue.add_after(key.clone(), left);
         }

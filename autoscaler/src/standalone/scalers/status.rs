@@ -10,13 +10,14 @@
 //! | AnswersResolved | each text that is answered without a pod was found, and so was the fallback | some was not, or is too large, or cannot answer | not yet |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
+//! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
 //! long it has been awake or asleep, what was wanted, whether it was awake before.
 
 use super::allocation::Allocation;
 use super::fault::Found;
-use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SETTINGS_HONORED};
+use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SCALED_BY, SETTINGS_HONORED};
 use crate::standalone::answers::Resolved;
 use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
 use autoscaler_core::schedules::InForce;
@@ -138,6 +139,8 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         written::METRICS_MEASURED,
         Some(()).filter(|()| !object.spec.metrics.is_empty()).map(|()| notice(unmeasured, MEASURED)),
     );
+    let contest = said.condition(SCALED_BY);
+    set(written::SCALED_BY, contest.map(|_| notice(contest, PENDING)));
     let wrong = answers.as_ref().and_then(|resolved| resolved.wrong.as_ref());
     let resolved = match (&answers, wrong) {
         (None, _) => says(ConditionStatus::Unknown, PENDING, "no ConfigMap is known yet"),

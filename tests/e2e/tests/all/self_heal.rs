@@ -1,0 +1,75 @@
+//! A tool that keeps a workload at the replicas of its manifest, beside the autoscaler that wakes it.
+
+use common_api::ZeroScaler;
+use e2e::test_env::{SOON, program};
+use e2e::{Entry, TestEnv, Workload};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use local::up::UpOptions;
+use serde_json::json;
+use std::time::Duration;
+
+/// Field manager of the tool.
+const TOOL: &str = "argocd-controller";
+
+/// Applies `replicas: 0` whenever the target has had others for so long.
+async fn self_heal(deployments: Api<Deployment>, name: &str, after: Duration) -> anyhow::Result<()> {
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = watcher(deployments.clone(), only).applied_objects().boxed();
+    while let Some(found) = changes.try_next().await? {
+        if found.spec.and_then(|spec| spec.replicas) != Some(0) {
+            tokio::time::sleep(after).await;
+            let manifest = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {"replicas": 0}});
+            deployments.patch(name, &PatchParams::apply(TOOL).force(), &Patch::Apply(manifest)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Goal: a request is answered although a tool takes the pods away sooner or later after each write, as soon as one starts
+/// in time; the condition and the event name the tool.
+/// Method: the requests come from asleep and go on for longer than all free attempts last. A slow start makes the first
+/// attempts fail for the tool that reverts soonest.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_answered_beside_a_tool_that_restores_zero_replicas() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    for (name, after) in [("often", 200), ("each-second", 1000), ("seldom", 5000)] {
+        let workload = Workload::new(name).set("wake.timeout", "60s");
+        env.create::<Deployment>(workload.deployment(&program()?)).await?;
+        env.create::<k8s_openapi::api::core::v1::Service>(workload.service()).await?;
+        env.create::<ZeroScaler>(workload.scaler()).await?;
+        env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await?;
+        let load = env.load(Entry::Activator, name);
+        let requests = async {
+            let scalers = env.api::<ZeroScaler>();
+            let contested = async || {
+                let object = scalers.get(name).await?;
+                Ok::<_, anyhow::Error>(object.condition("ScaledBy").map(|condition| condition.message.clone()))
+            };
+            loop {
+                let answer = load.get("/").await?;
+                anyhow::ensure!(answer.status == 200, "{name}: {answer:?}");
+                if let Some(message) = contested().await? {
+                    anyhow::ensure!(message.contains(TOOL) && message.contains("gitops.md"), "{message}");
+                    break;
+                }
+            }
+            // Later ones meet a conflict that has lasted.
+            for _ in 0..3 {
+                let answer = load.get("/").await?;
+                anyhow::ensure!(answer.status == 200 && answer.took < Duration::from_secs(5), "{name}: {answer:?}");
+            }
+            Ok(())
+        };
+        tokio::select! {
+            done = requests => done?,
+            ended = self_heal(env.api(), name, Duration::from_millis(after)) => anyhow::bail!("the tool: {ended:?}"),
+        }
+    }
+    env.end().await;
+    Ok(())
+}
