@@ -281,6 +281,7 @@ async fn begin(
         runtime: Handle::current(),
         probe_budget: Arc::default(),
         slots: sharing.clone(),
+        on_cold_start: options.on_cold_start.clone(),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();

@@ -61,18 +61,21 @@ impl Wakes {
         since
     }
 
-    /// A pod is ready.
-    pub(crate) fn end(&self, now: Instant) {
-        {
+    /// A pod is ready. Returns since when somebody waited for it, if anybody did.
+    pub(crate) fn end(&self, now: Instant) -> Option<Instant> {
+        let running = {
             let mut state = self.state.lock();
-            if let Some(running) = state.running.take() {
+            let running = state.running.take();
+            if let Some(running) = running {
                 if state.lengths.len() == KEPT {
                     state.lengths.pop_front();
                 }
                 state.lengths.push_back(now.saturating_duration_since(running.since));
             }
-        }
+            running
+        };
         self.changed.send_replace(());
+        running.map(|running| running.since)
     }
 
     /// There is something new to look at.
@@ -110,8 +113,8 @@ mod tests {
             for second in 1..seconds {
                 assert_eq!(wakes.wait(begun + Duration::from_secs(second)), begun);
             }
-            wakes.end(now);
-            wakes.end(now); // Another pod: no wake.
+            assert_eq!(wakes.end(now), Some(begun));
+            assert_eq!(wakes.end(now), None, "another pod: no wake");
         }
         assert_eq!(wakes.typical(), Some(Duration::from_secs(4)));
         for _ in 0..KEPT {

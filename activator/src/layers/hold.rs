@@ -664,30 +664,11 @@ pub(super) fn report_cold_start(
         released,
         first_byte: Instant::now(),
     };
-    // One line for each wake-up, whoever is answered first; hundreds may have waited for it.
-    if revision.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
-        announce(&cold);
-        revision.woke(&cold);
-    }
+    revision.woke(&cold);
     revision.metrics.cold_start(&cold);
     if let Some(on_cold_start) = on_cold_start {
         on_cold_start(&cold);
     }
-}
-
-fn announce(cold: &ColdStart) {
-    let phases = cold.phases();
-    let ms = |length: Duration| length.as_secs_f64() * 1e3;
-    tracing::info!(
-        revision = %cold.key,
-        total_ms = ms(cold.total()),
-        signal_ms = ms(phases.signal),
-        scale_ms = ms(phases.scale),
-        probe_ms = ms(phases.probe),
-        release_ms = ms(phases.release),
-        answer_ms = ms(phases.answer),
-        "cold start"
-    );
 }
 
 /// What an error towards a pod is called.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Called once for each request that found no capacity, as soon as its first byte is on the way.
+/// Called once for each request that found no capacity, as soon as its first byte is on the way, and for a wake for which
+/// only waiting pages were answered, once a pod is ready.
 pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
 
 /// The instants of one cold start.
@@ -70,6 +71,22 @@ impl ColdStart {
             release: next(self.released),
             answer: next(self.first_byte),
         }
+    }
+
+    /// Logs it.
+    pub(crate) fn announce(&self) {
+        let phases = self.phases();
+        let ms = |length: Duration| length.as_secs_f64() * 1e3;
+        tracing::info!(
+            revision = %self.key,
+            total_ms = ms(self.total()),
+            signal_ms = ms(phases.signal),
+            scale_ms = ms(phases.scale),
+            probe_ms = ms(phases.probe),
+            release_ms = ms(phases.release),
+            answer_ms = ms(phases.answer),
+            "cold start"
+        );
     }
 
     /// From the request's head to the response's.

@@ -279,6 +279,11 @@ impl RevisionMetrics {
         [self.waited.swap(0, Ordering::Relaxed), u32::try_from(self.queued.get()).unwrap_or_default()]
     }
 
+    /// Returns whether a request waits for a pod.
+    pub(crate) fn is_held(&self) -> bool {
+        self.queued.get() > 0
+    }
+
     /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
     /// another's.
     pub(crate) fn forget(&self) {

@@ -7,6 +7,7 @@
 //! What comes in is coalesced in an [`Inbox`].
 
 use crate::discovery::Listing;
+use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::registry::Parts;
 use crate::registry::inbox::{Inbox, Judge, Shared};
 use crate::registry::revision::Revision;
@@ -52,7 +53,7 @@ impl Drop for BudgetShare {
 }
 
 /// Starts the task of one revision. It ends with the revision.
-pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
+pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, on_cold_start, .. }: &Parts) {
     let shared = revision.backends().shared();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
@@ -65,6 +66,7 @@ pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runti
         revision: Arc::downgrade(revision),
         namespace: revision.key.namespace().to_owned(),
         pools: pools.clone(),
+        on_cold_start: on_cold_start.clone(),
     };
     // Whoever asked first may be on a client's worker.
     runtime.spawn(task.run(shared));
@@ -80,6 +82,7 @@ struct Task {
     revision: Weak<Revision>,
     namespace: String,
     pools: Arc<Pools>,
+    on_cold_start: Option<OnColdStart>,
 }
 
 impl Task {
@@ -182,16 +185,39 @@ impl Task {
 
     fn publish(&mut self, destinations: Destinations) {
         let Some(revision) = self.revision.upgrade() else { return };
-        let serving = !destinations.is_empty();
-        if serving && !self.serving {
-            let now = Instant::now();
+        let (serving, now) = (!destinations.is_empty(), Instant::now());
+        let is_woken = serving && !self.serving;
+        if is_woken {
             revision.note(|timeline| timeline.probed = Some(now));
         }
+        // A request that is held reports the wake itself, with its answer.
+        let is_held = revision.metrics.is_held();
         self.serving = serving;
         tracing::debug!(revision = %revision.key, ?destinations, "destinations");
         revision.throttler.update(destinations);
         if serving {
-            revision.wakes.end(Instant::now());
+            let since = revision.wakes.end(now);
+            if let Some(since) = since.filter(|_| is_woken && !is_held) {
+                self.report_page_wake(&revision, since, now);
+            }
+        }
+    }
+
+    /// Reports a wake for which only waiting pages and placeholders were answered.
+    fn report_page_wake(&self, revision: &Revision, received: Instant, probed: Instant) {
+        let timeline = revision.timeline();
+        let cold = ColdStart {
+            key: revision.key.clone(),
+            received,
+            signalled: timeline.signalled,
+            address_known: timeline.address_known.unwrap_or(received),
+            probed,
+            released: probed,
+            first_byte: probed,
+        };
+        revision.woke(&cold);
+        if let Some(on_cold_start) = &self.on_cold_start {
+            on_cold_start(&cold);
         }
     }
 }

@@ -29,6 +29,7 @@ mod workload;
 
 use crate::discovery::{Event, Spec};
 use crate::metrics::Metrics;
+use crate::metrics::cold_start::OnColdStart;
 use crate::registry::readiness::Readiness;
 use crate::slots::Slots;
 use activator_core::Activators;
@@ -81,6 +82,8 @@ pub(crate) struct Parts {
     pub(crate) probe_budget: Arc<ProbeBudget>,
     /// Where pods may be shared with other activators.
     pub(crate) slots: Option<Slots>,
+    /// Told of wakes for which no request is held.
+    pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
 pub(crate) struct Registry {

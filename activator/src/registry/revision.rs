@@ -282,9 +282,12 @@ impl Revision {
         step(&mut self.timeline.lock())
     }
 
-    /// A wake has ended.
+    /// Reports a wake that has ended: once, whichever of the requests that waited for it is answered first.
     pub(crate) fn woke(&self, cold: &ColdStart) {
-        self.seen.answered(cold);
+        if self.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
+            cold.announce();
+            self.seen.answered(cold);
+        }
     }
 
     /// A request that came at `received` was refused. Of one that waited for a pod that is a wake that failed.

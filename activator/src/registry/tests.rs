@@ -36,6 +36,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
         runtime: Handle::current(),
         probe_budget: Arc::default(),
         slots: None,
+        on_cold_start: None,
     });
     (registry, move || shown.encode().expect("text"))
 }

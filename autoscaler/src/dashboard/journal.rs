@@ -168,7 +168,8 @@ mod tests {
         journal.measured(&key, &stat(0.0, 0).clone());
         journal.step(&key, ASLEEP, 1, || None, now());
         journal.measured(&key, &Stat::default());
-        journal.seen(&key, &Seen { held: 3, wakes: vec![SeenWake::default(); 99], ..Seen::default() });
+        let apart = (0..99).map(|n| SeenWake { ended_ms_ago: 10_000 * (99 - n), ..SeenWake::default() });
+        journal.seen(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
         assert_eq!(journal.rates(&key, now()).held, 3);
         let wakes = journal.with(&key, |record| record.wakes.as_ref().map(|wakes| wakes.iter().count()));
         assert_eq!(wakes, Some(Some(WAKES_MAX)), "no more than one report may hold");

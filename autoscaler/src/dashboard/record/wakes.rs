@@ -20,6 +20,8 @@ pub(crate) const KEPT: usize = 6;
 const REASON_MAX: usize = 200;
 /// Names of the phases.
 pub(crate) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
+/// No phase is longer than a day.
+const LONGEST_US: u64 = 86_400_000_000;
 /// Clocks of two machines, and the way between them, differ by less.
 const TOLERANCE_MS: i64 = 1_000;
 
@@ -50,14 +52,11 @@ impl Wakes {
 
     /// An activator tells of a wake at `now_ms`.
     pub(crate) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
-        let seconds = |micros: u64| Duration::from_micros(micros).as_secs_f32();
-        let (signal, start, probe, forward) =
-            (seconds(wake.signal_us), seconds(wake.start_us), seconds(wake.probe_us), seconds(wake.forward_us));
-        let micros = [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us]
-            .into_iter()
-            .fold(0_u64, u64::saturating_add);
+        let micros =
+            [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us].map(|micros| micros.min(LONGEST_US));
+        let [signal, start, probe, forward] = micros.map(|micros| Duration::from_micros(micros).as_secs_f32());
         let ended_ms = now_ms - i64::from(wake.ended_ms_ago);
-        let at_ms = ended_ms.saturating_sub(i64::try_from(micros / 1_000).unwrap_or(i64::MAX));
+        let at_ms = ended_ms.saturating_sub(i64::try_from(micros.iter().sum::<u64>() / 1_000).unwrap_or(i64::MAX));
         let own = self.scaled.filter(|(at, _)| (at_ms - TOLERANCE_MS..=ended_ms + TOLERANCE_MS).contains(at));
         let scale = own.map_or(0.0, |(_, took)| took.clamp(0.0, start));
         let mut end = wake.failed.len().min(REASON_MAX);
@@ -65,10 +64,15 @@ impl Wakes {
             end -= 1;
         }
         let failed = (!wake.failed.is_empty()).then(|| wake.failed[..end].into());
+        let wake = Wake { at_ms, phases: [signal, scale, start - scale, probe, forward], failed };
+        // Another activator has reported the same wake, or another request that waited for it.
+        if let Some(last) = self.last.back_mut().filter(|last| last.overlaps(&wake)) {
+            return last.merge(wake);
+        }
         if self.last.len() == KEPT {
             self.last.pop_front();
         }
-        self.last.push_back(Wake { at_ms, phases: [signal, scale, start - scale, probe, forward], failed });
+        self.last.push_back(wake);
     }
 
     /// Those that are remembered, oldest first.
@@ -85,6 +89,34 @@ impl Wakes {
 }
 
 impl Wake {
+    fn ended_ms(&self) -> i64 {
+        self.at_ms.saturating_add((self.seconds() * 1e3) as i64)
+    }
+
+    /// Returns whether both may be one wake.
+    fn overlaps(&self, other: &Self) -> bool {
+        let begins_before = |one: &Self, end: i64| one.at_ms <= end.saturating_add(TOLERANCE_MS);
+        begins_before(self, other.ended_ms()) && begins_before(other, self.ended_ms())
+    }
+
+    /// Takes over another report of this wake: it lasts from the first request to the first response, and has failed only
+    /// if nothing was answered.
+    fn merge(&mut self, other: Self) {
+        match (&self.failed, &other.failed) {
+            (Some(_), None) => *self = other,
+            (None, Some(_)) => {}
+            _ => {
+                let ended_ms = self.ended_ms().min(other.ended_ms());
+                if other.at_ms < self.at_ms {
+                    *self = other;
+                }
+                let length = Duration::from_millis(u64::try_from(ended_ms - self.at_ms).unwrap_or(0)).as_secs_f32();
+                let before: f32 = self.phases[..4].iter().sum();
+                self.phases[4] = self.phases[4].min((length - before).max(0.0));
+            }
+        }
+    }
+
     /// How long it took.
     pub(crate) fn seconds(&self) -> f64 {
         self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
@@ -151,11 +183,26 @@ mod tests {
         }
     }
 
+    /// Goal: reports of one wake by several activators, or of several requests, are one; another one is not.
+    #[test]
+    fn reports_of_one_wake_are_one() {
+        let mut wakes = Wakes::default();
+        let failed = |ms| SeenWake { failed: "timeout".into(), ended_ms_ago: ms, ..SeenWake::default() };
+        wakes.seen(&failed(300), 1_000_000); // It gave up while others waited on.
+        wakes.seen(&seen(500_000), 1_000_000); // From 998 890 to 999 600.
+        wakes.seen(&SeenWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Begun and answered earlier.
+        wakes.seen(&failed(0), 1_000_000);
+        let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
+        assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");
+        wakes.seen(&seen(500_000), 1_060_000);
+        assert_eq!(wakes.iter().count(), 2);
+    }
+
     #[test]
     fn the_last_ones_are_kept_and_nonsense_is_bounded() {
         let mut wakes = Wakes::default();
         for micros in 1..=10 {
-            wakes.seen(&seen(micros), 5_000_000);
+            wakes.seen(&seen(micros), 5_000_000 + 10_000 * i64::try_from(micros).expect("small"));
         }
         assert_eq!(wakes.iter().count(), KEPT);
         let failed = "ä".repeat(REASON_MAX);
