@@ -2,17 +2,18 @@
 //!
 //! In order, a later one winning:
 //!
-//! 1. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's own process; nothing else is inherited;
-//! 2. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and
+//! 1. the variables of Services ([`super::service_links`]);
+//! 2. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's own process; nothing else is inherited;
+//! 3. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and
 //!    `K_REVISION`, `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
-//! 3. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom` (`$$(NAME)` stands for
-//!    itself, an unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
+//! 4. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom`, or of a Service (`$$(NAME)`
+//!    stands for itself, an unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
 //!
 //! `command` and `args` are expanded the same way over the whole environment.
 //!
 //! # Not here
 //!
-//! `resourceFieldRef` and `fileKeyRef` (refused with a clear error), and the variables of `enableServiceLinks`.
+//! `resourceFieldRef` and `fileKeyRef` (refused with a clear error).
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
 use kube::ResourceExt;
@@ -117,9 +118,11 @@ pub(crate) fn environment(
     container: &Container,
     downward: &DownwardFields,
     sources: &Sources,
+    links: Vec<(String, String)>,
     inherited: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut given = Variables::default();
+    let services = Variables(links);
+    let mut given = Variables(services.0.clone());
     for name in INHERITED {
         if let Some(value) = inherited(name) {
             given.set(name, value);
@@ -154,7 +157,7 @@ pub(crate) fn environment(
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value_of(pod, container, downward, sources, variable, &own)? {
+        if let Some(value) = value_of(pod, container, downward, sources, variable, [&own, &services])? {
             own.set(&variable.name, value);
         }
     }
@@ -229,11 +232,11 @@ fn value_of(
     downward: &DownwardFields,
     sources: &Sources,
     variable: &EnvVar,
-    before: &Variables,
+    before: [&Variables; 2],
 ) -> Result<Option<String>, ConfigError> {
     let Some(source) = &variable.value_from else {
         let value = variable.value.as_deref().unwrap_or_default();
-        return Ok(Some(expand(value, |name| before.get(name))));
+        return Ok(Some(expand(value, |name| before.iter().find_map(|known| known.get(name)))));
     };
     if let Some(field) = &source.field_ref {
         return field_of(pod, downward, &field.field_path).map(Some).ok_or_else(|| ConfigError::Unsupported {

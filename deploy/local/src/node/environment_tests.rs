@@ -28,10 +28,15 @@ fn sources() -> Sources {
     }
 }
 
+/// Of a Service whose name would hide what a container is told.
+fn links() -> Vec<(String, String)> {
+    [("WEB_SERVICE_HOST", "10.0.0.1"), ("PORT", "nowhere")].map(|(n, v)| (n.to_owned(), v.to_owned())).into()
+}
+
 fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, ConfigError> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
-    environment(&pod, main, &downward(), &sources(), |name| (name == "PATH").then(|| "/bin".to_owned()))
+    environment(&pod, main, &downward(), &sources(), links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
         .map(|variables| variables.into_iter().collect())
 }
 
@@ -47,6 +52,7 @@ fn a_container_is_told_where_to_listen_and_what_it_is() {
         ("K_REVISION", "r1"),
         ("K_CONFIGURATION", ""),
         ("K_SERVICE", ""),
+        ("WEB_SERVICE_HOST", "10.0.0.1"),
     ];
     for (name, value) in expected {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
@@ -59,6 +65,7 @@ fn variables_come_from_values_fields_config_maps_and_secrets() {
     let value_from = |source: serde_json::Value| json!({"name": "X", "valueFrom": source});
     let rows = [
         (json!({"name": "X", "value": "v"}), "v"),
+        (json!({"name": "X", "value": "http://$(WEB_SERVICE_HOST)/"}), "http://10.0.0.1/"),
         (value_from(json!({"fieldRef": {"fieldPath": "metadata.name"}})), "p"),
         (value_from(json!({"fieldRef": {"fieldPath": "metadata.namespace"}})), "ns"),
         (value_from(json!({"fieldRef": {"fieldPath": "metadata.uid"}})), "u"),

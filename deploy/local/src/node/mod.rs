@@ -41,6 +41,7 @@ mod process;
 mod program;
 pub mod proxy;
 mod register;
+mod service_links;
 mod state;
 mod status;
 mod unsupported;

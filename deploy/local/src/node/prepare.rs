@@ -34,7 +34,9 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, StartError> {
     let config = |message: String| StartError { reason: "CreateContainerConfigError", message };
     let sources = sources(&node.client, pod, container).await.map_err(config)?;
-    let env = environment(pod, container, downward, &sources, |name| std::env::var(name).ok())
+    let links = pod.spec.as_ref().and_then(|spec| spec.enable_service_links) != Some(false);
+    let links = node.options.services.variables(&pod.namespace().unwrap_or_default(), links);
+    let env = environment(pod, container, downward, &sources, links, |name| std::env::var(name).ok())
         .map_err(|error: ConfigError| config(error.to_string()))?;
     let mut words = command_line(container, &env).map_err(|e| config(e.to_string()))?.into_iter();
     let name = words.next().unwrap_or_default();

@@ -448,7 +448,7 @@ impl Shared {
         let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {
             if let Some(shared) = shared.upgrade() {
-                let scaled = shared.woken.lock().get(&cold.key).copied().filter(|at| *at >= cold.received);
+                let scaled = shared.woken.lock().get(&cold.key).copied();
                 shared.emit(Event::ColdStart { cold: cold.clone(), scaled });
             }
         }));

@@ -4,6 +4,7 @@ mod accounts;
 mod cluster;
 mod embedded;
 mod event;
+mod faults;
 mod folder;
 mod implied;
 mod logs;
@@ -24,24 +25,32 @@ pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
 use crate::ingress;
+use activator::ColdStart;
 use anyhow::Context;
+use common::RevisionKey;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::conditions::READY;
 use common_controller::Kind;
 use common_runtime::descriptor;
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long hints wait for what they speak of.
-const SERVED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a fault of a workload must last to keep the cluster from being ready: what it names may be applied after it.
+const FAULT_LASTS: Duration = Duration::from_secs(2);
+/// How long a workload that nothing is wrong with may take to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Runs a cluster until `shutdown`, telling on standard output what happens.
 ///
@@ -54,25 +63,42 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
         () = shutdown.cancelled() => return Ok(()),
     };
     let mut events = cluster.events();
-    print_line(format_args!(
-        "ready ingress=http://{} api={} kubeconfig={}",
+    let mut faults = pin!(faults::lines(&cluster.client()));
+    let mut workloads = tokio::select! {
+        workloads = Workloads::settled(cluster.client()) => workloads?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let places = format!(
+        "ingress=http://{} api={} kubeconfig={}",
         cluster.ingress,
         cluster.api.trim_end_matches('/'),
         cluster.kubeconfig.display()
-    ));
+    );
+    print_line(format_args!("{} {places}", if workloads.unserved.is_empty() { "ready" } else { "not ready" }));
     let dashboard = format!("http://{}", cluster.dashboard);
     print_line(format_args!("  dashboard {dashboard}"));
     if opens {
         open(&dashboard);
     }
-    suggest(&cluster).await.context("the cluster's ZeroScalers cannot be listed")?;
+    suggest(&cluster, &workloads);
+    let mut wakes = Wakes::default();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             event = events.recv() => match event {
+                Ok(Event::ColdStart { cold, scaled }) if wakes.is_printed(&cold, scaled) => {}
                 Ok(event) => print_line(format_args!("{}  {event}", clock())),
                 Err(RecvError::Lagged(lost)) => print_line(format_args!("{}  ({lost} events were too fast to tell)", clock())),
                 Err(RecvError::Closed) => break,
+            },
+            Some(line) = faults.next() => match line {
+                faults::Line::Fault { of, cause } => print_line(format_args!("{}  fault       {of}  {cause}", clock())),
+                faults::Line::Healed(of) => {
+                    print_line(format_args!("{}  healed      {of}", clock()));
+                    if workloads.unserved.remove(&of).is_some() && workloads.unserved.is_empty() {
+                        print_line(format_args!("ready {places}"));
+                    }
+                }
             },
         }
     }
@@ -97,17 +123,65 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     Ok(())
 }
 
-/// Prints what a newcomer can try next: the URL of each ZeroScaler's Service, once that is served.
-async fn suggest(cluster: &Cluster) -> kube::Result<()> {
-    // Not for long: whatever keeps one from being served says so in its status.
-    let deadline = Instant::now() + SERVED_WITHIN;
-    labelled_have_theirs::<Deployment>(cluster, deadline).await?;
-    labelled_have_theirs::<StatefulSet>(cluster, deadline).await?;
-    for scaler in Api::<ZeroScaler>::all(cluster.client()).list(&ListParams::default()).await? {
-        let (key, service) = (scaler.key(), scaler.spec.service_name());
-        let scalers: Api<ZeroScaler> = Api::namespaced(cluster.client(), key.namespace());
-        let is_ready = |scaler: Option<&ZeroScaler>| scaler.is_none_or(ZeroScaler::is_ready);
-        let _ = timeout_at(deadline, await_condition(scalers, key.name(), is_ready)).await;
+/// The last wake of each workload that was printed: when it got its pods, and when the first request was answered.
+#[derive(Default)]
+struct Wakes(HashMap<RevisionKey, (Option<Instant>, Instant)>);
+
+impl Wakes {
+    /// Returns whether another request of the same wake was printed; if not, notes this one.
+    fn is_printed(&mut self, cold: &ColdStart, scaled: Option<Instant>) -> bool {
+        let last = self.0.get(&cold.key);
+        let is_printed = last.is_some_and(|(of, answered)| *of == scaled && cold.received <= *answered);
+        if !is_printed {
+            self.0.insert(cold.key.clone(), (scaled, cold.first_byte));
+        }
+        is_printed
+    }
+}
+
+/// The workloads that a cluster starts with.
+struct Workloads {
+    /// Each with its Service.
+    served: Vec<(RevisionKey, String)>,
+    /// Each with what is known about it.
+    unserved: BTreeMap<RevisionKey, String>,
+}
+
+impl Workloads {
+    /// Waits until each ZeroScaler, also of a workload that asks for one by its label, is served or cannot be.
+    async fn settled(client: Client) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let (soon, deadline) = (begun + FAULT_LASTS, begun + SERVED_WITHIN);
+        labelled_have_theirs::<Deployment>(&client, soon).await.context("Deployments cannot be listed")?;
+        labelled_have_theirs::<StatefulSet>(&client, soon).await.context("StatefulSets cannot be listed")?;
+        let mut all = Self { served: Vec::new(), unserved: BTreeMap::new() };
+        let scalers = Api::<ZeroScaler>::all(client.clone()).list(&ListParams::default()).await;
+        for scaler in scalers.context("the cluster's ZeroScalers cannot be listed")? {
+            let (key, service) = (scaler.key(), scaler.spec.service_name().to_owned());
+            let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), key.namespace());
+            let is_ready = |scaler: Option<&ZeroScaler>| scaler.is_none_or(ZeroScaler::is_ready);
+            let is_settled = |scaler: Option<&ZeroScaler>| {
+                scaler.is_none_or(|scaler| scaler.is_ready() || faults::fault_of(scaler).is_some())
+            };
+            if timeout_at(soon, await_condition(scalers.clone(), key.name(), is_ready)).await.is_err() {
+                let _ = timeout_at(deadline, await_condition(scalers.clone(), key.name(), is_settled)).await;
+            }
+            match scalers.get_opt(key.name()).await? {
+                None => {}
+                Some(scaler) if scaler.is_ready() => all.served.push((key, service)),
+                Some(scaler) => {
+                    let ready = scaler.condition(READY).map(|ready| format!("{}: {}", ready.reason, ready.message));
+                    all.unserved.insert(key, ready.unwrap_or_else(|| "no autoscaler has looked at it yet".to_owned()));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Prints what a newcomer can try next: the URL of each Service that is served, and why others are not.
+fn suggest(cluster: &Cluster, workloads: &Workloads) {
+    for (key, service) in &workloads.served {
         match ingress::url_of(cluster.ingress, key.namespace(), service) {
             Some(url) => print_line(format_args!("  try:  {url}")),
             None => {
@@ -116,11 +190,13 @@ async fn suggest(cluster: &Cluster) -> kube::Result<()> {
             }
         }
     }
+    for (key, why) in &workloads.unserved {
+        print_line(format_args!("  not served:  {key}  {why}"));
+    }
     print_line(format_args!(
         "  see:  kubectl --kubeconfig {} get zeroscalers,deployments,pods -A",
         cluster.kubeconfig.display()
     ));
-    Ok(())
 }
 
 /// Opens an address in the browser that the user has chosen (`BROWSER`), or the desktop. Nobody waits for it.
@@ -139,11 +215,11 @@ fn open(address: &str) {
 }
 
 /// Waits until each workload that asks for a ZeroScaler by its label has one, or until `deadline`.
-async fn labelled_have_theirs<K: Kind>(cluster: &Cluster, deadline: Instant) -> kube::Result<()> {
+async fn labelled_have_theirs<K: Kind>(client: &Client, deadline: Instant) -> kube::Result<()> {
     let enabled = ListParams::default().labels("zeroscale.dev/enabled=true");
-    for workload in Api::<K>::all(cluster.client()).list(&enabled).await? {
+    for workload in Api::<K>::all(client.clone()).list(&enabled).await? {
         let namespace = workload.meta().namespace.as_deref().unwrap_or("default");
-        let scalers: Api<ZeroScaler> = Api::namespaced(cluster.client(), namespace);
+        let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), namespace);
         let name = workload.meta().name.as_deref().unwrap_or_default();
         let made = await_condition(scalers, name, |scaler: Option<&ZeroScaler>| scaler.is_some());
         let _ = timeout_at(deadline, made).await;

@@ -7,6 +7,7 @@
 
 mod apart;
 mod ending;
+mod faults;
 mod process;
 mod refusals;
 mod up;

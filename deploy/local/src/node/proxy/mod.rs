@@ -55,7 +55,10 @@ pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: Cancellat
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
-            Some(event) = services.next() => proxy.services.apply(event),
+            Some(event) = services.next() => {
+                proxy.services.apply(event);
+                proxy.table.replace_services(proxy.services.objects.clone());
+            }
             Some(event) = slices.next() => proxy.slices.apply(event),
             () = tokio::time::sleep(LISTEN_RETRY), if !proxy.refused.is_empty() => {}
         }

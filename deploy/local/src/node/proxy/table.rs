@@ -1,5 +1,6 @@
 //! Which Service port leads where: from Services and their EndpointSlices, and for in-process clients to look up.
 
+use crate::node::service_links::{self, MASTER};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
@@ -45,6 +46,8 @@ pub enum Destination {
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTable {
     destinations: Arc<RwLock<HashMap<PortKey, Destination>>>,
+    /// All Services, by namespace and name.
+    services: Arc<RwLock<BTreeMap<(String, String), Service>>>,
 }
 
 impl ServiceTable {
@@ -60,6 +63,20 @@ impl ServiceTable {
     pub fn destination(&self, namespace: &str, service: &str, port: u16) -> Option<Destination> {
         let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
         self.destinations.read().get(&key).cloned()
+    }
+
+    /// Variables for the containers of a namespace: of its Services, if `all` is set, and of [`MASTER`].
+    pub(crate) fn variables(&self, namespace: &str, all: bool) -> Vec<(String, String)> {
+        let services = self.services.read();
+        let links = |(of, name): &(String, String)| (all && of == namespace) || (of.as_str(), name.as_str()) == MASTER;
+        let linked = services.iter().filter(|(key, _)| links(key));
+        let variables = linked
+            .flat_map(|((of, name), service)| service_links::variables(service, |port| self.lookup(of, name, port)));
+        variables.collect()
+    }
+
+    pub(crate) fn replace_services(&self, services: BTreeMap<(String, String), Service>) {
+        *self.services.write() = services;
     }
 
     pub(crate) fn replace(&self, destinations: impl Iterator<Item = (PortKey, Destination)>) {

@@ -1,0 +1,83 @@
+//! Variables that a container has for each Service of its namespace, as the kubelet sets them: `NAME_SERVICE_HOST`,
+//! `NAME_SERVICE_PORT`, and Docker's older `NAME_PORT_80_TCP_ADDR` and the like.
+//!
+//! A Service without a cluster IP has none. A pod with `enableServiceLinks: false` has those of `kubernetes` alone.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use std::net::SocketAddr;
+
+/// Namespace and name of the Service that each pod has variables for.
+pub(crate) const MASTER: (&str, &str) = ("default", "kubernetes");
+
+/// Returns the variables of one Service. `listens`: where a port of it is served, if not at its own address.
+pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<SocketAddr>) -> Vec<(String, String)> {
+    let Some(spec) = &service.spec else { return Vec::new() };
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let address = spec.cluster_ip.as_deref().filter(|address| !["", "None"].contains(address));
+    let (Some(address), Some(first)) = (address, ports.first()) else { return Vec::new() };
+    let word = |text: &str| text.replace('-', "_").to_uppercase();
+    let prefix = word(&service.name_any());
+    // The address, unless this machine could not listen there.
+    let at = |port: i32| {
+        let elsewhere = u16::try_from(port).ok().and_then(&listens);
+        elsewhere.map_or((address.to_owned(), port), |at| (at.ip().to_string(), at.port().into()))
+    };
+    let (host, port) = at(first.port);
+    let mut all = vec![(format!("{prefix}_SERVICE_HOST"), host), (format!("{prefix}_SERVICE_PORT"), port.to_string())];
+    for port in ports {
+        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
+            all.push((format!("{prefix}_SERVICE_PORT_{}", word(name)), at(port.port).1.to_string()));
+        }
+    }
+    for (index, port) in ports.iter().enumerate() {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let (host, number) = at(port.port);
+        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let url = format!("{}://{bracketed}:{number}", protocol.to_lowercase());
+        if index == 0 {
+            all.push((format!("{prefix}_PORT"), url.clone()));
+        }
+        let link = format!("{prefix}_PORT_{}_{protocol}", port.port);
+        all.extend([
+            (format!("{link}_PROTO"), protocol.to_lowercase()),
+            (format!("{link}_PORT"), number.to_string()),
+            (format!("{link}_ADDR"), host),
+            (link, url),
+        ]);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Goal: the variables of Kubernetes' documentation, for its example; none without a cluster IP.
+    #[test]
+    fn a_service_is_known_by_its_variables() {
+        let service = |spec: serde_json::Value| -> Service {
+            serde_json::from_value(json!({"metadata": {"name": "redis-primary"}, "spec": spec})).expect("a Service")
+        };
+        let redis = service(json!({"clusterIP": "10.0.0.11", "ports": [{"port": 6379, "name": "a-b"}]}));
+        let given = variables(&redis, |_| None);
+        let lines: Vec<_> = given.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let expected = [
+            "REDIS_PRIMARY_SERVICE_HOST=10.0.0.11",
+            "REDIS_PRIMARY_SERVICE_PORT=6379",
+            "REDIS_PRIMARY_SERVICE_PORT_A_B=6379",
+            "REDIS_PRIMARY_PORT=tcp://10.0.0.11:6379",
+            "REDIS_PRIMARY_PORT_6379_TCP_PROTO=tcp",
+            "REDIS_PRIMARY_PORT_6379_TCP_PORT=6379",
+            "REDIS_PRIMARY_PORT_6379_TCP_ADDR=10.0.0.11",
+            "REDIS_PRIMARY_PORT_6379_TCP=tcp://10.0.0.11:6379",
+        ];
+        assert_eq!(lines, expected);
+        for spec in [json!({"clusterIP": "None", "ports": [{"port": 80}]}), json!({"clusterIP": "10.0.0.1"})] {
+            assert_eq!(variables(&service(spec), |_| None), []);
+        }
+        let moved = variables(&redis, |_| Some(([127, 0, 0, 1], 40_000).into()));
+        assert_eq!(moved[3].1, "tcp://127.0.0.1:40000");
+    }
+}

@@ -1,0 +1,165 @@
+//! Faults of workloads, as the terminal shows them: a line when one begins or changes, and one when it is over.
+//!
+//! | from | a fault begins | it is over |
+//! |---|---|---|
+//! | a ZeroScaler | Ready is False, or is False for another reason or with another message | Ready is True, or it is deleted |
+//! | a warning about a pod | the first one of its namespace with this reason and message | no line of its own |
+
+use common::RevisionKey;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::conditions::{self, READY};
+use common_runtime::watching::watch;
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::api::core::v1::Event;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
+
+/// Reasons of warnings that are ordinary while a pod starts, or repeat what another one says.
+const ORDINARY: [&str; 2] = ["Unhealthy", "BackOff"];
+
+/// A line for the terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Something is wrong with a workload or a pod.
+    Fault {
+        /// Namespace and name.
+        of: RevisionKey,
+        /// Reason and message.
+        cause: String,
+    },
+    /// A workload is served again.
+    Healed(RevisionKey),
+}
+
+/// The faults that are known.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Of each ZeroScaler that has one.
+    scalers: BTreeMap<RevisionKey, String>,
+    /// Warnings about pods that were printed: namespace, reason and message.
+    pods: BTreeSet<(String, String, String)>,
+}
+
+/// Returns why a ZeroScaler is not served: reason and message of its Ready condition.
+pub(super) fn fault_of(scaler: &ZeroScaler) -> Option<String> {
+    let ready = scaler.condition(READY).filter(|ready| ready.status == "False")?;
+    let is_current = ready.observed_generation.is_none_or(|at| Some(at) == scaler.metadata.generation);
+    is_current.then(|| match ready.message.as_str() {
+        "" => ready.reason.clone(),
+        message => format!("{}: {message}", ready.reason),
+    })
+}
+
+impl Faults {
+    fn scaler(&mut self, scaler: &ZeroScaler) -> Option<Line> {
+        let key = scaler.key();
+        let conditions = scaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        match fault_of(scaler) {
+            Some(cause) if self.scalers.get(&key) == Some(&cause) => None,
+            Some(cause) => {
+                self.scalers.insert(key.clone(), cause.clone());
+                Some(Line::Fault { of: key, cause })
+            }
+            // Not looked at yet: the fault stands.
+            None if !conditions::is(conditions, READY, conditions::ConditionStatus::True) => None,
+            None => self.healed(key),
+        }
+    }
+
+    fn healed(&mut self, key: RevisionKey) -> Option<Line> {
+        self.scalers.remove(&key)?;
+        self.pods.retain(|(namespace, ..)| namespace != key.namespace());
+        Some(Line::Healed(key))
+    }
+
+    fn warning(&mut self, event: Event) -> Option<Line> {
+        let (object, reason) = (event.involved_object, event.reason.unwrap_or_default());
+        let is_fault = event.type_.as_deref() == Some("Warning") && !ORDINARY.contains(&reason.as_str());
+        if object.kind.as_deref() != Some("Pod") || !is_fault {
+            return None;
+        }
+        let of = RevisionKey::new(object.namespace.unwrap_or_default(), object.name.unwrap_or_default());
+        let message = event.message.unwrap_or_default();
+        let is_new = self.pods.insert((of.namespace().to_owned(), reason.clone(), message.clone()));
+        is_new.then(|| Line::Fault { of, cause: format!("{reason}: {message}") })
+    }
+}
+
+/// What one of both watches has seen.
+enum Seen {
+    Scaler(watcher::Event<ZeroScaler>),
+    Event(watcher::Event<Event>),
+}
+
+/// Watches for faults in all namespaces. Never ends.
+pub(super) fn lines(client: &Client) -> impl Stream<Item = Line> + use<> {
+    let scalers = watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default()).map(Seen::Scaler);
+    let events = watch(Api::<Event>::all(client.clone()), watcher::Config::default()).map(Seen::Event);
+    let mut faults = Faults::default();
+    stream::select(scalers, events).filter_map(move |seen| {
+        ready(match seen {
+            Seen::Scaler(watcher::Event::Apply(scaler) | watcher::Event::InitApply(scaler)) => faults.scaler(&scaler),
+            Seen::Scaler(watcher::Event::Delete(scaler)) => faults.healed(scaler.key()).filter(|_| false),
+            Seen::Event(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => faults.warning(event),
+            _ => None,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn scaler(status: &str, reason: &str, message: &str) -> ZeroScaler {
+        let ready = json!({"type": "Ready", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": {"namespace": "ns", "name": "web"}, "spec": {"target": {"name": "web"}},
+            "status": {"conditions": [ready]}}))
+        .expect("a ZeroScaler")
+    }
+
+    /// Goal: each change is one line, and so is the end; a condition that is not known yet ends nothing.
+    #[test]
+    fn a_fault_is_one_line_for_each_change() {
+        let key = || RevisionKey::new("ns", "web");
+        let fault = |cause: &str| Some(Line::Fault { of: key(), cause: cause.into() });
+        let mut faults = Faults::default();
+        let rows = [
+            (scaler("True", "Served", ""), None),
+            (scaler("False", "TargetNotFound", "none"), fault("TargetNotFound: none")),
+            (scaler("False", "TargetNotFound", "none"), None),
+            (scaler("Unknown", "Pending", ""), None),
+            (scaler("False", "TimedOut", ""), fault("TimedOut")),
+            (scaler("True", "Served", ""), Some(Line::Healed(key()))),
+            (scaler("True", "Served", ""), None),
+        ];
+        for (n, (scaler, expected)) in rows.into_iter().enumerate() {
+            assert_eq!(faults.scaler(&scaler), expected, "row {n}");
+        }
+    }
+
+    /// Goal: a warning about pods of one workload is one line until the workload is healed; ordinary ones are none.
+    #[test]
+    fn a_warning_about_pods_is_one_line() {
+        let event = |pod: &str, type_: &str, reason: &str| -> Event {
+            let object = json!({"kind": "Pod", "namespace": "ns", "name": pod});
+            let event =
+                json!({"metadata": {}, "involvedObject": object, "type": type_, "reason": reason, "message": "m"});
+            serde_json::from_value(event).expect("an Event")
+        };
+        let mut faults = Faults::default();
+        let cause = "Failed: m".to_owned();
+        let line = Some(Line::Fault { of: RevisionKey::new("ns", "web-1"), cause });
+        assert_eq!(faults.warning(event("web-1", "Warning", "Failed")), line);
+        assert_eq!(faults.warning(event("web-2", "Warning", "Failed")), None);
+        assert_eq!(faults.warning(event("web-1", "Warning", "Unhealthy")), None);
+        assert_eq!(faults.warning(event("web-1", "Normal", "Killing")), None);
+        faults.scaler(&scaler("False", "CrashLoopBackOff", ""));
+        faults.scaler(&scaler("True", "Served", ""));
+        assert_eq!(faults.warning(event("web-1", "Warning", "Failed")), line, "a new one");
+    }
+}

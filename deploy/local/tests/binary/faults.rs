@@ -1,0 +1,64 @@
+//! What the terminal of `local up` says of workloads that are not served.
+
+use crate::process::Local;
+use crate::up::{client, deployment, scaler, service, sleeper, write};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::PostParams;
+
+/// The next line that contains these words.
+async fn line_with(local: &mut Local, words: &[&str]) -> String {
+    loop {
+        let line = local.line().await;
+        if words.iter().all(|word| line.contains(word)) {
+            return line;
+        }
+    }
+}
+
+/// Goal: the cluster is `ready` once its workloads are served, and not before; each fault is a line with its reason, and
+/// another when it is over.
+#[tokio::test]
+async fn a_workload_without_its_target_is_named_until_it_has_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let manifest = write(&folder, "web.yaml", &(service("web") + &scaler("web") + "---\n" + &sleeper("hello")));
+    let mut local = Local::up([manifest.as_os_str(), "--kubeconfig".as_ref(), kubeconfig.as_os_str()]);
+    let first = local.line().await;
+    assert!(first.starts_with("not ready ingress=http://"), "{first}");
+    line_with(&mut local, &["try:", "hello.default.localhost"]).await;
+    line_with(&mut local, &["not served:", "default/web", "TargetNotFound"]).await;
+    line_with(&mut local, &["fault ", "default/web", "TargetNotFound"]).await;
+    let deployments: Api<Deployment> = Api::namespaced(client(&kubeconfig).await, "default");
+    let web = serde_yaml_ng::from_str(&deployment("web", 0)).expect("a Deployment");
+    deployments.create(&PostParams::default(), &web).await.expect("created");
+    line_with(&mut local, &["healed ", "default/web"]).await;
+    assert!(local.line().await.starts_with("ready ingress=http://"));
+}
+
+/// Goal: what the node cannot run is named in the terminal, with what to do about it.
+#[tokio::test]
+async fn what_the_node_rejects_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let commandless = deployment("bare", 1).replace("        command:", "        args:");
+    let manifest = write(&folder, "bare.yaml", &(commandless + &service("bare")));
+    let mut local = Local::up([manifest]);
+    line_with(&mut local, &["fault ", "default/bare-", "needs a command"]).await;
+}
+
+/// Goal: a container knows the Services of its namespace, as in Kubernetes.
+#[tokio::test]
+async fn a_container_knows_the_services_of_its_namespace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = "env: [{name: HELLO_TEXT, value: 'at $(BACK_END_SERVICE_HOST):$(BACK_END_SERVICE_PORT)'}]";
+    let front = deployment("front", 0).replace("        ports:", &format!("        {env}\n        ports:"));
+    let manifest = write(&folder, "front.yaml", &(front + &service("front") + &service("back-end")));
+    let mut local = Local::up([manifest]);
+    let ready = local.ready().await;
+    let services: Api<Service> = Api::namespaced(client(&ready.kubeconfig).await, "default");
+    let address =
+        services.get("back-end").await.expect("made").spec.and_then(|spec| spec.cluster_ip).expect("an address");
+    let answer = crate::up::get(ready.ingress.expect("an ingress"), "front.default").await.expect("an answer");
+    assert!(answer.contains(&format!("at {address}:")), "{answer}");
+}
