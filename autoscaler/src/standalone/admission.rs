@@ -17,15 +17,16 @@ use super::reasons::{
 use super::scalers::translation;
 use super::schedules;
 use super::serverless::adopt::{self, Claimant, Standing, standing};
+use super::serverless::numbered::ServedPort;
 use super::serverless::{backend, services};
-use super::service_ports::tcp_ports;
+use super::service_ports::{ports_of, tcp_ports};
 use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::workload::{Afterwards, NotReady, Probed, Reading, Requested, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Selector;
+use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::reconcile::stores::watches::Watches;
 use crate::scale::{Initial, SubjectLabels};
@@ -35,8 +36,8 @@ use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
 use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
-use common_api::zeroscaler::RequestStatus;
 use common_api::zeroscaler::request::{self, Request};
+use common_api::zeroscaler::{RequestStatus, ServiceChoice};
 use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
 use common_controller::WorkQueue;
 use common_controller::objects::controller;
@@ -44,7 +45,13 @@ use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The field that names Services.
+const SERVICES: &str = "spec.services";
+/// Most names of Services that a message has.
+const NAMES_MAX: usize = 10;
 
 /// Decides which ZeroScalers may be acted upon.
 pub(super) struct Admission {
@@ -187,43 +194,43 @@ impl Admission {
                         scaled";
             return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
         }
-        let name = accepted.original.spec.service_name();
-        let service = self.cluster.services.get(&Key::new(key.namespace(), name));
-        if service.is_none() && !accepted.original.spec.service.create {
-            let namespace = key.namespace();
-            let message = format!(
-                "spec.service.name: {name:?}: no such Service in namespace {namespace:?}; spec.service.create: true makes one"
-            );
+        let uid = object.uid().unwrap_or_default();
+        let serverless = self.stores.serverless.get(key);
+        let claimant = claimant(key.name(), &uid, serverless.as_deref());
+        let choice = self.cluster.choose(&accepted.original, &target, claimant);
+        let find = |asked: &ServiceChoice| self.cluster.services.get(&Key::new(key.namespace(), asked.name.as_str()));
+        let first = choice.names.first().map(|first| (first, find(first)));
+        let Some((asked, service)) = first.filter(|(first, service)| service.is_some() || first.create) else {
+            let message = self.no_service(key, &accepted.original, &target_key);
             let not_ready = NotReady { reason: SERVICE_NOT_FOUND, message, obstacle: Obstacle::ServicePending };
             return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
-        }
-        let settings = &settings_beside(&accepted.original, service.as_deref());
+        };
+        let (name, services): (_, Vec<_>) = (&asked.name, choice.names.iter().map_while(find).collect());
+        let settings = &settings_beside(&accepted.original, &services, &target);
         let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
             Ok(port) => port,
             Err(error) => return Ok(invalid(format!("Service {name:?}: {error}"))),
         };
-        let uid = object.uid().unwrap_or_default();
-        let serverless = self.stores.serverless.get(key);
         let unfit = service.as_deref().and_then(adopt::unfit);
-        let unfit = unfit.map(|why| at("spec.service.name", format!("Service {name:?} cannot be adopted: {why}")));
-        match (standing(service.as_deref(), claimant(key.name(), &uid, serverless.as_deref())), unfit) {
+        let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
+        match (standing(service.as_deref(), claimant), unfit) {
             // Clients go past the activators from now on.
             (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(object) => {
                 return Ok(given_back(why));
             }
             (Standing::Ours, Some(why)) => return Ok(invalid(why)),
-            (Standing::Foreign(why), _) => return Ok(not_owned(at("spec.service.name", why))),
+            (Standing::Foreign(why), _) => return Ok(not_owned(at(SERVICES, why))),
             (standing @ (Standing::Adoptable | Standing::Adopted), _) => {
                 let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, &target));
                 if let Some(Err(error)) = ports {
-                    let message = at("spec.service.name", format!("{error}: it cannot be adopted"));
+                    let message = at(SERVICES, format!("{error}: it cannot be adopted"));
                     // One that we have already stays as it is.
                     return Ok(if standing == Standing::Adopted { invalid(message) } else { not_owned(message) });
                 }
             }
             (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
         }
-        let unknown = service.as_deref().and_then(|service| unknown_port(&accepted.original, service));
+        let unknown = service.as_ref().and_then(|_| unknown_port(&accepted.original, &services, &target));
         if let Some(unknown) = unknown.filter(|_| broken.is_none() || !has(newest, &target_key)) {
             return Ok(invalid(unknown));
         }
@@ -248,14 +255,19 @@ impl Admission {
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));
         }
         let request = requested(newest.spec.request.as_ref(), status, now);
-        let probe = service.as_deref().map(|service| {
-            let served = services::served_ports(original, service, &port, &target, asked.spec.protocol_type);
-            let carried = served.ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
+        let probe = service.as_deref().map(|_| {
+            let served = services::served_ports(original, &services, &port, &target, asked.spec.protocol_type);
+            let carried =
+                |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
+            let each = services.iter().zip(served.ports).enumerate().map(|(index, (service, ports))| {
+                (index, Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
+            });
+            // A further Service of which activators carry nothing leads to the pods always.
+            let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
             Probed::Known(Arc::new(PathByPort {
                 key: key.clone(),
-                uid,
-                service: Key::new(key.namespace(), name),
-                carried: carried.collect(),
+                services: each.map(|(_, service, carried)| (service, carried)).collect(),
+                uid: uid.clone(),
                 cluster: self.cluster.clone(),
                 decisions: self.decisions.clone(),
             }))
@@ -288,6 +300,31 @@ impl Admission {
 }
 
 impl Admission {
+    /// What is said where there is no Service to serve: which there are.
+    fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
+        let namespace = key.namespace();
+        let mut there = self.cluster.service_names(namespace);
+        let left_off = there.len().saturating_sub(NAMES_MAX);
+        there.truncate(NAMES_MAX);
+        let there = match (there.is_empty(), left_off) {
+            (true, _) => "there is none".to_owned(),
+            (false, 0) => format!("there are {}", there.join(", ")),
+            (false, more) => format!("there are {} and {more} more", there.join(", ")),
+        };
+        match original.spec.services.first() {
+            Some(asked) => format!(
+                "{SERVICES}: no Service {:?} in namespace {namespace:?}, {there}; {SERVICES}[].create: true makes one",
+                asked.name
+            ),
+            None => format!(
+                "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}, {there}; name one in {SERVICES}, \
+                 or have it made with create: true",
+                target.resource,
+                target.object.name()
+            ),
+        }
+    }
+
     /// Another ZeroScaler that scales a target before this one may: whoever has it, else the oldest that asks for it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
         let naming = self.stores.naming(target);
@@ -326,34 +363,32 @@ fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
 }
 
 /// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
-pub(crate) fn settings_beside(original: &ZeroScaler, service: Option<&Service>) -> Settings {
-    translation::settings(original, service.and_then(|service| traffic_port(original, service)))
+pub(crate) fn settings_beside(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Settings {
+    translation::settings(original, traffic_port(original, services, target))
 }
 
-/// The pods' port behind the port of a Service that counts first.
-fn traffic_port(original: &ZeroScaler, service: &Service) -> Option<PortReference> {
-    match tcp_ports(original, service).into_iter().next()?.target {
+/// The pods' port behind the port that counts first.
+fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<PortReference> {
+    match tcp_ports(original, services, Some(target)).into_iter().next()?.target {
         IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
         IntOrString::String(name) => Some(PortReference::Name(name)),
     }
 }
 
-/// A port of the ZeroScaler that the Service does not have.
-fn unknown_port(original: &ZeroScaler, service: &Service) -> Option<String> {
-    let ports: Vec<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).collect();
-    let tcp = tcp_ports(original, service);
+/// A port of the ZeroScaler that no Service has.
+fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<String> {
+    let tcp = tcp_ports(original, services, Some(target));
     let known = |name: &str| tcp.iter().any(|port| port.is_named(name));
     let (index, said) = original.spec.ports.iter().enumerate().find(|(_, said)| !known(&said.name))?;
-    let there: Vec<_> = ports
-        .iter()
-        .map(|port| {
+    let there = |service: &Arc<Service>| {
+        let ports = ports_of(service).map(|port| {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
             format!("{} {}/{protocol}", port.name.as_deref().unwrap_or_default(), port.port).trim().to_owned()
-        })
-        .collect();
-    let (name, service) = (&said.name, service.name_any());
-    let rule = "must be the name or the number of a TCP port of it";
-    Some(format!("spec.ports[{index}].name: {name:?}: {rule}: Service {service:?} has {}", there.join(", ")))
+        });
+        format!("Service {:?} has {}", service.name_any(), ports.collect::<Vec<_>>().join(", "))
+    };
+    let (name, there) = (&said.name, services.iter().map(there).collect::<Vec<_>>().join(", "));
+    Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port: {there}"))
 }
 
 fn not_ready(message: String) -> NotReady {

@@ -14,8 +14,8 @@ use std::hash::Hash;
 /// What one ZeroScaler names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Its public Service.
-    pub(crate) service: Key,
+    /// Its public Services.
+    pub(crate) services: Few<Key>,
     /// Further hosts that it asks for.
     pub(crate) claim: Claim,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Claims {
 }
 
 /// In order, each once; of nearly all there is one.
-type Few<T> = SmallVec<[T; 1]>;
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -45,7 +45,7 @@ impl Claims {
         }
         let old = inner.named.remove(autoscaler);
         if let Some(old) = &old {
-            remove(&mut inner.by_service, &old.service, autoscaler);
+            old.services.iter().for_each(|service| remove(&mut inner.by_service, service, autoscaler));
             for host in hosts(old) {
                 remove(&mut inner.by_host, &host, autoscaler);
             }
@@ -53,7 +53,9 @@ impl Claims {
         let asks = |named: &Option<Named>| named.as_ref().map(|named| named.claim.clone()).filter(Claim::asks);
         let moves = asks(&old) != asks(&named);
         if let Some(new) = named {
-            insert(inner.by_service.entry(new.service.clone()).or_default(), autoscaler.clone());
+            for service in &new.services {
+                insert(inner.by_service.entry(service.clone()).or_default(), autoscaler.clone());
+            }
             for host in hosts(&new) {
                 insert(inner.by_host.entry(host).or_default(), autoscaler.clone());
             }
@@ -67,7 +69,7 @@ impl Claims {
         self.inner.read().named.contains_key(autoscaler)
     }
 
-    /// Those whose public Service has this name.
+    /// Those that name this Service, or have a target of its name.
     pub(crate) fn of_service(&self, service: &Key) -> Vec<Key> {
         self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()
     }
@@ -132,7 +134,7 @@ mod tests {
     fn named(service: &str, hosts: &[&str]) -> Option<Named> {
         let hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
         let claim = Claim { uid: "u".into(), created: 1, hosts: Some(hosts) };
-        Some(Named { service: Key::new("ns", service), claim })
+        Some(Named { services: [Key::new("ns", service)].into(), claim })
     }
 
     #[test]
@@ -175,7 +177,7 @@ mod tests {
             claims.apply(&key(name), named("s", hosts));
         }
         let claim = Claim { uid: "u".into(), created: 1, hosts: None };
-        claims.apply(&key("b/unreadable"), Some(Named { service: key("b/s"), claim }));
+        claims.apply(&key("b/unreadable"), Some(Named { services: [key("b/s")].into(), claim }));
         let concerned = rows.into_iter().filter(|(.., is_concerned)| *is_concerned).map(|(name, ..)| key(name));
         let mut expected: Vec<Key> = concerned.chain([key("b/unreadable")]).collect();
         let mut found = claims.concerned_by("shop", "cluster.local");

@@ -5,10 +5,10 @@
 //! |---|---|---|
 //! | PodAutoscaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it; all of its namespace, if it changes who has texts | – |
 //! | ServerlessService | itself | – |
-//! | Service | those whose public Service it is, and its owner; the statuses of those that fall back on it | those whose public Service it is |
+//! | Service | those whose public Service it is, or whose pods it selects, and its owner; the statuses of those that fall back on it | those whose public Service it is, or whose pods it selects |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
 //!
-//! A public Service is that of the version in force and that of the newest, where these differ.
+//! Public Services are those of the version in force and those of the newest, where these differ.
 //!
 //! What concerns hosts goes other ways ([`super::hosts`]).
 //!
@@ -16,6 +16,7 @@
 //! of ours.
 
 use super::answers::{Resolved, Texts};
+use super::choice::{self, Choice, Selections};
 use super::claims::{Claims, Named};
 use super::fallbacks::{self, Fallbacks};
 use super::finalizer::{adopted_target, has_finalizer};
@@ -25,10 +26,10 @@ use super::hosts::Hosts;
 use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
-use super::serverless::adopt::{ADOPTED_BY, OWNER_KINDS};
+use super::serverless::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
 use super::serverless::slices::{self, SERVICE_NAME};
 use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Labels;
+use crate::reconcile::stores::facts::{Labels, Target};
 use crate::reconcile::stores::target_key::TargetKey;
 use crate::reconcile::stores::watches::Watches;
 use common::RevisionKey as Key;
@@ -37,6 +38,7 @@ use common::hosts::claims::Claim;
 use common::names;
 use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::ACTIVE;
+use common_api::zeroscaler::ServicePath;
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler, ZeroScalerSpec};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue, key_of};
@@ -78,6 +80,7 @@ struct Routes {
     /// ServerlessServices to reconcile.
     serverless: WorkQueue<Key>,
     claims: Arc<Claims>,
+    selections: Selections,
     fallbacks: Fallbacks,
     handovers: Arc<Handovers>,
     /// Slices by the Service they are about.
@@ -108,6 +111,7 @@ impl Cluster {
             autoscalers,
             serverless: numbers.paths(),
             claims,
+            selections: Selections::default(),
             fallbacks: Fallbacks::default(),
             handovers: handovers.clone(),
             slices: RwLock::default(),
@@ -139,10 +143,46 @@ impl Cluster {
         Self { namespaces, ..self }
     }
 
-    /// The Service that clients of one call.
-    pub(crate) fn public_service(&self, key: &Key) -> Key {
+    /// The Services that clients of one call: those that it is served by, as far as this process or the status knows, and the
+    /// first that it names.
+    pub(crate) fn public_services(&self, key: &Key) -> Vec<Key> {
         let known = self.scalers.kept(key).or_else(|| self.scalers.get(key));
-        Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()))
+        let named = Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()));
+        let mut all = self.routes.selections.services_of(key);
+        let told = known.as_deref().and_then(|object| object.status.as_ref());
+        let told =
+            told.into_iter().flat_map(|status| status.services.iter().filter(|told| told.path == ServicePath::Served));
+        all.extend(told.map(|told| Key::new(key.namespace(), told.name.as_str())).chain([named]));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Which Services a version of an object is served by, of those that are there now.
+    pub(crate) fn choose(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Choice {
+        let (key, spec, selections) = (original.key(), &original.spec, &self.routes.selections);
+        let mut keys = selections.selecting(&key, &target.labels);
+        let named = spec.services.iter().map(|service| service.name.as_str()).chain([spec.target.name.as_str()]);
+        keys.extend(named.map(|name| Key::new(key.namespace(), name)));
+        keys.sort_unstable();
+        keys.dedup();
+        let services: Vec<_> = keys.iter().filter_map(|service| self.services.get(service)).filter(is_public).collect();
+        let other = |name: &str| {
+            let naming = self.routes.claims.of_service(&Key::new(key.namespace(), name));
+            naming.first().filter(|_| !naming.contains(&key)).map(|other| other.name().to_owned())
+        };
+        let inputs = choice::Inputs { original, target, claimant, services: &services, other: &other };
+        let choice = choice::choose(&inputs);
+        selections.serve(&key, &choice.names);
+        choice
+    }
+
+    /// Names of the Services of a namespace, in order.
+    pub(crate) fn service_names(&self, namespace: &str) -> Vec<String> {
+        let found = self.services.keys_within(namespace).into_iter().filter_map(|key| self.services.get(&key));
+        let mut names: Vec<_> = found.filter(is_public).map(|service| service.name_any()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// ServerlessServices to reconcile.
@@ -262,6 +302,9 @@ impl Watches for Cluster {
     }
 
     fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
+        if new.is_none() {
+            self.routes.selections.forget(key);
+        }
         if self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler))) {
             self.hosts.look();
         }
@@ -332,7 +375,12 @@ impl Routes {
         // A list that cannot be read leaves it the hosts that it had.
         let readable = |spec: &&ZeroScalerSpec| spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
         Named {
-            service: Key::new(key.namespace(), newest.map_or(key.name(), ZeroScalerSpec::service_name)),
+            services: match newest {
+                Some(spec) if !spec.services.is_empty() => {
+                    spec.services.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect()
+                }
+                _ => [Key::new(key.namespace(), newest.map_or(key.name(), ZeroScalerSpec::service_name))].into(),
+            },
             claim: Claim {
                 uid: autoscaler.uid().unwrap_or_default(),
                 created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
@@ -341,17 +389,24 @@ impl Routes {
         }
     }
 
-    /// Those whose public Service has this name, by the newest version or by the one that is in force.
+    /// Those whose public Service this is, by the newest version or by the one that is in force.
     fn of_service(&self, service: &Key) -> Vec<Key> {
         let mut keys = self.claims.of_service(service);
         keys.extend(self.scalers.kept_with(service));
+        keys.extend(self.selections.served_by(service));
+        keys.sort_unstable();
+        keys.dedup();
         keys
     }
 
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
         let borrower = |service: &Arc<Service>| service.annotations().get(ADOPTED_BY).cloned();
         move_between(&self.borrowed, key, old.and_then(borrower).as_ref(), new.and_then(borrower).as_ref());
-        for autoscaler in self.of_service(key) {
+        let mut concerned = self.of_service(key);
+        concerned.extend(self.selections.service(key, old, new).into_iter().filter(|key| self.claims.knows(key)));
+        concerned.sort_unstable();
+        concerned.dedup();
+        for autoscaler in concerned {
             self.autoscalers.add(autoscaler.clone(), Priority::of_change(old, new));
             self.look_at_path(&autoscaler, Priority::Normal);
         }
@@ -390,6 +445,11 @@ impl Routes {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
     }
+}
+
+/// Whether a Service is for clients: none of those that we make to know the pods of a workload.
+fn is_public(service: &Arc<Service>) -> bool {
+    service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }
 
 /// The Service that a slice is about.

@@ -89,7 +89,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     let f = Fixture::new();
     f.scaler("young", "2026-01-02T00:00:00Z", json!({"hosts": ["a.example.com"]}));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
-    let old = json!({"hosts": ["a.example.com"], "service": {"name": "web"}});
+    let old = json!({"hosts": ["a.example.com"], "services": [{"name": "web"}]});
     f.scaler("old", "2026-01-01T00:00:00Z", old);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
     assert_eq!(f.host_passes().await, ["system/hosts"], "asked for twice, looked at once");
@@ -215,9 +215,9 @@ async fn borrowed_services_are_found_by_who_has_them() {
 async fn the_service_that_is_served_concerns_its_zeroscaler() {
     let f = Fixture::new();
     let created = "2026-01-02T00:00:00Z";
-    f.scaler("a", created, json!({"service": {"name": "served"}}));
+    f.scaler("a", created, json!({"services": [{"name": "served"}]}));
     let former = f.cluster.scalers.get(&Key::new("ns", "a")).expect("there");
-    f.scaler("a", created, json!({"service": {"name": "nobodys"}}));
+    f.scaler("a", created, json!({"services": [{"name": "nobodys"}]}));
     f.cluster.scalers.keep(&Key::new("ns", "a"), Some(former));
     f.drain().await;
     for name in ["served", "nobodys"] {

@@ -326,8 +326,7 @@ mod tests {
     fn an_edit_meets_each_of_thousands_that_lead_to_it_once() {
         let fallbacks = Fallbacks::default();
         for index in 0..2000 {
-            let own =
-                json!({"target": {"name": "t"}, "service": {"name": "shared"}, "wake": {"fallback": {"service": "z"}}});
+            let own = json!({"target": {"name": "t"}, "services": [{"name": "shared"}], "wake": {"fallback": {"service": "z"}}});
             let spec: ZeroScalerSpec = from_value(own).expect("readable");
             assert!(fallbacks.apply(&key(&format!("s{index}")), Some(&spec)).is_empty(), "nobody falls back on it");
         }

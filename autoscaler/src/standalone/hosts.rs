@@ -278,7 +278,7 @@ mod tests {
         for (namespace, host) in [("shop", "x.example.com"), ("ns", "hello.shop"), ("other", "y.example.com")] {
             let (key, hosts) = (Key::new(namespace, "web"), HostPattern::parse(host).into_iter().collect());
             let claim = Claim { uid: namespace.to_owned(), created: 1, hosts: Some(hosts) };
-            claims.apply(&key, Some(Named { service: key.clone(), claim }));
+            claims.apply(&key, Some(Named { services: [key.clone()].into(), claim }));
         }
         let hosts = Hosts::new("system", "cluster.local", claims, autoscalers.clone());
         hosts.shared.is_listed.store(true, Ordering::Relaxed);

@@ -9,6 +9,7 @@
 mod admission;
 mod adoption;
 pub(crate) mod answers;
+pub(crate) mod choice;
 mod claims;
 pub(crate) mod cluster;
 mod confinements;

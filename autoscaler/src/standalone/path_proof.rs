@@ -1,7 +1,7 @@
 //! Proof that a ZeroScaler's clients are led to activators, before its last pod goes: the same as that on which addresses
 //! enter its slices ([`autoscaler_core::ports::slices`]), asked for anew.
 //!
-//! It holds if every slice of its Service, whoever wrote it, leads to activators or to nobody (ports that activators do not
+//! It holds if every slice of each of its Services, whoever wrote it, leads to activators or to nobody (ports that activators do not
 //! carry aside), each port that they carry leads to one, and each of them has answered within
 //! [`autoscaler_core::ports::PROOF_HOLDS`] that it listens on the number for this object. How soon all nodes follow the
 //! slices nobody can prove: that is what the grace period is for.
@@ -27,29 +27,34 @@ const RECHECK: Duration = Duration::from_secs(1);
 pub(super) struct PathByPort {
     pub(super) key: Key,
     pub(super) uid: String,
-    /// The Service.
-    pub(super) service: Key,
-    /// Names of its ports that activators carry.
-    pub(super) carried: BTreeSet<String>,
+    /// Its Services, and the names of the ports of each that activators carry.
+    pub(super) services: Vec<(Key, BTreeSet<String>)>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) decisions: WorkQueue<Key>,
 }
 
 impl PathProof for PathByPort {
     fn proof(&self) -> ProbeResult {
-        let slices = self.cluster.slices_of(&self.service);
-        match leads(&slices, &self.uid, &self.carried) {
+        match self.leads() {
             Some(leads) => self.cluster.numbers.proof(&self.uid, &leads),
             None => ProbeResult::NotInPath,
         }
     }
 
     fn ask(&self) {
-        let slices = self.cluster.slices_of(&self.service);
-        if let Some(leads) = leads(&slices, &self.uid, &self.carried) {
+        if let Some(leads) = self.leads() {
             self.cluster.numbers.prove(&self.key, &self.uid, &leads);
         }
         self.decisions.add_after(self.key.clone(), RECHECK);
+    }
+}
+
+impl PathByPort {
+    /// Where the slices of all Services lead, if that is to activators alone by what they say.
+    fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
+        let each =
+            self.services.iter().map(|(service, carried)| leads(&self.cluster.slices_of(service), &self.uid, carried));
+        Some(each.collect::<Option<Vec<_>>>()?.concat())
     }
 }
 

@@ -159,6 +159,7 @@ mod tests {
                 id: PortId { name: name.into(), port: number },
                 target: from_value(to.clone()).expect("a port"),
                 app_protocol: app_protocol.map(str::to_owned),
+                also: Vec::new(),
             };
             let target =
                 Target { containers: from_value(containers.clone()).expect("containers"), ..Target::default() };

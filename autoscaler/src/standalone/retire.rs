@@ -111,19 +111,21 @@ impl Retirement {
                 next.spec = objects::serverless_spec(&in_force, Mode::Serve, serverless.spec.num_activators);
                 self.records.serverless.replace(key, next, "error updating SKS").await?;
             }
-            let service = self.service_of(key, serverless);
-            if self.is_borrowed(&service, object) {
+            let uid = object.uid().unwrap_or_default();
+            if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
                 self.queue.add_after(key.clone(), BORROWED_LOOK);
                 return Ok(());
             }
             if !leads_to_pods(serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
             }
-            if let Some(left) = self.cluster.stays_for(&service, key) {
+            let services = self.services_of(key, serverless);
+            if let Some(left) = services.iter().filter_map(|service| self.cluster.stays_for(service, key)).max() {
                 self.queue.add_after(key.clone(), left);
                 return Ok(());
             }
-            if object.metadata.deletion_timestamp.is_some() && self.cluster.strands(&service, key) {
+            let strands = || services.iter().any(|service| self.cluster.strands(service, key));
+            if object.metadata.deletion_timestamp.is_some() && strands() {
                 let since = *self.handed_over.entry(key.clone()).or_insert_with(Instant::now);
                 if !self.is_over(key, since, COME_ANEW) {
                     return Ok(());
@@ -161,14 +163,15 @@ impl Retirement {
     /// Takes away Services and slices that were made for a ZeroScaler.
     async fn clear_away(&self, key: &Key, object: &PodAutoscaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
-        let public = self.cluster.public_service(key);
-        for slice in self.cluster.slices_of(&public) {
+        let public = self.cluster.public_services(key);
+        for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
             if controlled_by(controller(&slice.metadata), object) {
                 let slice = Key::new(key.namespace(), slice.name_any());
                 self.writes.delete(key, slices, &slice, "error deleting EndpointSlice").await?;
             }
         }
-        for service in [Key::new(key.namespace(), names::private_service(key.name())), public] {
+        let private = Key::new(key.namespace(), names::private_service(key.name()));
+        for service in public.into_iter().chain([private]) {
             let is_ours = |service: Arc<Service>| controlled_by(controller(&service.metadata), object);
             if services.get(&service).is_some_and(is_ours) {
                 self.writes.delete(key, services, &service, "error deleting Service").await?;
@@ -230,18 +233,14 @@ impl Retirement {
         Ok(true)
     }
 
-    /// The Service that clients call.
-    fn service_of(&self, key: &Key, serverless: &ServerlessService) -> Key {
-        match serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default() {
-            "" => self.cluster.public_service(key),
-            name => Key::new(key.namespace(), name),
+    /// The Services that clients call.
+    fn services_of(&self, key: &Key, serverless: &ServerlessService) -> Vec<Key> {
+        let mut services = self.cluster.public_services(key);
+        let told = serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default();
+        if !told.is_empty() && services.iter().all(|service| service.name() != told) {
+            services.push(Key::new(key.namespace(), told));
         }
-    }
-
-    /// Whether a Service has no selector as long as the ZeroScaler has it.
-    fn is_borrowed(&self, service: &Key, object: &PodAutoscaler) -> bool {
-        let uid = object.uid().unwrap_or_default();
-        self.cluster.services.get(service).is_some_and(|service| is_borrowed_by(&service, &uid))
+        services
     }
 }
 

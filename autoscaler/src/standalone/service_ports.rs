@@ -1,29 +1,52 @@
-//! The TCP ports of a ZeroScaler's Service, in the order in which they count: first the one that requests on the shared
-//! ports of the activators lead to, which is the first that the ZeroScaler names, else the Service's first.
+//! The TCP ports of a workload's Services, in the order in which they count: first the one that requests on the shared
+//! ports of the activators lead to, which is the first that the ZeroScaler names, else the first Service's first.
+//!
+//! Each TCP port of the first Service is one. A port of a further Service that leads to the same port of the pods is the same;
+//! one that leads to another is one more. So what identifies a port is where it leads, and names and numbers are those of
+//! the first Service that has it.
 
+use crate::reconcile::stores::facts::Target;
 use common::ports::PortId;
 use common_api::ZeroScaler;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::sync::Arc;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TcpPort {
-    /// Name and number there.
+    /// Name and number, which no two share.
     pub(crate) id: PortId,
     /// Where it leads at a pod.
     pub(crate) target: IntOrString,
     /// Its `appProtocol`.
     pub(crate) app_protocol: Option<String>,
+    /// What further Services say of it, and this one where another had its name or number.
+    pub(crate) also: Vec<TcpPort>,
 }
 
 /// So many have numbers on activators, and room in a status; further ones lead to pods alone.
 const PORTS_MAX: usize = 64;
+/// Name of a port that has none in the only Service that had ports, once there are more.
+const FIRST: &str = "main";
 
-/// All of them, up to [`PORTS_MAX`].
-pub(crate) fn tcp_ports(object: &ZeroScaler, service: &Service) -> Vec<TcpPort> {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let mut ports: Vec<TcpPort> = ports.filter(|port| is_tcp(port)).filter_map(TcpPort::of).collect();
+/// All of them, up to [`PORTS_MAX`]. `target`: what is scaled, if that is known.
+pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: Option<&Target>) -> Vec<TcpPort> {
+    let mut ports: Vec<TcpPort> = Vec::new();
+    for (index, service) in services.iter().enumerate() {
+        for port in ports_of(service).filter(|port| is_tcp(port)).filter_map(TcpPort::of) {
+            match ports.iter_mut().find(|known| index > 0 && leads_alike(&known.target, &port.target, target)) {
+                Some(known) => known.also.push(port),
+                None if index > 0 => ports.push(unlike(port, &ports, target)),
+                None => ports.push(port),
+            }
+        }
+    }
+    if let [first, _, ..] = &mut ports[..]
+        && first.id.name.is_empty()
+    {
+        first.id.name = FIRST.to_owned();
+    }
     let first = object.spec.ports.iter().find_map(|said| ports.iter().position(|port| port.is_named(&said.name)));
     if let Some(first) = first {
         ports[..=first].rotate_right(1);
@@ -32,21 +55,44 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, service: &Service) -> Vec<TcpPort> 
     ports
 }
 
+/// A port of a further Service, under a name and a number that no other has.
+fn unlike(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort {
+    let is_free = |number: &u16| known.iter().all(|port| port.id.port != *number);
+    let at_pods = number_of(&port.target, target).and_then(|number| u16::try_from(number).ok());
+    let mut numbers = [port.id.port].into_iter().chain(at_pods).chain(port.id.port..=u16::MAX).chain(1..port.id.port);
+    let number = numbers.find(is_free).unwrap_or(port.id.port);
+    let name = port.id.name.clone();
+    let is_of = |known: &TcpPort| known.id.name == name || (known.id.name.is_empty() && name == FIRST);
+    let is_taken = name.is_empty() || known.iter().any(is_of);
+    let name = if is_taken { format!("also-{number}") } else { name };
+    TcpPort { id: PortId { name, port: number }, also: vec![port.clone()], ..port }
+}
+
 impl TcpPort {
     fn of(port: &ServicePort) -> Option<Self> {
         let id = PortId { name: port.name.clone().unwrap_or_default(), port: u16::try_from(port.port).ok()? };
-        Some(Self { id, target: target_of(port), app_protocol: port.app_protocol.clone() })
+        Some(Self { id, target: target_of(port), app_protocol: port.app_protocol.clone(), also: Vec::new() })
     }
 
     /// Whether a ZeroScaler means it by this name, or number.
     pub(crate) fn is_named(&self, name: &str) -> bool {
-        self.id.name == name || self.id.port.to_string() == name
+        self.names().any(|id| id.name == name || id.port.to_string() == name)
+    }
+
+    /// All that Services call it.
+    fn names(&self) -> impl Iterator<Item = &PortId> {
+        [&self.id].into_iter().chain(self.also.iter().map(|also| &also.id))
     }
 
     /// Its name; its number, where it has none.
     pub(crate) fn label(&self) -> String {
         if self.id.name.is_empty() { self.id.port.to_string() } else { self.id.name.clone() }
     }
+}
+
+/// All ports of a Service.
+pub(crate) fn ports_of(service: &Service) -> impl Iterator<Item = &ServicePort> {
+    service.spec.iter().flat_map(|spec| spec.ports.iter().flatten())
 }
 
 /// Whether a port is a TCP port.
@@ -59,6 +105,22 @@ pub(crate) fn target_of(port: &ServicePort) -> IntOrString {
     port.target_port.clone().unwrap_or(IntOrString::Int(port.port))
 }
 
+/// Whether two ports lead to the same port of the pods.
+pub(crate) fn leads_alike(one: &IntOrString, other: &IntOrString, target: Option<&Target>) -> bool {
+    one == other || number_of(one, target).is_some_and(|number| number_of(other, target) == Some(number))
+}
+
+/// The number of a port of the pods.
+pub(crate) fn number_of(port: &IntOrString, target: Option<&Target>) -> Option<i32> {
+    match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => {
+            let ports = target?.containers.iter().flat_map(|container| container.ports.iter().flatten());
+            ports.into_iter().find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,15 +128,21 @@ mod tests {
 
     #[test]
     fn the_port_that_is_named_comes_first_and_the_others_stay_in_order() {
-        let service: Service = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"ports": [
-            {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "web", "port": 80, "targetPort": "http"},
-            {"name": "db", "port": 5432}, {"name": "admin", "port": 9000, "protocol": "TCP"},
-        ]}}))
-        .expect("a Service");
+        let service: Arc<Service> =
+            serde_json::from_value::<Service>(json!({"metadata": {"name": "a"}, "spec": {"ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "web", "port": 80, "targetPort": "http"},
+                {"name": "db", "port": 5432}, {"name": "admin", "port": 9000, "protocol": "TCP"},
+            ]}}))
+            .map(Arc::new)
+            .expect("a Service");
         let names = |ports: Value| {
             let value = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": ports}});
             let object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
-            tcp_ports(&object, &service).iter().map(TcpPort::label).collect::<Vec<_>>().join(" ")
+            tcp_ports(&object, std::slice::from_ref(&service), None)
+                .iter()
+                .map(TcpPort::label)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let rows = [
             (json!([]), "web db admin"),
@@ -94,8 +162,40 @@ mod tests {
         let service = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"ports": ports}}));
         let object = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": [{"name": "p100"}]}});
         let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
-        let counted = tcp_ports(&object, &service.expect("a Service"));
+        let counted = tcp_ports(&object, &[Arc::new(service.expect("a Service"))], None);
         let ends = counted.first().zip(counted.last()).map(|(first, last)| (first.id.port, last.id.port));
         assert_eq!((counted.len(), ends), (64, Some((100, 63))));
+    }
+
+    /// Goal: what leads to the same port of the pods is one port, whatever each Service calls it, and no two ports share a name
+    /// or a number.
+    #[test]
+    fn further_services_have_the_ports_that_lead_where_theirs_lead() {
+        let service = |ports: Value| -> Arc<Service> {
+            let value = json!({"metadata": {"name": "a"}, "spec": {"ports": ports}});
+            Arc::new(serde_json::from_value(value).expect("a Service"))
+        };
+        let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
+        let target = Target::from_object(
+            &serde_json::from_value(json!({
+                "metadata": {"name": "a"}, "spec": {"template": {"spec": {"containers": containers}}},
+            }))
+            .expect("an object"),
+        );
+        let object: ZeroScaler =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}}})).expect("one");
+        let services = [
+            service(json!([{"port": 80, "targetPort": "web"}])),
+            service(json!([{"name": "http", "port": 8888, "targetPort": 8080}, {"name": "db", "port": 5432}])),
+            service(json!([{"port": 80, "targetPort": 9090}])),
+        ];
+        let told = |count: usize| {
+            let ports = tcp_ports(&object, &services[..count], Some(&target));
+            ports.iter().map(|port| format!("{} {}", port.id.name, port.id.port)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(1), [" 80"]);
+        assert_eq!(told(2), ["main 80", "db 5432"]);
+        assert_eq!(told(3), ["main 80", "db 5432", "also-9090 9090"]);
+        assert!(tcp_ports(&object, &services, Some(&target))[0].is_named("8888"));
     }
 }

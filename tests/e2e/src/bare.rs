@@ -139,6 +139,6 @@ pub fn scaler(scale: Value) -> Value {
     json!({
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
         "metadata": {"name": "hello"},
-        "spec": {"target": {"kind": "Deployment", "name": "hello"}, "service": {"create": true}, "scale": scale},
+        "spec": {"target": {"kind": "Deployment", "name": "hello"}, "services": [{"name": "hello", "create": true}], "scale": scale},
     })
 }

@@ -23,6 +23,9 @@ pub(crate) struct Target {
     pub(crate) replicas_writer: Option<String>,
     /// Which pods are its own.
     pub(crate) selector: Selector,
+    /// Labels that its pods have by its template, else by its selector; empty: nothing says.
+    #[serde(default)]
+    pub(crate) labels: Labels,
     /// Whether its pods have their node's address.
     pub(crate) host_network: bool,
     /// The containers of its pod template, as far as requests and probes are concerned.
@@ -74,10 +77,8 @@ impl Target {
     /// The facts of an object of any kind; fields of another shape count as absent.
     pub(crate) fn from_object(object: &DynamicObject) -> Self {
         let spec = &object.data["spec"];
-        let labels = spec["selector"]["matchLabels"].as_object().map(|labels| {
-            let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
-            labels.iter().map(|(k, v)| (k.clone(), text(v))).collect::<Labels>()
-        });
+        let labels = labels_at(&spec["selector"]["matchLabels"]);
+        let of_pods = labels_at(&spec["template"]["metadata"]["labels"]).or_else(|| labels.clone());
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
         let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
         // Where pods are made from somebody else's template, as a Rollout's may be, the status alone says which they are.
@@ -92,6 +93,7 @@ impl Target {
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
                 _ => told.map_or(Selector::Missing, |text| Selector::Expressions(text.to_owned())),
             },
+            labels: of_pods.unwrap_or_default(),
             host_network: template.host_network == Some(true),
             containers: template.containers.into_iter().map(facts).collect(),
             template: fingerprint(&spec["template"]),
@@ -128,6 +130,11 @@ fn replicas_writer(metadata: &ObjectMeta) -> Option<String> {
 /// Returns whether an init container goes on running beside the others.
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
+}
+
+fn labels_at(value: &serde_json::Value) -> Option<Labels> {
+    let text = |v: &serde_json::Value| v.as_str().unwrap_or_default().to_owned();
+    Some(value.as_object()?.iter().map(|(k, v)| (k.clone(), text(v))).collect())
 }
 
 /// A container without its environment, image and whatever else reaches no decision.

@@ -593,7 +593,7 @@ impl Fixture {
     pub(super) fn put_autoscaler_as(&self, key: &Key, value: Value, version: &str) {
         let mut object: PodAutoscaler = serde_json::from_value(value.clone()).expect("a PodAutoscaler");
         if let Some(standalone) = &self.cx.standalone {
-            let mut spec = json!({"target": {"name": "hello"}, "service": {"create": true}});
+            let mut spec = json!({"target": {"name": "hello"}, "services": [{"name": "hello", "create": true}]});
             json_patch::merge(&mut spec, &value["scaler"]);
             let scaler = json!({"metadata": value["metadata"], "spec": spec});
             let scaler: ZeroScaler = serde_json::from_value(scaler).expect("a ZeroScaler");

@@ -106,7 +106,7 @@ async fn a_former_service_is_handed_over_too() {
     let mut other = service();
     other["metadata"]["name"] = json!("other");
     f.put_service(other);
-    let mut renamed = asleep(json!({"service": {"name": "other"}}));
+    let mut renamed = asleep(json!({"services": [{"name": "other"}]}));
     (renamed["metadata"]["generation"], renamed["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
     f.put_scaler(renamed);
     let asked = settled(&mut f).await;
@@ -125,7 +125,7 @@ async fn what_is_borrowed_goes_back_though_another_service_is_named() {
     (headless["metadata"]["name"], headless["spec"]["clusterIP"]) = (json!("bare"), json!("None"));
     for (name, is_deleted) in [("bare", false), ("bare", true), ("nobodys", true)] {
         let mut f = Fixture::scalers();
-        let mut object = asleep(json!({"service": {"name": name}}));
+        let mut object = asleep(json!({"services": [{"name": name}]}));
         if is_deleted {
             object["metadata"]["deletionTimestamp"] = json!(ago(1));
         }

@@ -435,7 +435,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     let rows = [
         (json!({"scale": {"window": "1s"}}), "Invalid", "spec.scale.window"),
         (json!({"wake": {"timeout": "soon"}}), "Invalid", "spec.wake.timeout"),
-        (json!({"service": {"create": false}}), "ServiceNotFound", "spec.service.name"),
+        (json!({"services": []}), "ServiceNotFound", "spec.services"),
     ];
     for (spec, reason, named) in rows {
         let mut f = Fixture::standalone();

@@ -158,7 +158,7 @@ async fn a_birth_writes_no_object_of_knatives() {
     assert_eq!(condition(status, "PortsAllocated").0, "True", "{status}");
     assert_eq!(condition(status, "Ready").0, "Unknown", "nobody is there to serve it: {status}");
     assert_eq!(status["status"]["backend"]["maxHeld"], 10_000);
-    assert_eq!(status["status"]["adopted"]["service"]["selector"]["app"], "hello");
+    assert_eq!(status["status"]["adopted"]["services"][0]["selector"]["app"], "hello");
     let map = asked.iter().find(|(_, line, _)| line == MAPS).expect("a map of the ledger");
     assert_eq!(map.2["metadata"]["name"], "ports.20000");
     assert_eq!(map.2["data"], json!({"20000": "held ns/hello zs 80 web"}));
@@ -476,7 +476,7 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
 /// rule or cannot be read.
 #[tokio::test(start_paused = true)]
 async fn a_new_process_serves_the_version_that_is_in_force() {
-    let foreign = json!({"target": {"name": "nobody"}, "service": {"name": "hello"}});
+    let foreign = json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]});
     let broken = json!({"scale": {"min": 7, "max": 5}});
     let valid = json!({"target": {"name": "hello"}, "scale": {"max": 5}});
     let rows = [
@@ -600,7 +600,7 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn a_return_that_was_called_off_is_not_over() {
     let version = |target: &str, generation: i64, version: &str| {
-        let mut value = asleep(json!({"target": {"name": target}, "service": {"name": "hello"}}));
+        let mut value = asleep(json!({"target": {"name": target}, "services": [{"name": "hello"}]}));
         value["metadata"]["annotations"]["zeroscale.dev/adopted-target"] = json!("apps/v1/Deployment/hello");
         value["metadata"]["generation"] = json!(generation);
         at(&value, version)
@@ -765,25 +765,15 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     let port = json!({"ports": [{"name": "db", "protocol": "tcp"}]});
     let none = json!({});
     let rows = [
-        (
-            edited("clusterIP", json!("None")),
-            &none,
-            "ServiceNotOwned",
-            vec!["spec.service.name", "\"hello\"", "headless"],
-        ),
+        (edited("clusterIP", json!("None")), &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "headless"]),
         (
             edited("type", json!("ExternalName")),
             &none,
             "ServiceNotOwned",
-            vec!["spec.service.name", "\"hello\"", "ExternalName"],
+            vec!["spec.services", "\"hello\"", "ExternalName"],
         ),
-        (
-            edited("selector", Value::Null),
-            &none,
-            "ServiceNotOwned",
-            vec!["spec.service.name", "\"hello\"", "no selector"],
-        ),
-        (borrowed, &none, "ServiceNotOwned", vec!["spec.service.name", "\"hello\"", "another object"]),
+        (edited("selector", Value::Null), &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "no selector"]),
+        (borrowed, &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "another object"]),
         (service(), &port, "Invalid", vec!["spec.ports[0].name", "\"db\"", "Service \"hello\" has web 80/TCP"]),
     ];
     for (service, spec, reason, words) in rows {
@@ -860,7 +850,7 @@ async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
         assert!(freed(&then), "{:?}", lines(&then));
         let (is, why, said) = ready(&[first, then].concat());
         assert_eq!((is.as_str(), why.as_str()), ("False", "ServiceNotOwned"), "{said}");
-        assert!(said.starts_with("spec.service.name: Service \"hello\"") && said.contains(word), "{said}");
+        assert!(said.starts_with("spec.services: Service \"hello\"") && said.contains(word), "{said}");
         let mut again = service();
         again["metadata"]["resourceVersion"] = json!("400");
         f.put_service(again);
@@ -884,12 +874,12 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080}], "clusterIP": "10.0.0.2"}});
     let rows = [
         (
-            json!({"target": {"name": "nobody"}, "service": {"name": "hello"}}),
+            json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]}),
             "TargetNotFound",
             "spec.target: deployments.apps \"nobody\"",
         ),
-        (json!({"service": {"name": "nobodys"}}), "ServiceNotFound", "spec.service.name: \"nobodys\""),
-        (json!({"service": {"name": "taken"}}), "ServiceNotOwned", "spec.service.name: Service \"taken\""),
+        (json!({"services": [{"name": "nobodys"}]}), "ServiceNotFound", "spec.services: no Service \"nobodys\""),
+        (json!({"services": [{"name": "taken"}]}), "ServiceNotOwned", "spec.services: Service \"taken\""),
         (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
     ];
     for (spec, reason, message) in rows {

@@ -253,7 +253,7 @@ async fn an_activator_that_goes_waits_for_its_successor() {
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
     for is_there in [true, false] {
-        let mut f = fixture(json!({"service": {"name": "web"}}), "Proxy").await;
+        let mut f = fixture(json!({"services": [{"name": "web", "create": true}]}), "Proxy").await;
         f.put_serverless(serverless("Proxy", 2, "pa"));
         if is_there {
             f.put_service(public_service("pa"));

@@ -91,15 +91,17 @@ fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
         Some(1) => " with 1 replica".to_owned(),
         Some(replicas) => format!(" with {replicas} replicas"),
     };
-    let service = match (found.service, &status.service) {
-        (Some(service), _) => {
-            let selector: Vec<_> = service.selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
-            format!(", and Service {} with selector {}", service.name, selector.join(","))
+    let services = found.services.iter().map(|service| {
+        let selector: Vec<_> = service.selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        format!(", and Service {} with selector {}", service.name, selector.join(","))
+    });
+    let services = match &status.service {
+        Some(made) if found.services.is_empty() && made == object.spec.service_name() => {
+            format!(", and Service {made} is made for it")
         }
-        (None, Some(made)) if made == object.spec.service_name() => format!(", and Service {made} is made for it"),
-        (None, _) => String::new(), // Another was served until now.
+        _ => services.collect(), // None: another was served until now.
     };
-    format!("{} {} is taken over{replicas}{service}", target.kind, target.name)
+    format!("{} {} is taken over{replicas}{services}", target.kind, target.name)
 }
 
 fn warning(reason: &str, message: String) -> News {
@@ -181,7 +183,7 @@ mod tests {
         status.service = Some("web".into());
         let service =
             AdoptedService { name: "web".into(), uid: "s".into(), selector: [("app".into(), "hello".into())].into() };
-        status.adopted = Some(Adopted { replicas: Some(3), service: Some(service) });
+        status.adopted = Some(Adopted { replicas: Some(3), services: vec![service] });
         let unborn = ZeroScaler { status: None, ..born.clone() };
         let text = "Deployment hello is taken over with 3 replicas, and Service web with selector app=hello";
         assert_eq!(told(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);

@@ -249,7 +249,7 @@ impl Scalers {
     /// Those of which a former version is in force, with this Service.
     pub(super) fn kept_with(&self, service: &Key) -> Vec<Key> {
         let names = |key: &Key, version: &ZeroScaler| {
-            key.namespace() == service.namespace() && version.spec.service_name() == service.name()
+            key.namespace() == service.namespace() && version.spec.names_service(service.name())
         };
         let kept = self.kept.iter().filter(|kept| names(kept.key(), &kept.version));
         kept.map(|kept| kept.key().clone()).collect()

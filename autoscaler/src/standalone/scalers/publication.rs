@@ -13,6 +13,8 @@
 //! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)), and is no failure of
 //! the pass.
 
+use super::super::admission::claimant;
+use super::super::choice::Choice;
 use super::super::cluster::Cluster;
 use super::super::finalizer::{ADOPTED_REPLICAS, has_finalizer};
 use super::super::ports::{Given, Numbers};
@@ -42,7 +44,8 @@ use common_api::zeroscaler::conditions::{
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
-    Adopted, AdoptedService, InForce, PodCounts, PortProtocol, PortStatus, State, ZeroScalerStatus,
+    Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus, State,
+    ZeroScalerStatus,
 };
 use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, status as statuses};
@@ -67,6 +70,9 @@ const EVENT_WITHIN: Duration = Duration::from_secs(1);
 /// Time until events that could not be written are tried again. As failures of their pass they would lengthen the back-off
 /// of the status.
 const EVENTS_AGAIN: Duration = Duration::from_secs(10);
+
+/// Most Services that a status names.
+const SERVICES_MAX: usize = 64;
 
 /// Reasons that may be gone with the next event.
 const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
@@ -249,31 +255,34 @@ impl Publisher {
         });
         let former = self.scalers.kept(key);
         let served = former.as_deref().unwrap_or(object);
-        let service = self.cluster.services.get(&Key::new(key.namespace(), served.spec.service_name()));
+        let target = self.target(key, served);
+        let (choice, services) = self.services(key, object, served, target.as_deref());
         let given = self.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
-        let target = self.target(key, served);
         let observed = self.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
-        let ports = |service: &Service| ports(service, served, known, written);
-        let adopted = Adopted { replicas, service: service.as_deref().and_then(|service| borrowed(service, object)) };
+        let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
+        let adopted = Adopted { replicas, services: adopted };
         Some(status::of(status::Inputs {
             object,
             said: words,
             pods,
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: service.as_deref().map(ports).unwrap_or_default(),
+            ports: ports(&tcp_ports(served, &services, target.as_deref()), served, known, written),
             silent: observed.silent,
+            services: told(&choice, &services),
+            first: choice.names.first().map(|first| first.name.as_str()),
+            conflict: choice.conflict.as_deref(),
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
             answers: (self.cluster.answers(served))
                 .map(|resolved| self.cluster.texts.bounded(key, &served.spec.wake, resolved)),
-            unreachable: self.unreachable(key, served).as_deref(),
+            unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
@@ -314,10 +323,27 @@ impl Publisher {
         self.stores.targets.get(&target).ok()
     }
 
+    /// Its Services: which are chosen, and those of the served ones that are there.
+    fn services(
+        &self,
+        key: &Key,
+        object: &ZeroScaler,
+        served: &ZeroScaler,
+        target: Option<&Target>,
+    ) -> (Choice, Vec<Arc<Service>>) {
+        let (uid, serverless) = (object.uid().unwrap_or_default(), self.stores.serverless.get(key));
+        let claimant = claimant(key.name(), &uid, serverless.as_deref());
+        // Of what is gone the status knows which they were.
+        let chosen = target.map(|target| self.cluster.choose(served, target, claimant));
+        let choice = chosen.unwrap_or_else(|| Choice::told(served));
+        let found = |name: &str| self.cluster.services.get(&Key::new(key.namespace(), name));
+        let services = choice.names.iter().map_while(|asked| found(&asked.name)).collect();
+        (choice, services)
+    }
+
     /// Why the activators cannot reach its pods, if that is known.
-    fn unreachable(&self, key: &Key, served: &ZeroScaler) -> Option<String> {
-        let target = self.target(key, served);
-        let labels = target.as_ref().and_then(|target| match &target.selector {
+    fn unreachable(&self, key: &Key, target: Option<&Target>) -> Option<String> {
+        let labels = target.and_then(|target| match &target.selector {
             Selector::Labels(labels) => Some(labels),
             Selector::Expressions(_) | Selector::Missing => None,
         });
@@ -335,10 +361,24 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     })
 }
 
-/// The ports of its Service, with what each has been given; as long as nobody has planned here, with what is `written` of
+/// Its Services, those first that are served and there.
+fn told(choice: &Choice, served: &[Arc<Service>]) -> Vec<ServiceStatus> {
+    let is_told =
+        |service: &Arc<Service>| ServiceStatus { name: service.name_any(), path: ServicePath::Served, message: None };
+    let all = served.iter().map(is_told).chain(choice.direct.iter().cloned());
+    all.take(SERVICES_MAX).collect()
+}
+
+/// What a port speaks, by the first Service that gives a hint.
+fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
+    let mut hints = [port].into_iter().chain(&port.also).map(|port| protocols::hint(port, target));
+    hints.find(|hint| *hint != Hint::Unknown).unwrap_or(Hint::Unknown)
+}
+
+/// The ports of its Services, with what each has been given; as long as nobody has planned here, with what is `written` of
 /// it. So it is with what they speak, as long as the target is not known.
 fn ports(
-    service: &Service,
+    ports: &[TcpPort],
     object: &ZeroScaler,
     (target, given, observed): (Option<&Target>, Option<&Given>, &ObservedPorts),
     written: &[PortStatus],
@@ -347,15 +387,16 @@ fn ports(
         Some(given) => given.of(number)?.number,
         None => written.iter().find(|written| written.port == number)?.number,
     };
-    let status = |port: TcpPort| {
+    let status = |port: &TcpPort| {
         let (name, number) = (port.label(), port.id.port);
-        let mut said = object.spec.port(&name, number);
+        let said = object.spec.ports.iter().find(|said| port.is_named(&said.name));
+        let mut said = said.cloned().unwrap_or_else(|| Port::auto(name.as_str()));
         let (mut spoken, mut learned) = (None, false);
         if said.protocol == PortProtocol::Auto {
             let written = written.iter().find(|written| written.port == number);
             (said.protocol, spoken) = match (target, written) {
                 (None, Some(written)) => (written.protocol, written.spoken),
-                _ => match protocols::hint(&port, target) {
+                _ => match hint(port, target) {
                     Hint::Tcp => (PortProtocol::Tcp, None),
                     Hint::Http(spoken) => (PortProtocol::Auto, Some(spoken)),
                     Hint::Unknown => (PortProtocol::Auto, None),
@@ -380,7 +421,7 @@ fn ports(
             ..PortStatus::default()
         }
     };
-    tcp_ports(object, service).into_iter().map(status).collect()
+    ports.iter().map(status).collect()
 }
 
 /// Whether nobody has written of it yet: what it has was made with it.
@@ -417,7 +458,8 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
         .iter()
         .all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
-        == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted);
+        == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted)
+        && written.services == wanted.services;
     if !told
         || !same
         || written.backend != wanted.backend

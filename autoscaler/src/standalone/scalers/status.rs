@@ -27,12 +27,12 @@ use common::scaling::Bounds;
 use common::time::Timestamp;
 use common_api::condition::{self, Condition, READY};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY, TIMED_OUT};
+use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SERVICE_NOT_OWNED, SKS_READY, TIMED_OUT};
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, State,
-    ZeroScalerStatus,
+    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus,
+    ServiceStatus, State, ZeroScalerStatus,
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 use std::collections::BTreeSet;
@@ -67,10 +67,16 @@ pub(crate) struct Inputs<'a> {
     pub(crate) scheduled: InForce,
     /// Those of its hosts that lead here.
     pub(crate) hosts: Vec<String>,
-    /// Its Service's ports.
+    /// Its Services' ports.
     pub(crate) ports: Vec<PortStatus>,
     /// Those whose clients say nothing, while it sleeps.
     pub(crate) silent: BTreeSet<u16>,
+    /// Its Services.
+    pub(crate) services: Vec<ServiceStatus>,
+    /// Name of the Service that counts first, if there is one.
+    pub(crate) first: Option<&'a str>,
+    /// What is wrong with Services beside that one.
+    pub(crate) conflict: Option<&'a str>,
     /// Whether these have numbers; none: nobody has planned for it yet.
     pub(crate) allocation: Option<Allocation>,
     /// Whether its Service leads to somebody who is ready.
@@ -107,7 +113,7 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
-    let Inputs { answers, adopted, in_force, found, now, silent, .. } = inputs;
+    let Inputs { answers, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -122,16 +128,17 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     // workload's to tell. Another Service has yet to be led.
     let is_same = before.service.as_deref() == Some(said.service_name.as_str());
     let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
-    let is_served = said.service_name == object.spec.service_name();
+    let is_served = !said.service_name.is_empty() && first.is_none_or(|first| first == said.service_name);
+    let warning = conflict.or(unreachable);
     let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
     let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
-    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, unreachable, faulty)));
+    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
     // Until somebody has planned here, what was written of them holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
     }
     set(written::ACTIVE, Some(active(said, pods)));
-    set(written::ADOPTED, Some(taken(said)));
+    set(written::ADOPTED, Some(taken(said, conflict)));
     let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
     set(written::HOSTS_OWNED, Some(()).filter(|()| !object.spec.hosts.is_empty()).map(|()| hosts_owned()));
     let unmeasured = said.condition(METRICS_MEASURED).or_else(|| said.condition(SETTINGS_HONORED));
@@ -166,6 +173,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         next_change: scheduled.next.map(|(at, Bounds { min, max })| NextChange { at: written::time(at), min, max }),
         service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
         host_names: hosts.join(", "),
+        services,
         hosts,
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
@@ -234,7 +242,7 @@ fn ready<'a>(
     is_served: bool,
     allocation: Option<&'a Allocation>,
     is_led: bool,
-    unreachable: Option<&'a str>,
+    warning: Option<&'a str>,
     faulty: Option<Said<'a>>,
 ) -> Said<'a> {
     let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
@@ -249,7 +257,7 @@ fn ready<'a>(
             None if lacks_a_number(allocation) => allocated(allocation),
             None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
             None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
-            None => says(ConditionStatus::True, SERVED, unreachable.unwrap_or_default()),
+            None => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
         },
     }
 }
@@ -287,10 +295,11 @@ fn active(said: &PodAutoscalerStatus, pods: PodCounts) -> Said<'_> {
     says(status, if active.reason.is_empty() { reason } else { &active.reason }, &active.message)
 }
 
-fn taken(said: &PodAutoscalerStatus) -> Said<'_> {
+fn taken<'a>(said: &'a PodAutoscalerStatus, conflict: Option<&'a str>) -> Said<'a> {
     match refused(said).filter(|refused| NOT_ADOPTED.contains(&refused.reason.as_str())) {
         Some(refused) => says(ConditionStatus::False, &refused.reason, &refused.message),
         None if said.service_name.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
+        None if conflict.is_some() => says(ConditionStatus::False, SERVICE_NOT_OWNED, conflict.unwrap_or_default()),
         None => says(ConditionStatus::True, ADOPTED, ""),
     }
 }

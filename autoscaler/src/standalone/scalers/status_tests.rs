@@ -3,6 +3,7 @@
 use super::*;
 use common_api::ZeroScalerSpec;
 use common_api::podautoscaler_status::Inactive;
+use common_api::zeroscaler::ServiceChoice;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -62,6 +63,9 @@ fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCo
         hosts: Vec::new(),
         ports: Vec::new(),
         silent: BTreeSet::new(),
+        services: Vec::new(),
+        first: Some(object.spec.service_name()),
+        conflict: None,
         allocation: Some(Allocation::Whole),
         is_led: true,
         backend: None,
@@ -172,7 +176,7 @@ fn a_number_in_use_is_why_nobody_serves() {
 fn another_service_is_waited_for() {
     let ready = |before: &str, said: &str, is_led: bool| {
         let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
-        object.spec.service.name = Some("another".into());
+        object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];
         let mut status = ZeroScalerStatus { service: Some(before.into()), ..ZeroScalerStatus::default() };
         let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
         written::set(&mut status.conditions, written::READY, was, Some(1), NOW);

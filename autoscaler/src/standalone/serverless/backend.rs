@@ -36,11 +36,11 @@ pub(crate) enum PortError {
     #[error("targetPort {0:?}: no container port of the target has this name")]
     Unknown(String),
     /// There is nothing to choose from.
-    #[error("spec.service.create: the pod template declares no TCP port that the Service could lead to")]
+    #[error("spec.services[].create: the pod template declares no TCP port that the Service could lead to")]
     None,
     /// There is more than one to choose from.
     #[error(
-        "spec.service.create: the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` \
+        "spec.services[].create: the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` \
          or `grpc`: name one so, or make the Service yourself"
     )]
     Ambiguous(String),

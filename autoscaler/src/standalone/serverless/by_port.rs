@@ -1,4 +1,4 @@
-//! Step 4 of a pass over a ZeroScaler: the EndpointSlices of its Service, by port numbers.
+//! Step 4 of a pass over a ZeroScaler: the EndpointSlices of its Services, by port numbers.
 //!
 //! # What a write rests on
 //!
@@ -59,11 +59,20 @@ pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 /// What the slices of a pass follow from, beside what changes meanwhile.
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Public,
+    /// Whether this is the first of its Services.
+    pub(super) is_first: bool,
     pub(super) ports: &'a [ServedPort],
     pub(super) common: &'a Common,
     pub(super) target: &'a Target,
     /// Slices of the private Service, where we write them.
-    pub(super) led: Option<Vec<Arc<EndpointSlice>>>,
+    pub(super) led: Option<&'a [Arc<EndpointSlice>]>,
+}
+
+/// Where the clients of a Service are led, once its slices are written.
+pub(super) struct Path {
+    pub(super) route: Route,
+    pub(super) pods_ready: usize,
+    pub(super) is_led: bool,
 }
 
 /// One look.
@@ -81,16 +90,16 @@ struct Look {
 }
 
 impl Pass<'_> {
-    /// Writes them.
-    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<(), Error> {
+    /// Writes them; none: what is there stays for now.
+    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<Path>, Error> {
         let (controller, key) = (self.controller, self.key);
+        let waits = (key.clone(), self.public_key(of));
         let look = self.look(of, true);
-        self.want_numbers(of, &look.before);
         if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
             // Who has just come to lead it does not know its numbers before the plan, which leads to another look. What
             // whoever led it has written holds meanwhile.
             self.status.mark_activators_in_path(true, self.now);
-            return Ok(());
+            return Ok(None);
         }
         let Look { existing, before, outcome, is_asked, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
@@ -111,13 +120,13 @@ impl Pass<'_> {
             Urgency::Soon | Urgency::High => Duration::ZERO,
         };
         if writes.is_empty() {
-            controller.waiting.remove(key);
+            controller.waiting.remove(&waits);
         } else if !patience.is_zero() {
-            let since = *controller.waiting.entry(key.clone()).or_insert_with(Instant::now);
+            let since = *controller.waiting.entry(waits.clone()).or_insert_with(Instant::now);
             let left = patience.saturating_sub(since.elapsed());
             if !left.is_zero() {
                 controller.cluster.queue().add_with_after(key.clone(), look.priority, left);
-                return Ok(());
+                return Ok(None);
             }
         }
         let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
@@ -144,27 +153,41 @@ impl Pass<'_> {
                 }
             }
         }
-        controller.waiting.remove(key);
-        controller.scalers.led(key, outcome.is_led);
-        if outcome.pods_ready > 0 {
+        controller.waiting.remove(&waits);
+        let numbered::Outcome { route, pods_ready, is_led, .. } = *outcome;
+        Ok(Some(Path { route, pods_ready, is_led }))
+    }
+
+    /// Says where all its Services lead; not before that is known of each.
+    pub(super) fn led(&mut self, paths: Option<Vec<Path>>) {
+        let Some(paths) = paths else { return };
+        self.controller.scalers.led(self.key, paths.iter().all(|path| path.is_led));
+        if paths.iter().any(|path| path.pods_ready > 0) {
             self.status.mark_endpoints_populated(self.now);
         } else {
             self.status.mark_pending(Pending::NoHealthyBackends, self.now);
         }
-        self.status.mark_activators_in_path(outcome.route == Route::Activators, self.now);
-        Ok(())
+        self.status.mark_activators_in_path(paths.iter().all(|path| path.route == Route::Activators), self.now);
     }
 
-    /// Says which ports are to have numbers.
-    fn want_numbers(&self, of: &ByPort<'_>, listed: &BTreeMap<String, Vec<Listed>>) {
+    /// Says which ports are to have numbers: those of all Services, whose first is `first`.
+    pub(super) fn want_numbers(&self, first: &Key, ports: &[Vec<ServedPort>]) {
         let original = &self.accepted.original;
         let shown = original.status.iter().flat_map(|status| &status.ports);
-        let wanted = of.ports.iter().filter(|port| port.is_carried).map(|port| Wanted {
-            port: port.id.clone(),
-            listed: listed.get(&port.id.name).and_then(|listed| Some(listed.first()?.number)),
-            shown: shown.clone().find(|shown| shown.port == port.id.port).and_then(|shown| shown.number),
-        });
-        let mut wanted: Vec<_> = wanted.collect();
+        let slices = self.controller.cluster.slices_of(first);
+        let listed = numbered::listed(slices.iter().map(|slice| &**slice), self.uid());
+        let own = ports.first().map_or(&[][..], Vec::as_slice);
+        let mut wanted: Vec<Wanted> = Vec::new();
+        for port in ports.iter().flatten().filter(|port| port.is_carried) {
+            if wanted.iter().all(|wanted| wanted.port != port.workload) {
+                let own = own.iter().find(|own| own.workload == port.workload);
+                wanted.push(Wanted {
+                    port: port.workload.clone(),
+                    listed: own.and_then(|own| Some(listed.get(&own.id.name)?.first()?.number)),
+                    shown: shown.clone().find(|shown| shown.port == port.workload.port).and_then(|shown| shown.number),
+                });
+            }
+        }
         wanted.shrink_to_fit(); // It is kept, and there is mostly one.
         self.controller.cluster.numbers.want(self.key, self.uid(), wanted);
     }
@@ -182,8 +205,9 @@ impl Pass<'_> {
         let given = numbers.given(key, uid);
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
-            // One that its Service has just renumbered is known by the number that its slices lead to.
-            let outcome = led.and_then(|led| given.with(led.number)).or_else(|| given.of(port.id.port));
+            // One that the first Service has just renumbered is known by the number that its slices lead to.
+            let known = led.filter(|_| of.is_first).and_then(|led| given.with(led.number));
+            let outcome = known.or_else(|| given.of(port.workload.port));
             outcome.filter(|_| port.is_carried)
         };
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());
@@ -207,7 +231,7 @@ impl Pass<'_> {
             false => numbers.endpoints_still(key, &asked, need),
         };
         let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());
-        let private = of.led.clone().unwrap_or_else(|| cluster.slices_of(&private_key));
+        let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
         let mode = self.object.spec.mode.unwrap_or(Mode::Proxy);
         let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
         let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);

@@ -1,12 +1,12 @@
-//! The ServerlessService controller of standalone: two Services, and endpoints that lead where the path leads.
+//! The ServerlessService controller of standalone: a private Service, public ones, and endpoints that lead where the path leads.
 //!
 //! # Steps; the first error stops the chain
 //!
-//! 1. The public Service's standing decides what may be done with it ([`adopt`]).
+//! 1. Which public Services there are ([`super::choice`]). The standing of each decides what may be done with it ([`adopt`]).
 //! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
 //!    selects the pods ([`services`]).
-//! 3. Public Service: made, put right, or borrowed; a former one, of another name, is given up.
-//! 4. Its EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
+//! 3. Public Services: made, put right, or borrowed; former ones are given up.
+//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
 //!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
 //!    pods where no activator is ready, but not while the last pod is being taken: its proof that activators are in the
 //!    path came before. Where no pod is ready either, they go on leading to activators that are not ready for a moment.
@@ -41,6 +41,7 @@ pub(crate) use by_port::SUCCEEDED_WITHIN;
 use super::admission::{claimant, settings_beside};
 use super::cluster::Cluster;
 use super::scalers::Scalers;
+use super::settings::Settings;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::leaving::Leaving;
@@ -57,6 +58,7 @@ use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
 use common_api::serverlessservice_status::Pending;
+use common_api::zeroscaler::{ServiceChoice, ServicePath};
 use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
 use common_controller::objects::controller;
 use common_controller::{Passed, Passes, WriteError};
@@ -87,8 +89,8 @@ pub(crate) struct Controller {
     scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
     refusals: Arc<Refusals>,
-    /// Since when workloads that are served wait for one more activator, or for the successor of one that ends.
-    waiting: DashMap<Key, Instant>,
+    /// Since when Services of workloads wait for one more activator, or for the successor of one that ends.
+    waiting: DashMap<(Key, Key), Instant>,
     /// Former public Services of each that still have slices of ours.
     former: DashMap<Key, BTreeSet<Key>>,
     /// See [`ALLOCATIONS`].
@@ -125,7 +127,7 @@ impl Controller {
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let (Some(object), Some(autoscaler)) = (self.stores.serverless.get(key), self.stores.autoscalers.get(key))
         else {
-            self.waiting.remove(key);
+            self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
             return Ok(());
         };
@@ -164,7 +166,10 @@ struct Pass<'a> {
     status: ServerlessServiceStatus,
 }
 
-/// The public Service of a pass.
+/// A Service that clients call, as it is asked for and as it is; none: it does not exist.
+type Front = (ServiceChoice, Option<Arc<Service>>);
+
+/// A public Service of a pass.
 struct Public {
     service: Service,
     /// It is borrowed, or was until now.
@@ -202,64 +207,103 @@ impl Pass<'_> {
         };
         let protocol = self.accepted.object.spec.protocol_type;
         let common = self.common();
-        let name = self.accepted.original.spec.service_name().to_owned();
-        let public_key = Key::new(self.key.namespace(), name.as_str());
-        let existing = self.controller.cluster.services.get(&public_key);
-        let settings = settings_beside(&self.accepted.original, existing.as_deref());
+        let fronts = self.fronts(&target);
+        let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
+        let settings = settings_beside(&self.accepted.original, &existing, &target);
         let Ok(port) = backend::port(&target, &settings, protocol) else {
             return Ok(false); // As above.
         };
-        if existing.is_none() && !self.accepted.original.spec.service.create {
+        let Some((first, found)) = fronts.first() else {
             return Ok(false); // As above.
-        }
-        let standing = self.standing(existing.as_deref());
-        let borrowed = matches!(standing, Standing::Adoptable | Standing::Adopted);
-        if existing
+        };
+        let (first, borrowed) = (first.name.clone(), |found: &Option<Arc<Service>>| self.is_borrowed(found.as_deref()));
+        if found
             .as_deref()
-            .filter(|_| borrowed)
-            .is_some_and(|have| services::check_adoptable(have, &port, &target).is_err())
+            .filter(|_| borrowed(found))
+            .is_some_and(|f| services::check_adoptable(f, &port, &target).is_err())
         {
             return Ok(false); // As above.
         }
-        let want = services::public(&common, &name, &port);
-        let service = existing.as_deref().filter(|_| borrowed).unwrap_or(&want);
-        let served = services::served_ports(&self.accepted.original, service, &port, &target, protocol);
-        // As the newest version says, whichever is in force.
-        let newest = self.controller.scalers.get(self.key);
-        let is_paused = newest.as_ref().unwrap_or(&self.accepted.original).spec.paused;
-        let backend = backend::backend(
-            backend::Inputs {
-                service: &name,
-                protocol,
-                container_concurrency: self.accepted.object.spec.container_concurrency,
-                settings: &settings,
-                target: &target,
-                paused: is_paused && target.current() == 0,
-                wake_refused: self.controller.refusals.told(self.key).map(|words| words.to_string()),
-            },
-            &port,
-        );
-        self.controller.pods.prove(self.key, backend::unasked(&target, &backend, &port));
-        self.controller.scalers.reached(self.key, backend);
+        let made = |name: &str| services::public(&common, name, &port);
+        let as_served = |(asked, existing): &Front| match existing {
+            Some(existing) if borrowed(&Some(existing.clone())) => existing.clone(),
+            _ => Arc::new(made(&asked.name)),
+        };
+        let as_served: Vec<_> = fronts.iter().map(as_served).collect();
+        let served = services::served_ports(&self.accepted.original, &as_served, &port, &target, protocol);
+        self.reach(&first, &settings, &target, &port);
         let private_name = names::private_service(self.key.name());
-        let private = services::private(
-            &common,
-            &private_name,
-            selector.as_ref(),
-            (&served.traffic, &port),
-            &target,
-            &served.extra,
-        );
+        let (traffic, extra) = ((&*served.traffic, &port), &served.extra);
+        let private = services::private(&common, &private_name, selector.as_ref(), traffic, &target, extra);
         let private = self.private(&private).await?;
         let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
-        let Some(public) = self.public(standing, existing, want).await? else {
-            return Ok(false);
-        };
-        self.give_up_former(&name).await?;
-        self.status.service_name = name;
-        let (public, common, target, ports) = (&public, &common, &*target, &served.ports[..]);
-        self.endpoints_by_port(&by_port::ByPort { public, ports, common, target, led }).await?;
+        let mut public = Vec::new();
+        for (asked, existing) in &fronts {
+            let standing = self.standing(existing.as_deref());
+            match self.public(standing, existing.clone(), made(&asked.name)).await? {
+                None if asked.name == first => return Ok(false),
+                taken => public.push(taken),
+            }
+        }
+        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
+        self.give_up_former(&names).await?;
+        self.status.service_name.clone_from(&first);
+        self.want_numbers(&Key::new(self.key.namespace(), first.as_str()), &served.ports);
+        let mut paths = Some(Vec::new());
+        for (index, (public, ports)) in public.iter().zip(&served.ports).enumerate() {
+            let Some(public) = public else { continue };
+            let (is_first, led) = (index == 0, led.as_deref());
+            let of = by_port::ByPort { public, is_first, ports, common: &common, target: &target, led };
+            let path = self.endpoints_by_port(&of).await?;
+            paths = paths.zip(path).map(|(mut paths, path)| {
+                paths.push(path);
+                paths
+            });
+        }
+        self.led(paths);
         Ok(true)
+    }
+
+    /// The Services that clients call, the first first, as they are; none: that one does not exist, and is not to be made.
+    fn fronts(&self, target: &Target) -> Vec<Front> {
+        let cluster = &self.controller.cluster;
+        let claimant = claimant(self.key.name(), self.uid(), Some(&self.object));
+        let choice = cluster.choose(&self.accepted.original, target, claimant);
+        let existing =
+            |asked: &ServiceChoice| cluster.services.get(&Key::new(self.key.namespace(), asked.name.as_str()));
+        let found = choice.names.into_iter().map(|asked| (existing(&asked), asked));
+        let is_there = |(asked, existing): &Front| existing.is_some() || asked.create;
+        let mut found: Vec<_> = found.map(|(existing, asked)| (asked, existing)).collect();
+        if found.first().is_some_and(is_there) {
+            found.retain(is_there)
+        } else {
+            found.clear()
+        }
+        found
+    }
+
+    /// Notes how activators reach the pods.
+    fn reach(&self, service: &str, settings: &Settings, target: &Target, port: &backend::BackendPort) {
+        let controller = self.controller;
+        // As the newest version says, whichever is in force.
+        let newest = controller.scalers.get(self.key);
+        let is_paused = newest.as_ref().unwrap_or(&self.accepted.original).spec.paused;
+        let inputs = backend::Inputs {
+            service,
+            protocol: self.accepted.object.spec.protocol_type,
+            container_concurrency: self.accepted.object.spec.container_concurrency,
+            settings,
+            target,
+            paused: is_paused && target.current() == 0,
+            wake_refused: controller.refusals.told(self.key).map(|words| words.to_string()),
+        };
+        let backend = backend::backend(inputs, port);
+        controller.pods.prove(self.key, backend::unasked(target, &backend, port));
+        controller.scalers.reached(self.key, backend);
+    }
+
+    fn is_borrowed(&self, service: Option<&Service>) -> bool {
+        matches!(self.standing(service), Standing::Adoptable | Standing::Adopted)
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
@@ -413,15 +457,21 @@ impl Pass<'_> {
         Ok(released)
     }
 
-    /// The public Service had another name before: that one is deleted, or given back.
-    async fn give_up_former(&mut self, name: &str) -> Result<(), Error> {
+    /// Public Services of before that are none any more are deleted, or given back.
+    async fn give_up_former(&mut self, names: &[&str]) -> Result<(), Error> {
         let key_of = |name: &str| Key::new(self.key.namespace(), name);
         let (known, mut left) = (&self.controller.former, BTreeSet::new());
         let mut all = known.get(self.key).map(|known| known.clone()).unwrap_or_default();
         if !self.status.service_name.is_empty() {
             all.insert(key_of(&self.status.service_name));
         }
-        all.remove(&key_of(name));
+        let cluster = &self.controller.cluster;
+        all.extend(
+            cluster.borrowed_by(self.key.namespace(), self.uid()).iter().map(|service| key_of(&service.name_any())),
+        );
+        let told = self.accepted.original.status.iter().flat_map(|status| &status.services);
+        all.extend(told.filter(|told| told.path == ServicePath::Served).map(|told| key_of(&told.name)));
+        all.retain(|former| !names.contains(&former.name()));
         for former in all {
             if let Some(stays) = self.give_up(&former).await? {
                 left.insert(former);

@@ -37,6 +37,8 @@ use super::slices::Route;
 pub(crate) struct ServedPort {
     /// Its name, empty if it has none, and its number.
     pub(crate) id: PortId,
+    /// Which of the workload's ports it is; of one that activators do not carry the same.
+    pub(crate) workload: PortId,
     /// `TCP`, `UDP` or `SCTP`.
     pub(crate) protocol: String,
     /// Hint for proxies on what is spoken.

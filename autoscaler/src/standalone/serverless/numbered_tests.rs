@@ -5,7 +5,14 @@ use serde_json::json;
 
 fn served(name: &str, port: u16, is_carried: bool) -> ServedPort {
     let id = PortId { name: name.to_owned(), port };
-    ServedPort { id, protocol: "TCP".into(), app_protocol: None, private: name.to_owned(), is_carried }
+    ServedPort {
+        workload: id.clone(),
+        id,
+        protocol: "TCP".into(),
+        app_protocol: None,
+        private: name.to_owned(),
+        is_carried,
+    }
 }
 
 fn at(address: &str, number: u16, ready: bool) -> Listed {

@@ -1,8 +1,9 @@
 //! The EndpointSlices of a private Service that cannot select its pods: a Service knows labels alone, and some targets
 //! select by expressions. What Kubernetes' controller would write is written here, from the pods as they are counted.
 
+use super::super::service_ports::{number_of, target_of};
 use super::Pass;
-use super::services::{self, Common};
+use super::services::Common;
 use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, Write};
 use crate::reconcile::error::Error;
 use crate::reconcile::stores::facts::{Labels, Target};
@@ -13,7 +14,6 @@ use common_controller::objects::controller_reference;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn desired(private: &Service, mut labels: Labels, target: &Target, pods: &[PodAd
     let ports: Vec<_> = ports
         .map(|port| EndpointPort {
             name: port.name.clone(),
-            port: services::number_of(port.target_port.as_ref().unwrap_or(&IntOrString::Int(port.port)), target),
+            port: number_of(&target_of(port), Some(target)),
             protocol: port.protocol.clone(),
             app_protocol: port.app_protocol.clone(),
         })

@@ -9,7 +9,7 @@
 //! ([`super::super::service_ports`]); where there are queue-proxies, those alone that lead to them. What they do not
 //! carry leads to the pods always. Each has a port of the private Service, so that its number at the pods is known.
 
-use super::super::service_ports::{is_tcp, target_of, tcp_ports};
+use super::super::service_ports::{TcpPort, is_tcp, leads_alike, number_of, ports_of, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
 use super::numbered::ServedPort;
 use crate::reconcile::stores::facts::Labels;
@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Hint to proxies that a port speaks HTTP/2 without TLS.
 const H2C: &str = "kubernetes.io/h2c";
@@ -153,7 +154,7 @@ pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: 
     let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let leads_there = |port: &ServicePort| {
         let leads_to = target_of(port);
-        is_tcp(port) && (leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number))
+        is_tcp(port) && (leads_to == backend.target || number_of(&leads_to, Some(target)) == Some(backend.number))
     };
     if ports.any(leads_there) {
         return Ok(());
@@ -162,64 +163,72 @@ pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: 
     Err(NoTrafficPort { service: name, port: backend.number })
 }
 
-/// The ports of a ZeroScaler's Service, and what its private Service needs for them.
+/// The ports of a ZeroScaler's Services, and what its private Service needs for them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Served {
-    pub(crate) ports: Vec<ServedPort>,
+    /// Those of each Service.
+    pub(crate) ports: Vec<Vec<ServedPort>>,
     /// Name of the private Service's port for requests by host.
     pub(crate) traffic: String,
     /// The others.
     pub(crate) extra: Vec<ExtraPort>,
 }
 
-/// Which ports activators carry: all TCP ports of plain pods, under the names that the Service gives them; where there are
+/// Which ports activators carry: all TCP ports of plain pods, under the names that the Services give them; where there are
 /// queue-proxies, those that lead to them.
 pub(crate) fn served_ports(
     original: &ZeroScaler,
-    service: &Service,
+    services: &[Arc<Service>],
     backend: &BackendPort,
     target: &Target,
     protocol: Protocol,
 ) -> Served {
     let is_plain = !has_queue_proxy(target);
-    let counted: Vec<PortId> = tcp_ports(original, service).into_iter().map(|port| port.id).collect();
-    let (mut traffic, mut ports, mut extra) = (protocol.port_name().to_owned(), vec![], vec![]);
-    for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
-        let Ok(number) = u16::try_from(port.port) else { continue };
-        let id = PortId { name: port.name.clone().unwrap_or_default(), port: number };
-        let leads_to = target_of(port);
-        let is_backend = leads_to == backend.target || number_of(&leads_to, target) == Some(backend.number);
-        let is_carried = counted.contains(&id) && is_tcp(port) && (is_plain || is_backend);
-        let private = match () {
-            () if is_plain && is_carried && Some(&id) == counted.first() => {
-                if !id.name.is_empty() {
-                    traffic.clone_from(&id.name);
+    let counted = tcp_ports(original, services, Some(target));
+    let traffic = counted.first().map(|first| first.id.name.clone()).filter(|name| is_plain && !name.is_empty());
+    let traffic = traffic.unwrap_or_else(|| protocol.port_name().to_owned());
+    let mut extra: Vec<ExtraPort> = Vec::new();
+    let mut ports_of_service = |index: usize, service: &Service| {
+        let mut ports = Vec::new();
+        for port in ports_of(service) {
+            let Ok(number) = u16::try_from(port.port) else { continue };
+            let id = PortId { name: port.name.clone().unwrap_or_default(), port: number };
+            let (leads_to, protocol) = (target_of(port), port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()));
+            let is_it = |counted: &TcpPort| match index {
+                0 => counted.id.port == number,
+                _ => leads_alike(&counted.target, &leads_to, Some(target)),
+            };
+            let place = counted.iter().position(is_it).filter(|_| is_tcp(port));
+            let is_carried = place.is_some() && (is_plain || leads_alike(&backend.target, &leads_to, Some(target)));
+            let workload = place.map_or(&id, |place| &counted[place].id);
+            let private = match is_carried {
+                true if !is_plain || place == Some(0) => traffic.clone(),
+                _ => {
+                    let wanted = Some(&workload.name).filter(|name| is_plain && !name.is_empty());
+                    let same = |extra: &&ExtraPort| {
+                        (extra.target == leads_to || is_carried)
+                            && extra.protocol == protocol
+                            && wanted == Some(&extra.name)
+                    };
+                    let is_taken = |name: &&String| **name == traffic || extra.iter().any(|extra| extra.name == **name);
+                    match extra.iter().find(same) {
+                        Some(same) => same.name.clone(),
+                        None => {
+                            let own = || format!("also-{}", extra.len());
+                            let name = wanted.filter(|name| !is_taken(name)).cloned().unwrap_or_else(own);
+                            extra.push(ExtraPort { name: name.clone(), target: leads_to, protocol: protocol.clone() });
+                            name
+                        }
+                    }
                 }
-                traffic.clone()
-            }
-            () if is_carried && !is_plain => traffic.clone(),
-            () => {
-                let name =
-                    if is_plain && !id.name.is_empty() { id.name.clone() } else { format!("also-{}", extra.len()) };
-                let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-                extra.push(ExtraPort { name: name.clone(), target: leads_to, protocol });
-                name
-            }
-        };
-        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-        ports.push(ServedPort { id, protocol, app_protocol: port.app_protocol.clone(), private, is_carried });
-    }
-    Served { ports, traffic, extra }
-}
-
-pub(super) fn number_of(port: &IntOrString, target: &Target) -> Option<i32> {
-    match port {
-        IntOrString::Int(number) => Some(*number),
-        IntOrString::String(name) => {
-            let ports = target.containers.iter().flat_map(|container| container.ports.iter().flatten());
-            ports.into_iter().find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
+            };
+            let (workload, app_protocol) = (workload.clone(), port.app_protocol.clone());
+            ports.push(ServedPort { id, workload, protocol, app_protocol, private, is_carried });
         }
-    }
+        ports
+    };
+    let ports = services.iter().enumerate().map(|(index, service)| ports_of_service(index, service)).collect();
+    Served { ports, traffic, extra }
 }
 
 /// `have` as it should be by `want`, if it is not: ports, selector, and the labels and annotations that `want` has. Its
@@ -312,15 +321,15 @@ mod tests {
         };
         let served = |ports: Value| {
             let original = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
-            served_ports(&original, &service(ports), &web(), &target(), Protocol::Http1)
+            served_ports(&original, &[Arc::new(service(ports))], &web(), &target(), Protocol::Http1)
         };
         let one = served(json!([{"port": 80, "targetPort": "web"}]));
-        assert_eq!((one.traffic.as_str(), one.ports[0].private.as_str(), one.extra.len()), ("http", "http", 0));
+        assert_eq!((one.traffic.as_str(), one.ports[0][0].private.as_str(), one.extra.len()), ("http", "http", 0));
         let all = served(json!([
             {"name": "web", "port": 80, "targetPort": 8080}, {"name": "metrics", "port": 9100, "targetPort": "metrics"},
             {"name": "dns", "port": 53, "protocol": "UDP"},
         ]));
-        let told: Vec<_> = all.ports.iter().map(|port| (port.private.as_str(), port.is_carried)).collect();
+        let told: Vec<_> = all.ports[0].iter().map(|port| (port.private.as_str(), port.is_carried)).collect();
         assert_eq!(told, [("web", true), ("metrics", true), ("dns", false)]);
         assert_eq!(all.traffic, "web");
         let extra: Vec<_> = all.extra.iter().map(|extra| (extra.name.as_str(), extra.target.clone())).collect();

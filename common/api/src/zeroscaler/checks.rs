@@ -214,7 +214,7 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.target.apiVersion", Check::Text(&API_VERSION)),
     ("spec.target.kind", Check::Text(&KIND)),
     ("spec.target.name", Check::Text(&OBJECT_NAME)),
-    ("spec.service.name", Check::Text(&SERVICE_NAME)),
+    ("spec.services[].name", Check::Text(&SERVICE_NAME)),
     ("spec.concurrency", Check::Within(0.0, 1000.0)),
     ("spec.scale.min", Check::Within(0.0, INT32_MAX)),
     ("spec.scale.max", Check::Within(0.0, INT32_MAX)),
@@ -306,6 +306,7 @@ const STATIC_BODY: Check = Check::Length(STATIC_BODY_BYTES_MAX as i64);
 
 /// How a list is merged by server-side apply, and most items.
 pub const LISTS: &[(&str, List, i64)] = &[
+    ("spec.services", List::Map("name"), 16),
     ("spec.metrics", List::Atomic, 32),
     ("spec.ports", List::Map("name"), 64),
     ("spec.hosts", List::Set, 64),
@@ -331,6 +332,7 @@ pub const LISTS: &[(&str, List, i64)] = &[
     ("spec.schedules", List::Atomic, 16),
     ("status.conditions", List::Map("type"), 16),
     ("status.hosts", List::Set, 64),
+    ("status.services", List::Map("name"), 64),
     ("status.ports", List::Map("name"), 64),
 ];
 

@@ -39,6 +39,28 @@ is read; until then it is refused (Invalid). Some kinds, such as Argo's Rollout,
 one means: write the number down. A kind that has its scale elsewhere, or no scale subresource, cannot be scaled.
 ";
 
+const SERVICES: &str = "
+## Services
+
+Without `services` these are served: the Service with the target's name, otherwise the oldest that selects its pods; and each
+other one that selects them, has a cluster IP, and leads to a port of the pods that the first one leads to, or is of type
+LoadBalancer or NodePort. All of their load counts, each of them wakes the workload, and each gets its selector back.
+
+Every other Service that selects the pods is direct: it leads to the pods while there are any, and wakes nobody. So a scrape of
+metrics on a port of its own wakes nobody, and neither does a headless Service. `status.services` lists both kinds, and why
+one is direct. To serve others, or fewer, name those that are to be served, the main one first:
+
+```yaml
+spec:
+  target: {name: shop}
+  services: [{name: shop}, {name: shop-admin}]
+```
+
+A Service that another ZeroScaler has, or whose name is that of another one's target, is that one's; the condition Adopted says
+so. Ports of several Services that lead to the same port of the pods are one port in `ports` and `status.ports`, under its
+name in the first of them; either name selects it.
+";
+
 const METRICS: &str = "`metrics` and `behavior` are those of a
 [HorizontalPodAutoscaler](https://kubernetes.io/docs/reference/kubernetes-api/autoscaling/horizontal-pod-autoscaler-v2/),
 each metric with its `type` and the field of that name.
@@ -135,6 +157,7 @@ pub fn page() -> String {
             }
         }
     }
+    page.push_str(SERVICES);
     page.push_str(WAKING);
     page.push_str(ORDERS);
     let _ = write!(

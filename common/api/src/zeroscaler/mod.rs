@@ -41,7 +41,10 @@ pub use ports::{Port, PortProtocol};
 pub use request::{Request, RequestResult, RequestStatus};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
 pub use schedule::Schedule;
-pub use status::{Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, State, ZeroScalerStatus};
+pub use status::{
+    Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, ServicePath, ServiceStatus, State,
+    ZeroScalerStatus,
+};
 pub use timeouts::Timeouts;
 pub use wake::{ProbeChoice, Wake};
 
@@ -71,9 +74,12 @@ pub struct ZeroScalerSpec {
     /// The workload that sleeps while nobody calls it: anything of this namespace with a scale subresource and a label
     /// selector. It is taken as it is found, asleep or awake, and given back when this object goes.
     pub target: Target,
-    /// The Service that clients call.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub service: ServiceChoice,
+    /// The Services that clients call, the one that counts first first. Default: the Service with the target's name, otherwise
+    /// the oldest that selects the target's pods; and every other Service with a cluster IP that selects them and leads to a
+    /// port that the first one leads to, or is of type LoadBalancer or NodePort. Other Services go on leading to the pods
+    /// directly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceChoice>,
     /// Hard limit of requests that one pod runs at once; of connections where a port's protocol is tcp. 0: none.
     #[serde(default)]
     pub concurrency: i32,
@@ -87,11 +93,11 @@ pub struct ZeroScalerSpec {
     /// Stabilization and rate limits, as `behavior` of an autoscaling/v2 HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantities::deserialize")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
-    /// What the Service's ports speak. Each port of the Service that is not listed is served with protocol auto.
+    /// What the Services' ports speak. Each port that is not listed is served with protocol auto.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
     /// Names on the activators' shared ports that lead here: a host name, or `*.` and a domain for every name below it.
-    /// The Service's own names need not be listed. A host belongs to the oldest object that names it.
+    /// The Services' own names need not be listed. A host belongs to the oldest object that names it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// What happens to a request while it waits, and how a pod is proven ready.
@@ -148,13 +154,12 @@ impl Default for Target {
     }
 }
 
-/// Which Service clients call.
+/// A Service that clients call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChoice {
-    /// Name of the Service. Default: the target's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    /// Name of the Service.
+    pub name: String,
     /// Whether to make the Service if there is none. One that exists is taken over: its selector is kept in the status and
     /// cleared, the activators stand in its endpoints, and everything is given back when this object goes.
     #[serde(default)]
@@ -186,9 +191,17 @@ impl ZeroScalerSpec {
         Self { target: Target::deployment(name), ..Self::default() }
     }
 
-    /// Name of the Service that clients call: the one that is named, else the target's name.
+    /// Name of the first Service that clients call, as far as the spec tells: the first that is named, else the target's name.
     pub fn service_name(&self) -> &str {
-        self.service.name.as_deref().unwrap_or(&self.target.name)
+        self.services.first().map_or(&self.target.name, |service| &service.name)
+    }
+
+    /// Whether the spec names a Service: as one of its Services, or by the target's name.
+    pub fn names_service(&self, name: &str) -> bool {
+        match &self.services[..] {
+            [] => self.target.name == name,
+            named => named.iter().any(|service| service.name == name),
+        }
     }
 
     /// The hosts that can be read, without repeats, in the order given.

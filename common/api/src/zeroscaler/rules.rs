@@ -3,7 +3,6 @@
 //! Each stands at the field that holds all that it reads; its message names the values, since an API server shows of an
 //! object only that it is one.
 
-use super::checks::SERVICE_NAME;
 use super::{DurationText, FixedResponse, PortProtocol, ZeroScalerSpec};
 use common::golang::GoDuration;
 use k8s_openapi::api::autoscaling::v2::MetricSpec;
@@ -100,20 +99,6 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        at: "spec",
-        field: ".service",
-        cel: "(has(self.service) && has(self.service.name)) || \
-              (size(self.target.name) <= 63 && self.target.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$'))",
-        says: "a target whose name cannot be that of a Service has `service.name`",
-        message: "\"the target's name \" + self.target.name + ' is no name of a Service: say service.name'",
-        broken: |spec| {
-            let name = &spec.target.name;
-            one(spec.service.name.is_none() && !SERVICE_NAME.matches(name), || {
-                format!("the target's name {name} is no name of a Service: say service.name")
-            })
-        },
-    },
-    Rule {
         at: "spec.metrics[]",
         field: "",
         cel: "(self.type == 'ContainerResource') == has(self.containerResource) && \
@@ -180,15 +165,16 @@ pub const RULES: &[Rule] = &[
     Rule {
         at: "spec",
         field: ".wake.fallback.service",
-        cel: "!has(self.wake) || !has(self.wake.fallback) || self.wake.fallback.service != \
-              (has(self.service) && has(self.service.name) ? self.service.name : self.target.name)",
-        says: "`wake.fallback.service` is another Service than the one that clients call",
+        cel: "!has(self.wake) || !has(self.wake.fallback) || !(has(self.services) && size(self.services) > 0 ? \
+              self.services.exists(service, service.name == self.wake.fallback.service) : \
+              self.target.name == self.wake.fallback.service)",
+        says: "`wake.fallback.service` is another Service than those that clients call",
         message: "'wake.fallback.service ' + self.wake.fallback.service + ' is the Service that clients call: say another'",
         broken: |spec| {
-            let fallback = spec.wake.fallback.as_ref().map(|fallback| fallback.service.as_str());
-            let own = spec.service_name();
-            one(fallback == Some(own), || {
-                format!("wake.fallback.service {own} is the Service that clients call: say another")
+            let fallback = spec.wake.fallback.as_ref().map_or("", |fallback| fallback.service.as_str());
+            let is_own = spec.service_name() == fallback || spec.services.iter().any(|own| own.name == fallback);
+            one(is_own && !fallback.is_empty(), || {
+                format!("wake.fallback.service {fallback} is the Service that clients call: say another")
             })
         },
     },

@@ -47,16 +47,19 @@ pub struct ZeroScalerStatus {
     /// When min and max change next, by the schedules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_change: Option<NextChange>,
-    /// Name of the Service that is served.
+    /// Name of the first Service that is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
+    /// The Services that lead to the workload's pods, served or direct.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceStatus>,
     /// The hosts of the spec that lead here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The hosts as one text, for columns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host_names: String,
-    /// The Service's ports, and where the activators take their connections.
+    /// The Services' ports, and where the activators take their connections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortStatus>,
     /// How activators reach the workload, as it was last configured without a mistake.
@@ -132,13 +135,38 @@ pub struct PodCounts {
     pub actual: i32,
 }
 
-/// One port of the Service.
+/// A Service that leads to the workload's pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// Served: its clients are led to the activators, which wake the workload. Direct: it leads to the pods, and wakes nobody.
+    #[serde(default)]
+    pub path: ServicePath,
+    /// Why it is direct.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Where a Service leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServicePath {
+    /// To the activators.
+    Served,
+    /// To the pods. What a newer version may have written is read as this.
+    #[default]
+    #[serde(other)]
+    Direct,
+}
+
+/// One port of the Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortStatus {
     /// Name of the Service's port; its number, as a text, where it has no name.
     pub name: String,
-    /// The Service's port.
+    /// The Service's port. Ports of further Services that lead to the same port of the pods are the same port.
     pub port: u16,
     /// The port on which every activator takes connections for it, and for nothing else; absent: none is allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,9 +233,9 @@ pub struct Adopted {
     /// Replicas that the target was found with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// The Service that was there before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<AdoptedService>,
+    /// The Services that were there before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<AdoptedService>,
 }
 
 /// A Service that was there before.

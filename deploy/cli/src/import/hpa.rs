@@ -31,7 +31,7 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     from.note("/kind", "delete the HorizontalPodAutoscaler before this is applied: two would fight over the replicas");
     from.note(
         "/spec/scaleTargetRef/name",
-        "the Service that clients call is taken to have the target's name; say service.name if it has not",
+        "all Services that lead to the target's pods and share a port with the first of them are served; say which in services",
     );
     vec![draft.finish()]
 }

@@ -242,7 +242,8 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
 /// The Service in front of the workload exists, and has the target's name unless this is said.
 fn say_service(draft: &mut Draft, service: Option<String>) {
     let target = draft.text("target.name");
-    draft.set_some("service.name", service.filter(|service| Some(service) != target.as_ref()));
+    let services = service.filter(|service| Some(service) != target.as_ref()).map(|service| json!([{"name": service}]));
+    draft.set_some("services", services);
 }
 
 fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3]) {

@@ -18,7 +18,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     let namespace = from.text("/metadata/namespace");
     let target = json!({"kind": "Deployment", "name": name});
     let mut draft = Draft::new(&name, namespace.as_deref(), target);
-    draft.set("service.create", true);
+    draft.set("services", json!([{"name": name, "create": true}]));
     scaling(from, &mut draft);
     for (field, path) in [
         ("timeoutSeconds", "timeouts.request"),

@@ -121,7 +121,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
     from.note("/metadata/labels", "take Sablier's labels and its Middleware away before this is applied");
     from.note(
         "/metadata/name",
-        "the Service that clients call is taken to have the workload's name; say service.name if it has not",
+        "all Services that lead to the workload's pods and share a port with the first of them are served; say which in services",
     );
     vec![draft.finish()]
 }

@@ -46,7 +46,7 @@ status: {conditions: []}
             "metadata": {"name": "xkcd", "namespace": "shop"},
             "spec": {
                 "target": {"kind": "Deployment", "name": "xkcd-app"},
-                "service": {"name": "xkcd-web"},
+                "services": [{"name": "xkcd-web"}],
                 "scale": {"min": 1, "max": 10, "retention": "120s", "window": "2m", "load": {"rps": 30, "utilization": 100}},
                 "hosts": ["myhost.com", "*.shop.example.com"],
                 "wake": {"timeout": "20s"},
@@ -104,7 +104,7 @@ spec:
         imported.objects[0]["spec"],
         json!({
             "target": {"kind": "Deployment", "name": "api-deploy"},
-            "service": {"name": "api-svc"},
+            "services": [{"name": "api-svc"}],
             "scale": {"min": 2, "max": 5, "retention": "300s", "load": {"concurrency": 20, "utilization": 100}},
             "hosts": ["api.example.com"],
             "wake": {"timeout": "10s", "placeholder": {"response": {"status": 202}}},

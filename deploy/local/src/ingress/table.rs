@@ -104,7 +104,8 @@ impl Table {
         match change {
             Change::Applied(scaler) => {
                 let name = (scaler.namespace().unwrap_or_default(), scaler.name_any());
-                state.services.insert(name, scaler.spec.service_name().to_owned());
+                let served = scaler.status.as_ref().and_then(|status| status.service.as_deref());
+                state.services.insert(name, served.unwrap_or_else(|| scaler.spec.service_name()).to_owned());
             }
             Change::Gone(key) => {
                 state.services.remove(&(key.namespace().to_owned(), key.name().to_owned()));
@@ -232,7 +233,7 @@ mod tests {
     fn table() -> Table {
         let table = Table::new("cluster.local".into());
         let scaler = json!({"metadata": {"name": "hello", "namespace": "default"},
-            "spec": {"target": {"name": "hello"}, "service": {"name": "web"}}});
+            "spec": {"target": {"name": "hello"}, "services": [{"name": "web"}]}});
         table.scaler_changed(Change::Applied(serde_json::from_value(scaler).expect("a ZeroScaler")));
         let hosts = ["hello.example.com", "*.wild.io", "wild.org", "hello.default", "*.default", "*.default.svc"];
         let grants = json!({"hello": {"uid": "u", "hosts": hosts}});

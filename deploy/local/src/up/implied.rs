@@ -29,7 +29,6 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     }
     let workloads: Vec<_> = manifests.iter().filter_map(Workload::of).collect();
     let services: Vec<_> = manifests.iter().filter_map(Selecting::of).collect();
-    let mut taken: Vec<&RevisionKey> = Vec::new();
     let mut made = Vec::new();
     for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
         // One that leads to several workloads belongs to none of them.
@@ -38,9 +37,13 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
         };
         let mut own: Vec<_> = services.iter().filter(own).collect();
         own.sort_by_key(|service| (service.key.name() != workload.key.name(), service.key.name()));
-        let Some(service) = own.first().filter(|service| !taken.contains(&&service.key)) else { continue };
-        taken.push(&service.key);
-        made.push(workload.scaler(service.key.name()));
+        if own.is_empty() {
+            continue;
+        }
+        // By default one has all Services that lead to it.
+        let is_shared = services.iter().filter(|service| service.selects(workload)).count() > own.len();
+        let named = own.iter().filter(|_| is_shared).map(|service| service.key.name());
+        made.push(workload.scaler(named));
     }
     made
 }
@@ -62,8 +65,8 @@ impl Workload {
         Some(Self { key: key(manifest)?, kind: manifest.types.kind.clone(), labels })
     }
 
-    fn scaler(&self, service: &str) -> ZeroScaler {
-        let service = Some(service.to_owned()).filter(|service| service != self.key.name());
+    fn scaler<'a>(&self, services: impl Iterator<Item = &'a str>) -> ZeroScaler {
+        let service = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
         ZeroScaler {
             metadata: ObjectMeta {
                 name: Some(self.key.name().to_owned()),
@@ -72,7 +75,7 @@ impl Workload {
             },
             spec: ZeroScalerSpec {
                 target: Target { kind: self.kind.clone(), ..Target::deployment(self.key.name()) },
-                service: ServiceChoice { name: service, create: false },
+                services: services.map(service).collect(),
                 ..ZeroScalerSpec::default()
             },
             status: None,
@@ -132,7 +135,9 @@ mod tests {
 
     fn made_with(text: &str, is_embedded: bool) -> Vec<(String, String, String)> {
         let made = scalers(&parse("f.yaml", text).expect("manifests"), is_embedded).into_iter();
-        made.map(|made| (made.name_any(), made.spec.target.kind.clone(), made.spec.service_name().to_owned())).collect()
+        let named =
+            |made: &ZeroScaler| made.spec.services.iter().map(|service| service.name.clone()).collect::<String>();
+        made.map(|made| (made.name_any(), made.spec.target.kind.clone(), named(&made))).collect()
     }
 
     fn row(name: &str, kind: &str, service: &str) -> (String, String, String) {
@@ -151,14 +156,17 @@ mod tests {
             service("db", "selector: {app: db}"),
             service("elsewhere", "type: ExternalName, externalName: example.com"),
         ];
-        assert_eq!(made(&text.concat()), [row("web", "Deployment", "shop"), row("db", "StatefulSet", "db")]);
-        assert_eq!(made_with(&text.concat(), true), [row("web", "Deployment", "shop")], "nothing here runs the other");
+        assert_eq!(made(&text.concat()), [row("web", "Deployment", ""), row("db", "StatefulSet", "")]);
+        assert_eq!(made_with(&text.concat(), true), [row("web", "Deployment", "")], "nothing here runs the other");
     }
 
     #[test]
     fn a_service_that_leads_to_two_workloads_is_neither_ones() {
         let two = workload("Deployment", "a", "app: x", "") + &workload("Deployment", "b", "app: x", "");
         assert_eq!(made(&(two.clone() + &service("both", "selector: {app: x}"))), []);
+        let own = workload("Deployment", "c", "app: x, tier: c", "") + &service("own", "selector: {tier: c}");
+        let both = two.clone() + &own + &service("both", "selector: {app: x}");
+        assert_eq!(made(&both), [row("c", "Deployment", "own")], "its own is named, since another leads to it as well");
         let other = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec: {selector: {app: x}}\n";
         assert_eq!(made(&(workload("Deployment", "a", "app: x", "") + other)), [], "of another namespace");
     }
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn whoever_has_thought_of_it_is_left_alone() {
         let plain = workload("Deployment", "a", "app: a", "") + &service("a", "selector: {app: a}");
-        assert_eq!(made(&plain), [row("a", "Deployment", "a")]);
+        assert_eq!(made(&plain), [row("a", "Deployment", "")]);
         for word in ["'true'", "'false'"] {
             let own = format!("zeroscale.dev/enabled: {word}");
             assert_eq!(made(&(plain.clone() + &workload("Deployment", "b", "app: b", &own))), [], "{word}");

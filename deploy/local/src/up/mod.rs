@@ -157,7 +157,7 @@ impl Workloads {
         let mut all = Self { served: Vec::new(), unserved: BTreeMap::new() };
         let scalers = Api::<ZeroScaler>::all(client.clone()).list(&ListParams::default()).await;
         for scaler in scalers.context("the cluster's ZeroScalers cannot be listed")? {
-            let (key, service) = (scaler.key(), scaler.spec.service_name().to_owned());
+            let key = scaler.key();
             let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), key.namespace());
             let is_ready = |scaler: Option<&ZeroScaler>| scaler.is_none_or(ZeroScaler::is_ready);
             let is_settled = |scaler: Option<&ZeroScaler>| {
@@ -168,7 +168,10 @@ impl Workloads {
             }
             match scalers.get_opt(key.name()).await? {
                 None => {}
-                Some(scaler) if scaler.is_ready() => all.served.push((key, service)),
+                Some(scaler) if scaler.is_ready() => {
+                    let service = scaler.status.as_ref().and_then(|status| status.service.clone());
+                    all.served.push((key, service.unwrap_or_else(|| scaler.spec.service_name().to_owned())));
+                }
                 Some(scaler) => {
                     let ready = scaler.condition(READY).map(|ready| format!("{}: {}", ready.reason, ready.message));
                     all.unserved.insert(key, ready.unwrap_or_else(|| "no autoscaler has looked at it yet".to_owned()));

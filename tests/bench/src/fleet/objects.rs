@@ -334,7 +334,7 @@ fn plain_scaler(name: &str) -> Value {
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
         "spec": {
             "target": {"kind": "Deployment", "name": target(name)},
-            "service": {"name": name, "create": true},
+            "services": [{"name": name, "create": true}],
             "scale": {"load": {"concurrency": 10}},
         },
     })

@@ -37,7 +37,7 @@ fn service(name: &str) -> Value {
 
 fn scaler(name: &str, create: bool) -> Value {
     json!({"metadata": {"name": name}, "spec": {
-        "target": {"kind": "Deployment", "name": name}, "service": {"create": create}, "scale": {"window": "6s"}}})
+        "target": {"kind": "Deployment", "name": name}, "services": [{"name": name, "create": create}], "scale": {"window": "6s"}}})
 }
 
 /// All of a Service that its owner could have written.

@@ -19,6 +19,7 @@ mod reconcilers;
 mod rolling;
 mod scale;
 mod self_heal;
+mod services;
 mod shared_pods;
 mod sidecar;
 mod soak;

@@ -249,7 +249,7 @@ async fn another_service_that_is_named_gives_the_former_one_back() {
         service.spec.and_then(|spec| spec.selector).is_none()
     })
     .await;
-    cluster.edit(json!({"service": {"name": "another"}})).await.expect("accepted");
+    cluster.edit(json!({"services": [{"name": "another"}]})).await.expect("accepted");
     eventually("given back", async || {
         let returned: Service = cluster.get("hello").await.expect("a Service");
         lasting(&returned) == lasting(&original)

@@ -113,7 +113,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
         "kubernetes.io/service-name": names::private_service(name)})
     };
     // A ZeroScaler of the same name, of a workload that is not there.
-    let target = json!({"target": {"name": name}, "service": {"name": format!("{name}-missing")}});
+    let target = json!({"target": {"name": name}, "services": [{"name": format!("{name}-missing")}]});
     let scaler: ZeroScaler = tenant
         .make(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": target}))
         .await?;

@@ -78,8 +78,8 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     assert!(status.backend.is_some(), "activators are told how to reach its pods");
     let found = status.adopted.context("what was found")?;
     assert_eq!(
-        (found.replicas, found.service.map(|service| service.selector)),
-        (Some(1), Some([("app".to_owned(), "hello".to_owned())].into()))
+        (found.replicas, found.services.into_iter().map(|service| service.selector).collect::<Vec<_>>()),
+        (Some(1), vec![[("app".to_owned(), "hello".to_owned())].into()])
     );
 
     env.until_asleep("hello").await?;
@@ -113,7 +113,7 @@ async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(condition(&env, "made", "Adopted").await?.map(|c| c.0), Some("False".into()));
-    let create = json!({"spec": {"service": {"create": true}}});
+    let create = json!({"spec": {"services": [{"name": "made", "create": true}]}});
     env.api::<ZeroScaler>().patch("made", &PatchParams::default(), &Patch::Merge(create)).await?;
     until_ready(&env, "made").await?;
     assert_eq!(env.replicas("made").await?, 0, "an adopted target at zero stays there");

@@ -47,7 +47,7 @@ spec:
         autoscaler["spec"],
         json!({
             "target": {"kind": "Deployment", "name": "hello"},
-            "service": {"create": true},
+            "services": [{"name": "hello", "create": true}],
             "concurrency": 50,
             "scale": {"min": 1, "window": "100s", "panic": {"window": "25s"}, "load": {"concurrency": 10}},
             "wake": {"timeout": "60s"},

@@ -85,7 +85,7 @@ async fn unknown_fields_and_wrong_types_are_refused() {
 #[tokio::test]
 async fn defaults_status_and_columns_are_served() {
     let (server, client) = with_definition().await;
-    let mut given = object("hello", &json!({"target": {"name": "hello"}, "service": {"name": null}}));
+    let mut given = object("hello", &json!({"target": {"name": "hello"}, "services": null}));
     given["status"] = json!({"state": "Awake"});
     let given: DynamicObject = serde_json::from_value(given).expect("an object");
     let made = untyped(&client).create(&PostParams::default(), &given).await.expect("taken");
@@ -93,10 +93,7 @@ async fn defaults_status_and_columns_are_served() {
     assert_eq!(made.data["spec"]["wake"], json!({"timeout": "300s", "maxHeld": 10_000, "probe": "auto"}));
     let timeouts = json!({"request": "0s", "responseStart": "0s", "idle": "0s"});
     assert_eq!(made.data["spec"]["timeouts"], timeouts);
-    assert_eq!(
-        (&made.data["spec"]["concurrency"], &made.data["spec"]["service"]),
-        (&json!(0), &json!({"create": false}))
-    );
+    assert_eq!(made.data["spec"]["concurrency"], json!(0));
 
     let typed: Api<ZeroScaler> = Api::default_namespaced(client.clone());
     let read = typed.get("hello").await.expect("readable");

@@ -278,7 +278,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     set["spec"]["serviceName"] = json!("set");
     env.create::<StatefulSet>(set).await?;
     let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "set"},
-        "spec": {"target": {"kind": "StatefulSet", "name": "set"}, "service": {"create": true}, "scale": {"min": 1}}});
+        "spec": {"target": {"kind": "StatefulSet", "name": "set"}, "services": [{"name": "set", "create": true}], "scale": {"min": 1}}});
     env.create::<ZeroScaler>(scaler).await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
     env.until(SOON, "a ZeroScaler for a label", async || {
@@ -292,7 +292,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     })
     .await?;
     let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "zs"},
-        "spec": {"target": {"name": "zs"}, "service": {"create": true}, "scale": {"window": "6s"}}});
+        "spec": {"target": {"name": "zs"}, "services": [{"name": "zs", "create": true}], "scale": {"window": "6s"}}});
     env.create::<ZeroScaler>(scaler).await?;
     for name in ["adopt", "plain", "zs"] {
         let load = env.load(Entry::Activator, name);
@@ -303,7 +303,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     let plain = Load::new(env.entry(Entry::Activator), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
     // Another window, another public Service, one host more.
-    let edits = json!({"spec": {"scale": {"window": "7s"}, "service": {"name": "renamed"},
+    let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed"}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
     env.api::<ZeroScaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
     env.until(SOON, "the former public Service to go", async || {

@@ -1,0 +1,427 @@
+//! Which Services of a workload are served, and which go on leading to its pods directly.
+//!
+//! | `spec.services` | a Service that selects the pods | |
+//! |---|---|---|
+//! | names it | | served |
+//! | names others | any | direct |
+//! | empty | has the target's name; if there is none, the oldest | served, the first |
+//! | | has a cluster IP, and shares a port of the pods with the first or is a LoadBalancer or NodePort | served |
+//! | | leads to other ports, is headless or an ExternalName | direct |
+//!
+//! One that another ZeroScaler has, or that has another's name, is that one's: it is direct, and told of as a conflict if it
+//! would be served otherwise.
+
+use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
+use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
+use crate::reconcile::stores::facts::{Labels, Target};
+use common::RevisionKey as Key;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::{ServiceChoice, ServicePath, ServiceStatus};
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// The Services of one workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Choice {
+    /// Those that are served, the one that counts first first; they may not exist yet.
+    pub(crate) names: Vec<ServiceChoice>,
+    /// Those that select its pods and are not.
+    pub(crate) direct: Vec<ServiceStatus>,
+    /// What is wrong with some that should be served.
+    pub(crate) conflict: Option<String>,
+}
+
+impl Choice {
+    /// The one that the status of an object tells of; else what it names.
+    pub(crate) fn told(object: &ZeroScaler) -> Self {
+        let told = object.status.iter().flat_map(|status| status.services.iter().cloned());
+        let (served, direct): (Vec<_>, Vec<_>) = told.partition(|told| told.path == ServicePath::Served);
+        let asked = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
+        let mut names: Vec<_> = served.iter().map(|told| asked(&told.name)).collect();
+        if names.is_empty() {
+            names.push(asked(object.spec.service_name()));
+        }
+        Self { names, direct, conflict: None }
+    }
+}
+
+/// What a choice follows from.
+pub(crate) struct Inputs<'a> {
+    pub(crate) original: &'a ZeroScaler,
+    pub(crate) target: &'a Target,
+    /// Who asks.
+    pub(crate) claimant: Claimant<'a>,
+    /// Services of the namespace that select the pods, and those that the ZeroScaler names.
+    pub(crate) services: &'a [Arc<Service>],
+    /// The ZeroScaler whose Service has a name, if that is another.
+    pub(crate) other: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Applies the table above.
+pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
+    let Inputs { original, target, services, .. } = inputs;
+    let spec = &original.spec;
+    let selects = |service: &&Arc<Service>| is_selected(service, &target.labels);
+    let first = match spec.services.first() {
+        Some(first) => services.iter().find(|service| service.name_any() == first.name),
+        None => main(inputs),
+    };
+    let mut choice = Choice::default();
+    match (spec.services.first(), first) {
+        (Some(asked), _) => choice.names.push(asked.clone()),
+        (None, Some(first)) => choice.names.push(ServiceChoice { name: first.name_any(), create: false }),
+        (None, None) => {}
+    }
+    let mut conflicts = Vec::new();
+    let mut further =
+        |name: &str, service: Option<&Arc<Service>>, create: bool| match inputs.why_not(name, service, create) {
+            None => choice.names.push(ServiceChoice { name: name.to_owned(), create }),
+            Some(why) => {
+                if let Some(service) = service.filter(selects) {
+                    choice.direct.push(direct(service, &why));
+                }
+                conflicts.push(why);
+            }
+        };
+    for asked in spec.services.iter().skip(1) {
+        let service = services.iter().find(|service| service.name_any() == asked.name);
+        further(&asked.name, service, asked.create);
+    }
+    let mut direct_ones = Vec::new();
+    for service in
+        services.iter().filter(selects).filter(|service| first.is_none_or(|first| !Arc::ptr_eq(first, service)))
+    {
+        let name = service.name_any();
+        match why_direct(spec.services.is_empty(), service, first, target) {
+            _ if spec.services.iter().any(|asked| asked.name == name) => {}
+            Some(why) => direct_ones.push(direct(service, &why)),
+            None => further(&name, Some(service), false),
+        }
+    }
+    choice.direct.append(&mut direct_ones);
+    choice.direct.sort_by(|one, other| one.name.cmp(&other.name));
+    choice.conflict = (!conflicts.is_empty()).then(|| conflicts.join("; "));
+    choice
+}
+
+impl Inputs<'_> {
+    /// Why a Service that should be served cannot be; none: it can.
+    fn why_not(&self, name: &str, service: Option<&Arc<Service>>, create: bool) -> Option<String> {
+        let other = (self.original.spec.services.is_empty()).then(|| (self.other)(name)).flatten();
+        match standing(service.map(|service| &**service), self.claimant) {
+            Standing::Foreign(why) => Some(why),
+            Standing::Absent if !create => Some(format!("Service {name:?} does not exist")),
+            _ => other.map(|other| format!("Service {name:?} is that of ZeroScaler {other:?}")),
+        }
+    }
+}
+
+/// The Service that counts first where none is named: the one with the target's name, else the oldest that can be served;
+/// else one that cannot, for its reason.
+fn main<'a>(inputs: &Inputs<'a>) -> Option<&'a Arc<Service>> {
+    let Inputs { original, target, services, .. } = inputs;
+    let selects = |service: &&Arc<Service>| target.labels.is_empty() || is_selected(service, &target.labels);
+    let is_fit = |service: &&Arc<Service>| inputs.why_not(&service.name_any(), Some(service), false).is_none();
+    let named = services.iter().find(|service| service.name_any() == original.spec.target.name);
+    let may_lead = |service: &&Arc<Service>| selects(service) || noted_or_live(service).is_none();
+    let named_one = named.filter(may_lead);
+    let oldest =
+        || services.iter().filter(|service| selects(service) && is_fit(service)).min_by_key(|service| age(service));
+    named_one.filter(is_fit).or_else(oldest).or(named_one).or_else(|| services.iter().find(selects))
+}
+
+fn age(service: &Service) -> (i64, String) {
+    (service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()), service.name_any())
+}
+
+/// Why a Service that selects the pods is not to be served; none: it is. `first`: the one that counts first.
+fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>, target: &Target) -> Option<String> {
+    if let Some(why) = unfit(service) {
+        return Some(why.to_owned());
+    }
+    if !is_default {
+        return Some("spec.services does not name it".to_owned());
+    }
+    let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    let tcp = |service: &Service| ports_of(service).filter(|port| is_tcp(port)).map(target_of).collect::<Vec<_>>();
+    let of_first = first.map(|first| tcp(first)).unwrap_or_default();
+    let is_shared = tcp(service).iter().any(|port| of_first.iter().any(|of| leads_alike(of, port, Some(target))));
+    let is_served = is_shared || matches!(type_, Some("LoadBalancer" | "NodePort"));
+    let first = first.map(|first| first.name_any()).unwrap_or_default();
+    (!is_served).then(|| format!("it leads to no port of the pods that Service {first} leads to"))
+}
+
+fn direct(service: &Service, why: &str) -> ServiceStatus {
+    ServiceStatus { name: service.name_any(), path: ServicePath::Direct, message: Some(why.to_owned()) }
+}
+
+/// The selector that a Service has, or had before it was borrowed; none: it has none.
+fn noted_or_live(service: &Service) -> Option<Labels> {
+    let live = service.spec.as_ref().and_then(|spec| spec.selector.clone()).filter(|selector| !selector.is_empty());
+    live.or_else(|| noted_selector(service)).filter(|selector| !selector.is_empty())
+}
+
+fn is_selected(service: &Service, pods: &Labels) -> bool {
+    noted_or_live(service).is_some_and(|selector| selector.iter().all(|(name, value)| pods.get(name) == Some(value)))
+}
+
+/// In order, each once; mostly there is one.
+type Few<T> = SmallVec<[T; 1]>;
+
+/// Services by what they select, workloads by the labels of their pods, and which Services each is served by: from an event
+/// to those whom it concerns. Pairs of labels are told apart by their hashes; what is found is looked at as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Selections {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Services, by one pair of what each selects.
+    services: HashMap<u64, Few<Key>>,
+    /// ZeroScalers, by every pair of their pods' labels.
+    pods: HashMap<u64, Few<Key>>,
+    /// ZeroScalers, by the Services that they are served by.
+    served: HashMap<Key, Few<Key>>,
+    known: HashMap<Key, Known>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    pairs: Few<u64>,
+    services: Few<Key>,
+}
+
+impl Selections {
+    /// Takes in a Service. Whose pods it selects, or did.
+    pub(crate) fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) -> Vec<Key> {
+        let selector = |service: Option<&Arc<Service>>| service.and_then(|service| noted_or_live(service));
+        let (before, after) = (selector(old), selector(new));
+        let one = |selector: &Labels| pairs(key.namespace(), selector).next();
+        let mut inner = self.inner.write();
+        if before != after {
+            if let Some(pair) = before.as_ref().and_then(one) {
+                remove(&mut inner.services, &pair, key);
+            }
+            if let Some(pair) = after.as_ref().and_then(one) {
+                insert(&mut inner.services, pair, key.clone());
+            }
+        }
+        let mut concerned = Vec::new();
+        for selector in [before, after].iter().flatten() {
+            // Of what all of its pairs lead to, the shortest list has them all.
+            let lists = pairs(key.namespace(), selector).map(|pair| inner.pods.get(&pair).map_or(&[][..], |keys| keys));
+            concerned.extend(lists.min_by_key(|keys| keys.len()).into_iter().flatten().cloned());
+        }
+        concerned.sort_unstable();
+        concerned.dedup();
+        concerned
+    }
+
+    /// Takes in the labels of a workload's pods. The Services that may select them.
+    pub(crate) fn selecting(&self, key: &Key, labels: &Labels) -> Vec<Key> {
+        let mut inner = self.inner.write();
+        let pairs: Few<u64> = pairs(key.namespace(), labels).collect();
+        let former = inner.known.get(key).cloned().unwrap_or_default();
+        if former.pairs != pairs {
+            former.pairs.iter().for_each(|pair| remove(&mut inner.pods, pair, key));
+            pairs.iter().for_each(|pair| insert(&mut inner.pods, *pair, key.clone()));
+            inner.known.entry(key.clone()).or_default().pairs.clone_from(&pairs);
+        }
+        pairs.iter().filter_map(|pair| inner.services.get(pair)).flatten().cloned().collect()
+    }
+
+    /// Takes in by which Services a workload is served.
+    pub(crate) fn serve(&self, key: &Key, names: &[ServiceChoice]) {
+        let services: Few<Key> = names.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect();
+        let mut inner = self.inner.write();
+        let former = inner.known.get(key).map(|known| known.services.clone()).unwrap_or_default();
+        if former != services {
+            former.iter().for_each(|service| remove(&mut inner.served, service, key));
+            services.iter().for_each(|service| insert(&mut inner.served, service.clone(), key.clone()));
+            inner.known.entry(key.clone()).or_default().services = services;
+        }
+    }
+
+    /// The Services that a workload is served by.
+    pub(crate) fn services_of(&self, key: &Key) -> Vec<Key> {
+        self.inner.read().known.get(key).map(|known| known.services.to_vec()).unwrap_or_default()
+    }
+
+    /// Those that are served by a Service.
+    pub(crate) fn served_by(&self, service: &Key) -> Vec<Key> {
+        self.inner.read().served.get(service).into_iter().flatten().cloned().collect()
+    }
+
+    /// A workload is no more.
+    pub(crate) fn forget(&self, key: &Key) {
+        let mut inner = self.inner.write();
+        if let Some(known) = inner.known.remove(key) {
+            known.pairs.iter().for_each(|pair| remove(&mut inner.pods, pair, key));
+            known.services.iter().for_each(|service| remove(&mut inner.served, service, key));
+        }
+    }
+}
+
+fn pairs<'a>(namespace: &'a str, labels: &'a Labels) -> impl Iterator<Item = u64> + 'a {
+    labels.iter().map(move |pair| {
+        let mut hasher = DefaultHasher::new();
+        (namespace, pair).hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
+fn insert<K: Eq + Hash>(index: &mut HashMap<K, Few<Key>>, at: K, key: Key) {
+    let keys = index.entry(at).or_default();
+    if let Err(place) = keys.binary_search(&key) {
+        keys.insert(place, key);
+    }
+}
+
+fn remove<K: Eq + Hash>(index: &mut HashMap<K, Few<Key>>, at: &K, key: &Key) {
+    if let Some(keys) = index.get_mut(at) {
+        keys.retain(|other| other != key);
+        if keys.is_empty() {
+            index.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn services(all: Value) -> Vec<Arc<Service>> {
+        serde_json::from_value::<Vec<Service>>(all).expect("Services").into_iter().map(Arc::new).collect()
+    }
+
+    fn service(name: &str, second: u32, spec: &Value) -> Value {
+        let mut all =
+            json!({"clusterIP": "10.0.0.1", "selector": {"app": "shop"}, "ports": [{"port": 80, "targetPort": 8080}]});
+        json_patch::merge(&mut all, spec);
+        let created = format!("2026-01-01T00:00:{second:02}Z");
+        json!({"metadata": {"name": name, "namespace": "ns", "creationTimestamp": created}, "spec": all})
+    }
+
+    fn target() -> Target {
+        let object = json!({"metadata": {"name": "shop"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "shop", "tier": "web"}},
+            "spec": {"containers": [{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]},
+        }}});
+        Target::from_object(&serde_json::from_value(object).expect("an object"))
+    }
+
+    /// Served ones in order, then direct ones, then whether there is a conflict.
+    fn chosen(spec: Value, all: Vec<Value>) -> (Vec<String>, Vec<String>, bool) {
+        let mut object = json!({"metadata": {"name": "shop", "namespace": "ns"}, "spec": {"target": {"name": "shop"}}});
+        json_patch::merge(&mut object["spec"], &spec);
+        let choice = choose(&Inputs {
+            original: &serde_json::from_value(object).expect("a ZeroScaler"),
+            target: &target(),
+            claimant: Claimant { name: "shop", autoscaler_uid: "me", serverless_uid: Some("sks") },
+            services: &services(Value::Array(all)),
+            other: &|name| (name == "blog").then(|| "blog".to_owned()),
+        });
+        let names = choice.names.into_iter().map(|asked| asked.name).collect();
+        (names, choice.direct.into_iter().map(|told| told.name).collect(), choice.conflict.is_some())
+    }
+
+    #[test]
+    fn services_are_served_that_lead_where_the_first_one_leads() {
+        let plain = json!({});
+        let metrics = || service("metrics", 2, &json!({"ports": [{"port": 9090}]}));
+        let rows: Vec<(Vec<Value>, &[&str], &[&str])> = vec![
+            (vec![service("b", 2, &plain), service("a", 3, &plain)], &["b", "a"], &[]),
+            (vec![service("old", 1, &plain), service("shop", 5, &plain)], &["shop", "old"], &[]),
+            (vec![service("shop", 1, &plain), metrics()], &["shop"], &["metrics"]),
+            (
+                vec![
+                    service("shop", 1, &plain),
+                    service("named", 2, &json!({"ports": [{"port": 1, "targetPort": "web"}]})),
+                ],
+                &["shop", "named"],
+                &[],
+            ),
+            (
+                vec![
+                    service("shop", 1, &plain),
+                    service("edge", 2, &json!({"type": "LoadBalancer", "ports": [{"port": 9}]})),
+                ],
+                &["shop", "edge"],
+                &[],
+            ),
+            // What a StatefulSet has beside the Service that its clients call.
+            (vec![service("shop", 1, &json!({"clusterIP": "None"})), service("z", 2, &plain)], &["z"], &["shop"]),
+            (vec![service("shop", 1, &json!({"clusterIP": "None"}))], &["shop"], &[]),
+            (vec![service("shop", 1, &json!({"selector": {"app": "another"}})), service("z", 2, &plain)], &["z"], &[]),
+            (vec![service("z", 2, &json!({"selector": {"app": "shop", "tier": "db"}}))], &[], &[]),
+        ];
+        for (all, served, direct) in rows {
+            let told = format!("{all:?}");
+            let (names, others, conflict) = chosen(json!({}), all);
+            assert_eq!(
+                (names.as_slice(), others.as_slice(), conflict),
+                (&owned(served)[..], &owned(direct)[..], false),
+                "{told}"
+            );
+        }
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Goal: what is named is served and nothing else, and what is another's stays so, which is told of.
+    #[test]
+    fn what_is_anothers_is_told_of_and_left() {
+        let plain = json!({});
+        let mut taken = service("taken", 2, &json!({"selector": null}));
+        taken["metadata"]["annotations"] =
+            json!({"zeroscale.dev/adopted-by": "another", "zeroscale.dev/adopted-selector": "{\"app\":\"shop\"}"});
+        let all = || vec![service("shop", 1, &plain), taken.clone(), service("blog", 3, &plain)];
+        assert_eq!(chosen(json!({}), all()), (owned(&["shop"]), owned(&["blog", "taken"]), true));
+        let named = |names: Value| chosen(json!({"services": names}), all());
+        let only = (owned(&["blog"]), owned(&["shop", "taken"]), false);
+        assert_eq!(named(json!([{"name": "blog"}])), only, "named, it is nobody else's by its name");
+        let two = named(json!([{"name": "shop"}, {"name": "taken"}]));
+        assert_eq!(two, (owned(&["shop"]), owned(&["blog", "taken"]), true));
+        let absent = named(json!([{"name": "shop"}, {"name": "none"}, {"name": "made", "create": true}]));
+        assert_eq!(absent, (owned(&["shop", "made"]), owned(&["blog", "taken"]), true));
+    }
+
+    /// Goal: a Service leads to the workloads whose pods it selects, and a workload to the Services that select them, and
+    /// nothing is left of what has gone.
+    #[test]
+    fn services_and_pods_are_found_by_their_labels() {
+        let selections = Selections::default();
+        let (scaler, key) = (Key::new("ns", "shop"), Key::new("ns", "a"));
+        let all = services(json!([
+            service("a", 1, &json!({})),
+            service("a", 1, &json!({"selector": {"tier": "web", "x": "y"}}))
+        ]));
+        assert_eq!(selections.service(&key, None, Some(&all[0])), []);
+        assert_eq!(selections.selecting(&scaler, &target().labels), std::slice::from_ref(&key));
+        assert_eq!(
+            selections.service(&key, Some(&all[0]), Some(&all[1])),
+            std::slice::from_ref(&scaler),
+            "it selected the pods"
+        );
+        assert_eq!(selections.service(&key, Some(&all[1]), None), [], "no pod has both labels");
+        selections.serve(&scaler, &[ServiceChoice { name: "a".into(), create: false }]);
+        assert_eq!(
+            (selections.served_by(&key), selections.services_of(&scaler)),
+            (vec![scaler.clone()], vec![key.clone()])
+        );
+        selections.forget(&scaler);
+        let inner = selections.inner.read();
+        assert!(
+            inner.pods.is_empty() && inner.served.is_empty() && inner.services.is_empty() && inner.known.is_empty()
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! Several Services of one workload: each that clients call wakes it, and what scrapes its metrics does not.
+
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use common_api::zeroscaler::ServicePath;
+use e2e::test_env::{SOON, program};
+use e2e::{Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use local::up::UpOptions;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// In the order in which they are made, whose names are in the same order.
+const SERVICES: [&str; 4] = ["a-public", "b-internal", "c-edge", "d-metrics"];
+
+fn service(name: &str, type_: &str, port: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "annotations": {"note": "mine"}},
+        "spec": {"type": type_, "selector": {"app": "shop"}, "ports": [port]}})
+}
+
+/// A workload with HTTP at 8080 and 9090, and four Services, none of which has its name.
+async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
+    let mut deployment = Workload::new("shop").deployment(&program()?);
+    let containers = &mut deployment["spec"]["template"]["spec"]["containers"];
+    let mut second = containers[0].clone();
+    second["name"] = json!("second");
+    second["ports"] = json!([{"name": "second", "containerPort": 9090}]);
+    containers.as_array_mut().context("containers")?.push(second);
+    env.create::<Deployment>(deployment).await?;
+    let mut made = Vec::new();
+    for (name, type_, port) in [
+        ("a-public", "ClusterIP", json!({"port": 80, "targetPort": 8080})),
+        ("b-internal", "ClusterIP", json!({"name": "http", "port": 8888, "targetPort": "http1"})),
+        ("c-edge", "LoadBalancer", json!({"name": "edge", "port": 80, "targetPort": 9090})),
+        ("d-metrics", "ClusterIP", json!({"name": "metrics", "port": 9090})),
+    ] {
+        made.push(env.create::<Service>(service(name, type_, port)).await?);
+    }
+    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "shop"},
+        "spec": {"target": {"name": "shop"}, "scale": {"window": "6s"}}});
+    env.create::<ZeroScaler>(scaler).await?;
+    Ok(made)
+}
+
+/// The status of the answer through a Service's own address.
+async fn call(env: &TestEnv, name: &str) -> anyhow::Result<u16> {
+    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
+    let port = spec.ports.iter().flatten().next().context("a port")?.port;
+    let at = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?);
+    Ok(Load::new(at, name).get("/").await?.status.as_u16())
+}
+
+/// Which Services are served, and which are direct.
+async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let status = env.api::<ZeroScaler>().get("shop").await?.status.unwrap_or_default();
+    let of = |path: ServicePath| {
+        let services = status.services.iter().filter(|service| service.path == path);
+        services.map(|service| service.name.clone()).collect::<Vec<_>>()
+    };
+    Ok((of(ServicePath::Served), of(ServicePath::Direct)))
+}
+
+/// All of a Service that its owner could have written.
+fn essence(mut service: Service) -> anyhow::Result<String> {
+    service.metadata.resource_version = None;
+    service.metadata.managed_fields = None;
+    service.status = None;
+    Ok(serde_json::to_string(&service)?)
+}
+
+async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
+    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
+    Ok(spec.selector.is_some_and(|selector| !selector.is_empty()))
+}
+
+/// Goal: each Service of one workload leads to it, asleep and awake, whatever it calls a port; the one for metrics wakes nobody
+/// and leads to the pods while there are any; all are given back.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let before = shop(&env).await?;
+    let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    env.until(SOON, "Ready with three Services", async || {
+        let is_ready = env.api::<ZeroScaler>().get("shop").await?.is_ready();
+        Ok(is_ready && paths(&env).await? == (all(&SERVICES[..3]), all(&SERVICES[3..])))
+    })
+    .await?;
+    let scraped = tokio::time::timeout(Duration::from_secs(2), call(&env, "d-metrics")).await;
+    ensure!(!scraped.is_ok_and(|answer| answer.is_ok()), "nobody answers for metrics while it sleeps");
+    ensure!(env.replicas("shop").await? == 0, "a scrape wakes nobody");
+    for name in SERVICES {
+        ensure!(call(&env, name).await? == 200, "{name}: the first wakes it, the others find it awake");
+    }
+    env.until_asleep("shop").await?;
+    for name in ["c-edge", "a-public"] {
+        ensure!(call(&env, name).await? == 200, "{name}: asleep");
+    }
+    // An edit of the list gives back what it names no more, and takes it over again.
+    let only = json!({"spec": {"services": [{"name": "b-internal"}]}});
+    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(only)).await?;
+    env.until(SOON, "the others back", async || {
+        Ok(selector(&env, "a-public").await? && selector(&env, "c-edge").await?)
+    })
+    .await?;
+    ensure!(call(&env, "b-internal").await? == 200 && !selector(&env, "b-internal").await?, "the one that is named");
+    let default = json!({"spec": {"services": null}});
+    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(default)).await?;
+    env.until(SOON, "three Services again", async || Ok(paths(&env).await?.0 == all(&SERVICES[..3]))).await?;
+    ensure!(call(&env, "a-public").await? == 200, "served again");
+    // One that comes later is taken over, too.
+    let late = env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
+    env.until(SOON, "the late one", async || Ok(paths(&env).await?.0.contains(&"e-late".to_owned()))).await?;
+    env.until_asleep("shop").await?;
+    ensure!(call(&env, "e-late").await? == 200, "the late one wakes it");
+
+    env.api::<ZeroScaler>().delete("shop", &DeleteParams::default()).await?;
+    env.until(SOON, "the end", async || Ok(env.api::<ZeroScaler>().get_opt("shop").await?.is_none())).await?;
+    for service in before.into_iter().chain([late]) {
+        let name = service.metadata.name.clone().context("a name")?;
+        let now = essence(env.api::<Service>().get(&name).await?)?;
+        ensure!(now == essence(service)?, "{name} is as it was: {now}");
+    }
+    env.end().await;
+    Ok(())
+}
