@@ -5,6 +5,7 @@
 
 use super::{Decoder, Head, Malformed, read_head};
 use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
@@ -79,7 +80,8 @@ async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
     let driver = tokio::spawn(connection);
     let exchange = async {
         let response: Response<_> = sender.send_request(Request::new(Empty::<Bytes>::new())).await.ok()?;
-        let (head, body) = response.into_parts();
+        let (mut head, body) = response.into_parts();
+        head.headers.remove(CONTENT_LENGTH);
         let body = body.collect().await.ok()?;
         let trailers = body.trailers().cloned();
         Some((head.status, head.headers, body.to_bytes().to_vec(), trailers))
@@ -128,19 +130,34 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
         }
     }
     assert!(decoder.is_done() || decoder == Decoder::UntilClose);
-    let (head, ()) = answer.head.into_parts();
+    let (mut head, ()) = answer.head.into_parts();
+    head.headers.remove(CONTENT_LENGTH); // It is made one number.
     Ok((head.status, head.headers, data, trailers))
 }
 
-/// What is refused here and not by hyper: where the body ends is in doubt.
-const REFUSED_HERE: [&str; 2] = [
-    "its answer has both Content-Length and Transfer-Encoding",
-    "its answer has a Transfer-Encoding other than chunked",
-];
+/// What is refused here and not by hyper: where the body ends is in doubt, or would be with one.
+const REFUSED_HERE: [&str; 2] =
+    ["its answer has a Transfer-Encoding other than chunked", "the Content-Length of its answer is none"];
+
+/// Returns whether all heads of an answer are in order, no chunks are of HTTP/1.0, and no LF alone is an empty line. hyper
+/// refuses all else.
+fn is_usual(mut bytes: &[u8]) -> bool {
+    loop {
+        let mut fields = [httparse::EMPTY_HEADER; 8];
+        let mut head = httparse::Response::new(&mut fields);
+        let Ok(httparse::Status::Complete(length)) = head.parse(bytes) else { return false };
+        if !head.code.is_some_and(|code| (100..200).contains(&code)) {
+            let is_coding = |field: &httparse::Header<'_>| field.name.eq_ignore_ascii_case("transfer-encoding");
+            let is_old = head.version == Some(0) && head.headers.iter().any(is_coding);
+            return !is_old && !bytes.windows(2).any(|ends| ends == b"\n\n");
+        }
+        bytes = &bytes[length..];
+    }
+}
 
 #[tokio::test]
 async fn answers_are_read_as_hyper_reads_them() {
-    let (mut same, mut neither) = (0, 0);
+    let (mut same, mut neither, mut mended) = (0, 0, 0);
     for seed in 0..4_000 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let bytes = answer(&mut rng);
@@ -156,8 +173,11 @@ async fn answers_are_read_as_hyper_reads_them() {
             (Some(theirs), Err(problem)) => {
                 assert!(REFUSED_HERE.contains(&problem.0), "{problem}, but hyper read {theirs:?}; {}", shown());
             }
-            (None, Ok(ours)) => panic!("hyper refused what was read as {ours:?}; {}", shown()),
+            (None, Ok(ours)) => {
+                assert!(!is_usual(&bytes), "hyper refused what was read as {ours:?}; {}", shown());
+                mended += 1;
+            }
         }
     }
-    assert!(same > 1_000 && neither > 300, "{same} the same, {neither} by neither");
+    assert!(same > 1_000 && neither > 300 && mended > 0, "{same} the same, {neither} by neither, {mended} here");
 }
