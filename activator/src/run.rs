@@ -36,7 +36,7 @@ use crate::slots::{self, AskApi, Demand, Security, Slots};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
 use activator_core::slots::standing::Standing;
-use activator_net::{Disconnects, Pools, PortListeners, ProbeReserve, Server};
+use activator_net::{Disconnects, HALF_CLOSE_MAX, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -55,6 +55,7 @@ use futures::FutureExt;
 use kube::Api;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -305,7 +306,8 @@ async fn begin(
 
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trust(peer));
-    let disconnects = Disconnects::start(infrastructure.clone());
+    let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
+    let disconnects = Disconnects::start(infrastructure.clone(), half_close);
     let ClientOptions { keepalive, crowd } = options.clients;
     let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
     let output = HeldBytes::new(options.memory_limit.map(|limit| limit / OUTPUT_PART));

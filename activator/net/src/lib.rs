@@ -38,7 +38,7 @@ mod worker;
 pub use alarm::Alarm;
 pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload, is_over};
 pub use client::Inbound;
-pub use client::disconnects::{Disconnect, Disconnects};
+pub use client::disconnects::{Disconnect, Disconnects, HALF_CLOSE_MAX};
 pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use duplex::{DialError, Duplex, accept, dial};

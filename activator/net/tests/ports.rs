@@ -45,7 +45,7 @@ impl Drop for Rig {
 
 fn rig(address: IpAddr, most: usize) -> Rig {
     let until = CancellationToken::new();
-    let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()));
+    let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
     let server = server.bounded(None, CrowdBounds { connections: most, idle: None }, until.clone());
     let ports = PortListeners::new(address, None).expect("an epoll");
     let chain = tower::service_fn(|inbound: Inbound| async move {

@@ -1,7 +1,9 @@
 //! Clients that go away while they wait: what they occupied is given back.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use activator_net::HALF_CLOSE_MAX;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 /// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0, with one
 /// that nobody asked for yet, with another request behind it, with a line end too many.
@@ -39,7 +41,7 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     write(&mut staying, REQUESTS[1]).await;
     write(&mut with_two, REQUESTS[5]).await;
     rig.until(|load| load.queued == all + 2).await;
-    drop(clients);
+    clients.into_iter().for_each(rig::reset);
     rig.until(|load| load.queued == 2).await;
     let pod = Pod::echoing().await;
     rig.pods(&[pod.address]).await;
@@ -60,37 +62,84 @@ async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
             write(&mut client, request).await;
             rig.until(|load| load.queued == 1).await;
             write(&mut client, more).await;
-            drop(client);
+            rig::reset(client);
             rig.until(|load| load.queued == 0).await;
         }
     }
 }
 
-/// Goal: a client that shuts its sending side in mid-request is taken for one that has gone, held and while its pod
-/// works; and nothing is sent to it to find out.
+/// Goal: a client that ends its side right behind its requests is answered, whether they were held or not.
 #[tokio::test]
-async fn a_client_that_ends_its_side_has_gone() {
+async fn a_client_that_half_closes_is_answered() {
     let rig = Rig::start().await;
     rig.revision(|_| {}).await;
-    for request in REQUESTS {
-        let mut held = rig.raw().await;
-        write(&mut held, request).await;
-        rig.until(|load| load.queued == 1).await;
-        held.shutdown().await.expect("open");
-        assert_eq!(rig::read_to_end(&mut held).await, "", "{request:?}");
-        rig.until(|load| load.queued == 0).await;
+    let half_closed = async |request: &str| {
+        let mut client = rig.raw().await;
+        write(&mut client, request).await;
+        client.shutdown().await.expect("open");
+        client
+    };
+    let answers = async |mut client: TcpStream| rig::read_to_end(&mut client).await.matches("http/1.1 ").count();
+    let mut held = Vec::new();
+    for request in WHOLE {
+        held.push(half_closed(request).await);
     }
+    rig.until(|load| load.queued == held.len() as u32).await;
+    tokio::time::sleep(HALF_CLOSE_MAX).await; // Their ends are noticed, and do not count later either.
+    let pod = Pod::echoing().await;
+    rig.pods(&[pod.address]).await;
+    for (client, request) in held.into_iter().zip(WHOLE) {
+        assert_eq!(answers(client).await, request.matches("HTTP/1.").count(), "held: {request:?}");
+    }
+    for request in WHOLE {
+        let client = half_closed(request).await;
+        assert_eq!(answers(client).await, request.matches("HTTP/1.").count(), "{request:?}");
+    }
+    rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
+}
+
+/// Goal: a client that ends its side later than that, or resets its connection after a half-close, has gone, held and
+/// while its pod works; and nothing is sent to it to find out.
+#[tokio::test]
+async fn a_client_that_ends_its_side_late_has_gone() {
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    let send = async |requests: &[&str]| {
+        let mut clients = Vec::new();
+        for request in requests {
+            let mut client = rig.raw().await;
+            write(&mut client, request).await;
+            clients.push(client);
+        }
+        clients
+    };
+    let end = async |clients: Vec<TcpStream>| {
+        tokio::time::sleep(HALF_CLOSE_MAX).await;
+        for mut client in clients {
+            client.shutdown().await.expect("open");
+            assert_eq!(rig::read_to_end(&mut client).await, "");
+        }
+    };
+    let held = send(&REQUESTS).await;
+    rig.until(|load| load.queued == REQUESTS.len() as u32).await;
+    end(held).await;
+    rig.until(|load| load.queued == 0).await;
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
-    for (sent, request) in WHOLE.into_iter().enumerate() {
-        let mut client = rig.raw().await;
-        write(&mut client, request).await;
-        rig::until(|| pod.requests() == sent + 1).await;
+    let sent = send(&WHOLE).await;
+    rig::until(|| pod.requests() == WHOLE.len()).await;
+    end(sent).await;
+    rig.until(|load| load.in_flight == 0).await;
+    let mut half_closed = send(&WHOLE).await;
+    for client in &mut half_closed {
         client.shutdown().await.expect("open");
-        assert_eq!(rig::read_to_end(&mut client).await, "", "{request:?}");
-        rig.until(|load| load.in_flight == 0).await;
     }
+    rig::until(|| pod.requests() == 2 * WHOLE.len()).await;
+    tokio::time::sleep(HALF_CLOSE_MAX).await;
+    rig.until(|load| load.in_flight == WHOLE.len() as u32).await;
+    half_closed.into_iter().for_each(rig::reset);
+    rig.until(|load| load.in_flight == 0).await;
 }
 
 /// Goal: a client that goes away while its pod works ends its exchange.
@@ -105,7 +154,7 @@ async fn a_client_that_goes_away_ends_its_exchange() {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
         rig::until(|| pod.requests() == sent + 1).await;
-        drop(client);
+        rig::reset(client);
         patient(rig.until(|load| load.in_flight == 0)).await;
     }
 }

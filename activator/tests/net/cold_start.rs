@@ -97,7 +97,7 @@ async fn a_client_that_goes_away_while_held_leaves_no_count() {
     let mut client = rig.raw().await;
     rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     rig.until(|load| load.queued == 1).await;
-    drop(client);
+    rig::reset(client);
     rig.until(|load| load.queued == 0).await;
 
     // Its concurrency is given back too: the reports fall to zero.

@@ -78,7 +78,7 @@ async fn one_workloads_flood_leaves_room_for_the_others() {
     {
         assert!(page.body.contains(line), "{line} is missing in\n{}", page.body);
     }
-    drop(held);
+    held.into_iter().for_each(rig::reset);
     rig::until(|| rig.activator.held() == (0, 0)).await;
 }
 

@@ -17,6 +17,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use socket2::SockRef;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -265,7 +266,7 @@ struct Listening(TcpListener);
 impl Drop for Listening {
     fn drop(&mut self) {
         // An error says that it listens no more.
-        let _ = socket2::SockRef::from(&self.0).shutdown(std::net::Shutdown::Both);
+        let _ = SockRef::from(&self.0).shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -419,6 +420,11 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     })
     .await;
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Goes away with a reset. An end right behind a request is a half-close.
+pub(crate) fn reset(client: TcpStream) {
+    SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
 }
 
 pub(crate) async fn write(stream: &mut TcpStream, text: &str) {

@@ -54,7 +54,7 @@ async fn an_unsent_request_ends_with_its_client() {
     write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
     rig.until(|load| load.queued == 1 && load.in_flight == 0).await;
     until(|| matches!(rig.activator.held(), (1, 1..))).await;
-    drop(client);
+    rig::reset(client);
     rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
     until(|| rig.activator.held() == (0, 0)).await;
 }

@@ -4,6 +4,10 @@
 //! upstream takes it: whether a client has gone, or only says that it will send no more, could be told only by sending
 //! it something, and nothing is sent that HTTP does not ask for.
 //!
+//! Standalone makes one exception, for clients that end their side right behind a whole request and then read. An end
+//! within [`HALF_CLOSE_MAX`] of the last data does not count; clients that give up do so later. If such a client has gone
+//! after all, its kernel answers keep-alive with a reset about a minute later, which counts.
+//!
 //! While nothing of the request is left to be read, the connection reads on and meets that end. While a body lies
 //! unread, or something waits that was read behind the request, nobody reads the socket. So one task looks every 100 ms
 //! at the connections whose requests are held with an unread body, and at those where something waits behind a request:
@@ -23,9 +27,13 @@ use tokio_util::sync::CancellationToken;
 /// Time between two looks.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Longest time between the last data of a client that half-closes its connection and the end of its side.
+pub const HALF_CLOSE_MAX: Duration = Duration::from_millis(500);
+
 /// All clients that are looked after.
 #[derive(Debug, Default)]
 pub struct Disconnects {
+    half_close: Duration,
     waiting: Mutex<Slab<Entry>>,
     first: Notify,
 }
@@ -51,9 +59,9 @@ pub struct Disconnect {
 const PLACES_KEPT: usize = 64;
 
 impl Disconnects {
-    /// Nobody yet. Looks until `shutdown`.
-    pub fn start(shutdown: CancellationToken) -> Arc<Self> {
-        let all = Arc::<Self>::default();
+    /// Nobody yet. Looks until `shutdown`. A client's end within `half_close` of its last data does not count.
+    pub fn start(shutdown: CancellationToken, half_close: Duration) -> Arc<Self> {
+        let all = Arc::new(Self { half_close, ..Self::default() });
         let looking = all.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -75,6 +83,11 @@ impl Disconnects {
         Disconnect { all: self.clone(), place, gone, waker }
     }
 
+    /// Returns whether the client of this socket has gone.
+    pub(crate) fn has_left(&self, socket: &SharedSocket) -> bool {
+        socket.has_left(self.half_close)
+    }
+
     async fn run(&self) {
         loop {
             while self.waiting.lock().is_empty() {
@@ -85,7 +98,7 @@ impl Disconnects {
             let sockets: Vec<(usize, Arc<SharedSocket>)> =
                 self.waiting.lock().iter().map(|(place, entry)| (place, entry.socket.clone())).collect();
             for (place, socket) in sockets {
-                if socket.state().is_none_or(|state| state.closed || state.peer_finished) {
+                if self.has_left(&socket) {
                     self.set_gone(place, &socket);
                 }
             }

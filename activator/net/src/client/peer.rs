@@ -174,6 +174,13 @@ impl Peer {
         Some(disconnects.watch(self.socket.get()?))
     }
 
+    /// Returns whether the client, whose end was read from this socket, has gone.
+    pub(crate) fn has_left(&self, socket: &TcpStream) -> bool {
+        self.share_socket(socket);
+        let shared = self.disconnects.as_ref().zip(self.socket.get());
+        shared.is_none_or(|(disconnects, socket)| disconnects.has_left(socket))
+    }
+
     /// Its socket may be looked at while a body lies unread. Without a descriptor to spare, the client's going is
     /// noticed when the body is read.
     pub(crate) fn share_socket(&self, socket: &TcpStream) {

@@ -133,7 +133,8 @@ mod tests {
             }
             Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
         });
-        let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()));
+        let server =
+            Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
         let server = server.bounded(None, crowd, until.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");

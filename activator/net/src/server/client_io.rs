@@ -16,7 +16,7 @@
 //!
 //! While a request is under way hyper reads on, and so meets the end of a client that has gone, unless it has read
 //! something behind the request: the next one, or a line end too many. Then the kernel is asked
-//! ([`crate::client::disconnects`]).
+//! ([`crate::client::disconnects`]), and so it is after the end of a client that may only have half-closed.
 
 use super::framing::Framing;
 use super::kept::Kept;
@@ -69,6 +69,8 @@ pub(super) struct ClientIo<S: ClientStream> {
     disconnect: Option<Disconnect>,
     linger: Linger,
     kept: Kept,
+    /// The client has ended its side behind a whole request, and waits for the answer.
+    is_half_closed: bool,
     /// hyper has written all that it had to, and shut it down.
     is_shut_down: bool,
 }
@@ -78,8 +80,8 @@ impl<S: ClientStream> ClientIo<S> {
     pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let kept = Kept::new(client.input());
         let (framing, linger) = (Framing::default(), Linger::default());
-        let (left, disconnect, is_shut_down) = (Bytes::new(), None, false);
-        Self { stream, framing, left, progress, client, disconnect, linger, kept, is_shut_down }
+        let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
+        Self { stream, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }
     }
 
     /// What takes the place of these bytes, if anything does.
@@ -98,6 +100,22 @@ impl<S: ClientStream> ClientIo<S> {
             self.disconnect = self.client.watch(self.stream.socket());
         }
         replaced
+    }
+
+    /// Returns whether an exchange of HTTP is under way.
+    fn is_under_way(&self) -> bool {
+        !self.progress.is_tunnel() && self.progress.idle_since().is_none()
+    }
+
+    /// Notes the end of the client's side, of which hyper learns once its requests are answered. From now on the kernel
+    /// is asked whether the client has gone.
+    fn half_close(&mut self) -> bool {
+        let is_whole = self.framing.heads() > 0 && self.framing.is_between();
+        self.is_half_closed = is_whole && self.is_under_way() && !self.client.has_left(self.stream.socket());
+        if self.is_half_closed {
+            self.disconnect = self.client.watch(self.stream.socket());
+        }
+        self.is_half_closed
     }
 
     /// Whether the client has gone while hyper does not read. A tunnel is another's to look after.
@@ -133,6 +151,10 @@ impl<S: ClientStream> Drop for ClientIo<S> {
 
 impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_half_closed {
+            // hyper reads again when the exchange is over.
+            return if self.is_under_way() { Poll::Pending } else { Poll::Ready(Ok(())) };
+        }
         if self.left.is_empty() {
             self.disconnect = None; // hyper reads.
             let before = buffer.filled().len();
@@ -144,6 +166,9 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
                 buffer.advance(read);
             } else {
                 ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+            }
+            if buffer.filled().len() == before && self.half_close() {
+                return Poll::Pending;
             }
             if let Some(replaced) = self.follow(&buffer.filled()[before..]) {
                 buffer.set_filled(before);

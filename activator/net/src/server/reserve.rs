@@ -185,9 +185,10 @@ mod tests {
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("well"))) });
         let crowd = CrowdBounds { connections: 1, idle: None };
         let probes = ProbeReserve { places: 2, is_probe: |headers, _| headers.contains_key("probe") };
-        let server = Server::new(Busy, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()))
-            .bounded(None, crowd, until.clone())
-            .reserving(probes);
+        let server =
+            Server::new(Busy, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO))
+                .bounded(None, crowd, until.clone())
+                .reserving(probes);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         server.listen(listener, chain);

@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Numbers of the kernel's states, as in `net/tcp_states.h`.
@@ -46,6 +47,8 @@ pub(crate) struct TcpState {
     pub(crate) sent_ago: Duration,
     /// Since an acknowledgement of anything came last.
     pub(crate) heard_ago: Duration,
+    /// Time since data came last.
+    pub(crate) received_ago: Duration,
     /// The kernel's smoothed round trip; zero before one was measured.
     pub(crate) round_trip: Duration,
 }
@@ -55,6 +58,8 @@ pub(crate) struct TcpState {
 #[derive(Debug, Default)]
 pub(crate) struct SharedSocket {
     descriptor: Mutex<Option<OwnedFd>>,
+    /// The peer has ended its side only, and reads on.
+    half_closed: AtomicBool,
 }
 
 impl SharedSocket {
@@ -63,7 +68,8 @@ impl SharedSocket {
     /// # Errors
     /// The process may have no more descriptors.
     pub(crate) fn new(socket: &impl AsFd) -> io::Result<Self> {
-        Ok(Self { descriptor: Mutex::new(Some(socket.as_fd().try_clone_to_owned()?)) })
+        let descriptor = Mutex::new(Some(socket.as_fd().try_clone_to_owned()?));
+        Ok(Self { descriptor, half_closed: AtomicBool::new(false) })
     }
 
     /// The owner closes the socket. Nobody looks at it any more.
@@ -75,6 +81,16 @@ impl SharedSocket {
     /// What the kernel knows of it; nothing if it is closed.
     pub(crate) fn state(&self) -> Option<TcpState> {
         self.with(|socket| tcp_state(socket).ok()).flatten()
+    }
+
+    /// Returns whether the peer has gone. If its end was seen within `half_close` of its last data, it may still read:
+    /// then only a reset counts.
+    pub(crate) fn has_left(&self, half_close: Duration) -> bool {
+        let Some(state) = self.state() else { return true };
+        if state.peer_finished && state.received_ago < half_close {
+            self.half_closed.store(true, Ordering::Relaxed);
+        }
+        state.closed || state.peer_finished && !self.half_closed.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing to read, no end and no reset either, of which its owner may not have been told yet.
@@ -149,6 +165,7 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         repeats: info.tcpi_total_retrans,
         sent_ago: Duration::from_millis(info.tcpi_last_data_sent.into()),
         heard_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        received_ago: Duration::from_millis(info.tcpi_last_data_recv.into()),
         round_trip: Duration::from_micros(info.tcpi_rtt.into()),
     })
 }

@@ -118,7 +118,8 @@ impl Rig {
             pods: Arc::new(Semaphore::new(pods)),
             ended,
         };
-        let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone()));
+        let server =
+            Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
         let server = server.bounded(None, CrowdBounds { connections: 5_000, idle: None }, until.clone());
         let (address, passing) = (own_address(), connector.clone());
         let ports = PortListeners::new(address.ip(), None).expect("an epoll");
