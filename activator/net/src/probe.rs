@@ -174,7 +174,7 @@ async fn http(
     let alone = beside || pool.is_encrypted() || secure;
     let other = alone.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
-    let (connection, took) = match pool.idle() {
+    let (connection, took) = match pool.idle(false) {
         Some(connection) => (connection, None),
         None => match connect(pool, address, beside, timeouts.connect).await {
             Ok((stream, took)) => {

@@ -28,6 +28,7 @@ mod pods;
 mod ports;
 mod pressure;
 mod protocols;
+mod race;
 mod requeue;
 mod reserve;
 mod rig;

@@ -204,8 +204,8 @@ async fn a_slow_program_is_left_alone() {
     let listener = listen().await;
     let address = listener.local_addr().expect("bound");
     let pod = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("dialled");
         for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.expect("dialled");
             let mut first = [0; 16];
             stream.read_exact(&mut first).await.expect("a request");
             // The kernel's buffers fill up meanwhile, and its window closes.
@@ -219,9 +219,9 @@ async fn a_slow_program_is_left_alone() {
             while body < wanted {
                 body += stream.read(&mut buffer).await.expect("the upload");
             }
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("open");
+            let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+            stream.write_all(answer).await.expect("open");
         }
-        stream
     });
     let rig = Rig::start().await;
     rig.revision(|_| {}).await;
@@ -230,7 +230,7 @@ async fn a_slow_program_is_left_alone() {
     let upload = rig::post("/").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
     let answer = patient(rig.client().await.send_request(upload)).await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
-    drop(patient(pod).await.expect("one connection, two requests"));
+    patient(pod).await.expect("two requests, and no more connections");
 }
 
 /// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left, ends them soon, and with them a body

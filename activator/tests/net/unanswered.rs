@@ -117,14 +117,16 @@ async fn meet(rig: &Arc<Rig>) {
 }
 
 /// Goal: a request whose program closes runs twice at most: over the connection that was idle and over a new one to the
-/// other pod, or over that alone where none was idle. It comes to a 502; both pods stay in use, with their idle
+/// other pod, or over that alone where none was idle, unless it was reset. It comes to a 502; both pods stay in use, with their idle
 /// connections. Half a head is an answer that began: once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
     const ONCE: [usize; 2] = [0, 1];
     const ON_BOTH: [usize; 2] = [1, 1];
     for (way, over_idle) in [(Way::Finish, ON_BOTH), (Way::Reset, ON_BOTH), (Way::HalfAHead, ONCE)] {
-        for (warm, expected) in [(true, over_idle), (false, ONCE)] {
+        // A new connection that is reset may be one of a killed pod's kernel.
+        let over_new = if way == Way::Reset { ON_BOTH } else { ONCE };
+        for (warm, expected) in [(true, over_idle), (false, over_new)] {
             let (rig, pods) = two(way).await;
             if warm {
                 meet(&rig).await;
@@ -141,6 +143,26 @@ async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
             assert!(accepted <= 2 * IDLE + 2, "{way:?}, warm: {warm}: {accepted} connections");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
         }
+    }
+}
+
+/// Goal: an idempotent request whose new connection is reset goes to the other pod once, with its body.
+#[tokio::test]
+async fn an_idempotent_request_is_sent_again_after_a_reset() {
+    for (method, body, expected) in
+        [("GET", "", [1, 1]), ("DELETE", "", [1, 1]), ("PUT", "body", [1, 1]), ("POST", "body", [0, 1])]
+    {
+        let (rig, pods) = two(Way::Reset).await;
+        let mut client = rig.raw().await;
+        let length = body.len();
+        let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {length}\r\n\r\n{body}");
+        rig::write(&mut client, &request).await;
+        let answer = rig::read_until(&mut client, "\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{method}: {answer}");
+        let mut runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
+        runs.sort_unstable();
+        assert_eq!(runs, expected, "{method}");
+        assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{method}: a pod is out");
     }
 }
 

@@ -18,7 +18,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use replay::ReplayBuffer;
+use replay::{KEPT_MAX, ReplayBuffer};
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -181,6 +181,11 @@ impl RequestBody {
         if let Self::Streamed(streamed) = self {
             streamed.body.release();
         }
+    }
+
+    /// Whether it can be replayed also when all of it was sent.
+    pub(crate) fn fits_replay(&self) -> bool {
+        self.size_hint().upper().is_some_and(|bytes| bytes <= KEPT_MAX as u64)
     }
 
     /// Whether all of it can be replayed.

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// Most bytes that are kept of one body: a frame of HTTP/2, by default.
-const KEPT_MAX: usize = 16 * 1024;
+pub(super) const KEPT_MAX: usize = 16 * 1024;
 
 /// A body, with what was sent of it and may be sent again.
 pub(crate) struct ReplayBuffer<B> {

@@ -104,6 +104,11 @@ pub(super) fn is_stale(error: &impl Break) -> bool {
     error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
 }
 
+/// Whether the pod's kernel has reset the connection, as that of a killed pod does.
+pub(super) fn is_reset(error: &impl Break) -> bool {
+    error.io().is_some_and(|cause| cause.kind() == ErrorKind::ConnectionReset)
+}
+
 /// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a
 /// GOAWAY that names an earlier stream as the last.
 pub(super) fn is_unprocessed(error: &h2::Error) -> bool {

@@ -7,7 +7,7 @@
 //! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
 //! | connect not answered, while others were | [`Failure::Elsewhere`], or there again |
 //! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
-//! | a connection closed, or was reset, before a byte of the answer to a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key | once more, see below |
+//! | a connection closed, or was reset, before a byte of the answer to a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key; to a plain pod also PUT and DELETE, with a small body | once more, see below |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
 //! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |
@@ -23,9 +23,13 @@
 //! - If the connection had been idle, or had brought an answer before, nothing tells them apart: the request goes over a
 //!   new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The kernel of a pod
 //!   that is being killed may accept a connection yet.
+//! - A new connection that a plain pod resets may be one that the kernel of a killed pod has accepted: the same.
 //! - Otherwise the pod is asked by a new connect. Refused: the pod is out, and the request goes elsewhere. Accepted: it
 //!   was the answer of its program, a 502, and the pod stays in use.
 //! - Closed a second time: the same 502.
+//!
+//! A request that must not run twice goes to a plain pod over a connection that is new, or was idle for a few milliseconds
+//! at most, so that it does not meet the pod's idle time-out.
 //!
 //! So a request runs twice at most: what may have run once goes only over connections that are made for it, on
 //! whatever pod. Half a head is an answer that has begun, and nothing is sent again after it (of an HTTP/2 head, `h2`
@@ -196,6 +200,12 @@ impl Prepared {
         self.body.is_empty()
             && (matches!(self.head.method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
                 || KEYS.iter().any(|key| self.head.headers.contains_key(key)))
+            || self.delivery.contract == Contract::Plain && self.is_put_or_delete() && self.body.is_whole()
+    }
+
+    /// Whether the method is idempotent, and its request may have a body.
+    fn is_put_or_delete(&self) -> bool {
+        matches!(self.head.method, Method::PUT | Method::DELETE)
     }
 
     fn unreachable(self: Box<Self>, pool: &Pool, error: &std::io::Error) -> Failure {
@@ -213,9 +223,12 @@ impl Prepared {
 
     /// The pod may have acted on it: once more elsewhere, if that does no harm and this was the first time.
     fn repeated(mut self: Box<Self>, pool: &Pool, cause: String, evidence: Evidence) -> Failure {
-        if self.delivery.may_have_run || !self.is_repeatable() {
+        let is_repeatable = !self.delivery.may_have_run && self.is_repeatable();
+        let body = std::mem::replace(&mut self.body, RequestBody::Empty);
+        let Some(body) = body.rewound().filter(|_| is_repeatable) else {
             return Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence };
-        }
+        };
+        self.body = body;
         self.delivery.may_have_run = true;
         Failure::Elsewhere { request: self, cause, evidence }
     }

@@ -1,6 +1,6 @@
 //! A request on its way to a pod that speaks HTTP/1.1, upgrades included.
 
-use super::failure::{broken, cause_of, evidence_of, is_stale};
+use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish, headers, unless_lost};
 use crate::error::ProxyError;
@@ -8,6 +8,7 @@ use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
 use crate::pool::Pool;
 use crate::tunnel::{PodEnd, Tunnel};
+use activator_core::contract::Contract;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -17,14 +18,19 @@ impl Prepared {
     pub(super) async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
         let upload = self.body.upload();
+        let is_plain = self.delivery.contract == Contract::Plain;
+        if is_plain && self.is_put_or_delete() {
+            self.body.keep_sent();
+        }
+        let once = is_plain && !(self.is_repeatable() && self.body.fits_replay());
         loop {
             let lost = pool.lost();
             let connection = if self.delivery.may_have_run {
                 connected(Box::pin(pool.new_http1()), pool.lost()).await
             } else {
-                match pool.idle() {
+                match pool.idle(once) {
                     Some(idle) => Ok(idle),
-                    None => connected(Box::pin(pool.http1()), pool.lost()).await,
+                    None => connected(Box::pin(pool.http1(once)), pool.lost()).await,
                 }
             };
             let connection = match connection {
@@ -49,7 +55,11 @@ impl Prepared {
                 }
             } else if begun || !self.is_repeatable() || !is_stale(&error) {
                 return Err(broken(pool, &error, upload.as_deref(), evidence));
-            } else if was_idle || self.delivery.may_have_run || evidence != Evidence::None {
+            } else if was_idle
+                || self.delivery.may_have_run
+                || evidence != Evidence::None
+                || is_plain && is_reset(&error)
+            {
                 return Err(self.repeated(pool, cause_of(&error), evidence));
             } else {
                 self.delivery.may_have_run = true;

@@ -31,7 +31,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let (worked, was_idle) = (stream.has_answered(), stream.was_idle());
-            let repeatable = self.is_repeatable();
+            let repeatable = self.body.is_empty() && self.is_repeatable();
             let Self { head, body, delivery, .. } = *self;
             let (copy, upload) = (HeadCopy::of(&head), body.upload());
             // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.

@@ -21,6 +21,11 @@ use tokio::time::Instant;
 /// How long a connection may stay idle.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(90);
 
+/// Longest idle time of a connection that is used for a request which must not run twice. The pod may be closing an idle
+/// connection, and then nothing tells whether it has read the request. Programs keep connections for longer than this;
+/// and with this, at most 200 connections a second are made in place of idle ones.
+const FRESH_MAX: Duration = Duration::from_millis(5);
+
 /// Idle connections to one address that stay for all their time, however seldom they are needed: the next request finds
 /// one. Each keeps a few of the allocator's pages, of which a burst may have left it the only tenant.
 pub(super) const IDLE_KEPT: usize = 1;
@@ -36,16 +41,20 @@ impl Http1Pool {
         Self { idle_max, idle: Mutex::default() }
     }
 
-    /// One that the pod has not closed: of the caller's worker, else of any.
-    pub(super) fn take(&self) -> Option<Box<Http1>> {
+    /// Takes one that the pod has not closed: of the caller's worker, else of any. With `once`, for a request that must
+    /// not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
+    pub(super) fn take(&self, once: bool) -> Option<Box<Http1>> {
+        let now = once.then(Instant::now);
+        let is_fresh =
+            |connection: &Http1| now.is_none_or(|now| now.saturating_duration_since(connection.idle_since) < FRESH_MAX);
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock();
-                let here = idle.iter().rposition(|connection| connection.is_here());
-                let last = idle.len().checked_sub(1)?;
-                idle.remove(here.unwrap_or(last))
+                let here = idle.iter().rposition(|connection| connection.is_here() && is_fresh(connection));
+                let place = here.or_else(|| idle.iter().rposition(|connection| is_fresh(connection)))?;
+                idle.remove(place)
             };
-            if connection.is_alive() {
+            if connection.is_alive(once) {
                 return Some(connection);
             }
         }
@@ -58,6 +67,12 @@ impl Http1Pool {
         if idle.len() < self.idle_max {
             idle.push(connection);
         }
+    }
+
+    /// Closes one that is not fresh: a program that serves one connection at a time accepts no other before.
+    pub(super) fn close_one(&self) {
+        let closed = self.idle.lock().pop();
+        drop(closed);
     }
 
     /// Closes all of it.
@@ -97,7 +112,7 @@ impl Http1Pool {
             let is_young = youngest.is_some_and(|youngest| connection.made >= youngest);
             let is_surplus = surplus > 0 && is_young && is_unneeded(connection);
             surplus -= usize::from(is_surplus);
-            is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive()
+            is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive(false)
         };
         let old = idle.extract_if(.., goes).collect();
         idle.shrink_to(8);

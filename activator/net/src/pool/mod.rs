@@ -132,10 +132,10 @@ impl Pool {
         self.dialler.cut();
     }
 
-    /// An idle HTTP/1.1 connection that the pod has not closed.
+    /// An idle HTTP/1.1 connection that the pod has not closed. With `once`, for a request that must not run twice.
     #[inline]
-    pub(crate) fn idle(&self) -> Option<Box<Http1>> {
-        self.http1.take()
+    pub(crate) fn idle(&self, once: bool) -> Option<Box<Http1>> {
+        self.http1.take(once)
     }
 
     /// Whether the pod is sent connections that are no HTTP, and none is to be kept for a first request.
@@ -148,19 +148,22 @@ impl Pool {
         self.http1.put(connection);
     }
 
-    /// An HTTP/1.1 connection: idle or new.
+    /// An HTTP/1.1 connection: [idle](Self::idle) or new.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn http1(&self) -> io::Result<Box<Http1>> {
-        if let Some(connection) = self.idle() {
+    pub(crate) async fn http1(&self, once: bool) -> io::Result<Box<Http1>> {
+        if let Some(connection) = self.idle(once) {
             return Ok(connection);
         }
         let start = Instant::now();
         let _permit = self.dialler.permit().await?;
         self.dialler.answers_since(start)?;
-        if let Some(connection) = self.idle() {
+        if let Some(connection) = self.idle(once) {
             return Ok(connection);
+        }
+        if once {
+            self.http1.close_one();
         }
         self.dial_http1().await
     }

@@ -54,15 +54,15 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
     let mut open = Vec::new();
     for _ in 0..3 {
-        open.push(pool.http1().await.expect("accepted"));
+        open.push(pool.http1(false).await.expect("accepted"));
     }
     for connection in open {
         assert!(!connection.reused);
         pool.return_idle(connection);
     }
-    assert!(pool.idle().is_some_and(|connection| connection.reused));
-    assert!(pool.idle().is_some());
-    assert!(pool.idle().is_none(), "the third was closed");
+    assert!(pool.idle(false).is_some_and(|connection| connection.reused));
+    assert!(pool.idle(false).is_some());
+    assert!(pool.idle(false).is_none(), "the third was closed");
 }
 
 /// Goal: a worker takes what it has used, and others' only when it has none.
@@ -75,7 +75,7 @@ async fn a_worker_takes_its_own_connections_first() {
     let (first, second) = (workers.next().clone(), workers.next().clone());
     let dial = |worker: &Handle| {
         let pool = pool.clone();
-        worker.spawn(async move { pool.http1().await })
+        worker.spawn(async move { pool.http1(false).await })
     };
     let mut open = Vec::new();
     for worker in [&first, &second] {
@@ -85,7 +85,7 @@ async fn a_worker_takes_its_own_connections_first() {
         let pool = pool.clone();
         worker.spawn(async move { pool.return_idle(connection) }).await.expect("no panic");
     }
-    let taking = first.spawn(async move { [(); 3].map(|()| pool.idle().map(|connection| connection.is_here())) });
+    let taking = first.spawn(async move { [(); 3].map(|()| pool.idle(false).map(|connection| connection.is_here())) });
     assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
 }
 
@@ -96,7 +96,7 @@ async fn most_of_what_nobody_needs_goes_with_each_sweep() {
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 100, Arc::default());
     let mut open = Vec::new();
     for _ in 0..20 {
-        open.push(pool.http1().await.expect("accepted"));
+        open.push(pool.http1(false).await.expect("accepted"));
     }
     open.into_iter().for_each(|connection| pool.return_idle(connection));
     let begin = Instant::now();
@@ -118,20 +118,20 @@ async fn most_of_what_nobody_needs_goes_with_each_sweep() {
 async fn a_connection_that_the_pod_closed_is_not_taken() {
     let listener = listen().await;
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
-    let connection = pool.http1().await.expect("accepted");
+    let connection = pool.http1(false).await.expect("accepted");
     let (mut accepted, _) = listener.accept().await.expect("dialled");
     pool.return_idle(connection);
     accepted.shutdown().await.expect("open");
     drop(accepted);
     // The close has arrived once the kernel says that there is something to read.
     tokio::time::timeout(Duration::from_secs(30), async {
-        while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive()) {
+        while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive(false)) {
             tokio::task::yield_now().await;
         }
     })
     .await
     .expect("the close arrives");
-    assert!(pool.idle().is_none());
+    assert!(pool.idle(false).is_none());
 }
 
 #[tokio::test]
@@ -141,12 +141,12 @@ async fn all_addresses_together_are_bounded() {
     for _ in 0..5 {
         let listener = listen().await;
         let pool = pools.get(listener.local_addr().expect("bound"), "ns");
-        pool.return_idle(pool.http1().await.expect("accepted"));
+        pool.return_idle(pool.http1(false).await.expect("accepted"));
         kept.push((pool, listener));
         tokio::time::sleep(Duration::from_millis(2)).await; // So that none is idle since the same instant.
     }
     pools.sweep(Instant::now());
-    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle().is_some()).collect();
+    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle(false).is_some()).collect();
     assert_eq!(left, [false, false, true, true, true], "the longest idle ones went");
 }
 
@@ -156,7 +156,7 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
     let address = listener.local_addr().expect("bound");
     let pools = Pools::start((2, 10), None, CancellationToken::new());
     let pool = pools.get(address, "ns");
-    pool.return_idle(pool.http1().await.expect("accepted"));
+    pool.return_idle(pool.http1(false).await.expect("accepted"));
     let (mut accepted, _) = listener.accept().await.expect("dialled");
     let now = Instant::now();
     pools.sweep(now + IDLE_MAX - Duration::from_secs(1));
@@ -176,7 +176,7 @@ async fn a_pod_is_cut_at_all_its_ports() {
     for is_forgotten in [false, false, true] {
         let listener = listen().await;
         let pool = pools.get(listener.local_addr().expect("bound"), "ns");
-        let connection = pool.http1().await.expect("accepted");
+        let connection = pool.http1(false).await.expect("accepted");
         let (accepted, _) = listener.accept().await.expect("dialled");
         if is_forgotten {
             pools.remove(pool.address);

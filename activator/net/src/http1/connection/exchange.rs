@@ -94,7 +94,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
         // What comes before a request is not its answer. Where the connection was idle, it has just been looked at.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
-        if !self.sending.has_begun() && !was_idle && !self.connection.is_alive() {
+        if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
             return Poll::Ready(Err(Http1Error::Closed));
         }
         if let Some(expected) = &mut self.expected {

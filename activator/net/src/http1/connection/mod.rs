@@ -135,13 +135,14 @@ impl Http1 {
 
     /// Looks whether the pod has closed the connection, or says something that nobody asked for. Nobody waits on an
     /// idle connection, so nobody is woken.
-    pub(crate) fn is_alive(&mut self) -> bool {
+    ///
+    /// Workers look for input only between their tasks. `surely`, and of a connection of another worker, the kernel is
+    /// asked.
+    pub(crate) fn is_alive(&mut self, surely: bool) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
-        // Of another worker's, the kernel alone may know that something came: workers look for input only between their
-        // tasks.
-        is_quiet && (self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.is_quiet()))
+        is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.is_quiet()))
     }
 
     /// Gives it back, if another exchange may follow.

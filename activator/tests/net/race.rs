@@ -1,0 +1,98 @@
+//! The keep-alive race: a pod closes an idle connection without notice while a request is on its way over it.
+
+use crate::rig::{self, Rig, listen};
+use rand::RngExt;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+const CLIENTS: usize = 32;
+const POSTS_OF_EACH: usize = 100;
+const POST: &[u8] = b"POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n";
+
+/// Time after which the pod closes an idle connection, and think time of a client.
+fn idle_time() -> Duration {
+    Duration::from_micros(rand::rng().random_range(20_000..60_000))
+}
+
+async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
+    loop {
+        match tokio::time::timeout(idle_time(), read_until(&mut stream, b"\r\n\r\n")).await {
+            Ok(request) => request?,
+            Err(_) => return Ok(()),
+        };
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await?;
+    }
+}
+
+async fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(end) && !bytes.starts_with(b"HTTP/1.1 5") {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(bytes)
+}
+
+/// Sends POSTs one after the other. Returns how many were not answered with 200.
+async fn failures(proxy: SocketAddr) -> usize {
+    let (mut failures, mut kept) = (0, None);
+    for _ in 0..POSTS_OF_EACH {
+        let mut stream = match kept.take() {
+            Some(stream) => stream,
+            None => rig::patient(TcpStream::connect(proxy)).await.expect("it listens"),
+        };
+        tokio::time::sleep(idle_time()).await;
+        let answer = async {
+            stream.write_all(POST).await?;
+            read_until(&mut stream, b"ok").await
+        };
+        match rig::patient(answer).await {
+            Ok(answer) if answer.starts_with(b"HTTP/1.1 200 ") => kept = Some(stream),
+            _ => failures += 1, // HAProxy closes its client's connection, too.
+        }
+    }
+    failures
+}
+
+async fn failures_of_all(proxy: SocketAddr) -> usize {
+    let mut clients = JoinSet::new();
+    (0..CLIENTS).for_each(|_| drop(clients.spawn(failures(proxy))));
+    clients.join_all().await.into_iter().sum()
+}
+
+/// Goal: POSTs, which must not run twice, fail in the race no more often than through HAProxy with its defaults.
+/// Method: closed loops with a think time like the pod's idle time, through both proxies at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn posts_survive_the_keep_alive_race_as_with_haproxy() {
+    let listener = listen().await;
+    let haproxy = listen().await.local_addr().expect("bound"); // Free again.
+    let pod = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    let mut config = tempfile::NamedTempFile::new().expect("a file");
+    let text = format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
+         listen all\n bind {haproxy}\n server pod {pod}\n"
+    );
+    config.write_all(text.as_bytes()).expect("its content");
+    let mut command = tokio::process::Command::new("haproxy");
+    let mut process = command.arg("-db").arg("-f").arg(config.path()).kill_on_drop(true).spawn().expect("haproxy runs");
+    rig::until_async(async || TcpStream::connect(haproxy).await.is_ok()).await;
+    let rig = Rig::start().await;
+    rig.revision(|_| {}).await;
+    rig.pods(&[pod]).await;
+    rig.until_open().await;
+    let (ours, theirs) = tokio::join!(failures_of_all(rig.address), failures_of_all(haproxy));
+    process.kill().await.expect("it ends");
+    let posts = CLIENTS * POSTS_OF_EACH;
+    println!("of {posts} POSTs failed: {ours} through the activator, {theirs} through HAProxy");
+    assert!(ours == 0, "{ours} of {posts} POSTs failed, {theirs} through HAProxy");
+}
