@@ -11,12 +11,13 @@
 //! | `{{typical}}` | how many seconds it usually takes: the middle one of the last wakes; empty if none is known |
 //! | `{{retry}}` | seconds until a browser without scripts asks again |
 //! | `{{state}}` | `waking`; or `paused`, where nobody wakes it. HTML without this name is shown while it wakes alone |
+//! | `{{cause}}` | why its pods do not serve yet, and what helps; empty while nothing is wrong |
 //! | `{{script}}` | what replaces the page by the workload's answer; at the end if it is named nowhere |
 //!
 //! The script opens a stream of events below the page's own path ([`super::EVENTS`]), and loads the page again when that
 //! says `ready`. Where there is no stream it loads the page again after `{{retry}}` seconds, and so does a browser
 //! without scripts. It writes the seconds so far into each element with `data-zeroscale="elapsed"`, and `failed` into
-//! `data-zeroscale` of the root when the workload's pods fail.
+//! `data-zeroscale` of the root when the workload's pods fail, and why into each with `data-zeroscale="cause"`.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -65,15 +66,17 @@ enum Name {
     Typical,
     Retry,
     State,
+    Cause,
 }
 
-const NAMES: [(&str, Name); 6] = [
+const NAMES: [(&str, Name); 7] = [
     ("{{workload}}", Name::Workload),
     ("{{since}}", Name::Since),
     ("{{elapsed}}", Name::Elapsed),
     ("{{typical}}", Name::Typical),
     ("{{retry}}", Name::Retry),
     ("{{state}}", Name::State),
+    ("{{cause}}", Name::Cause),
 ];
 const SCRIPT_NAME: &str = "{{script}}";
 
@@ -95,6 +98,8 @@ pub(crate) struct Moment<'a> {
     pub(crate) elapsed: Duration,
     /// How long it usually takes, if that is known.
     pub(crate) typical: Option<Duration>,
+    /// Why its pods do not serve, if that is known.
+    pub(crate) cause: Option<&'a str>,
 }
 
 impl Page {
@@ -156,6 +161,7 @@ impl Wake<'_> {
             Name::Workload => escape(self.workload, text),
             Name::State => text.push_str(if self.moment.is_some() { "waking" } else { "paused" }),
             Name::Since => escape(self.moment.map(|moment| moment.since).unwrap_or_default(), text),
+            Name::Cause => escape(self.moment.and_then(|moment| moment.cause).unwrap_or_default(), text),
             Name::Elapsed => {
                 text.push_str(&self.moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string());
             }
@@ -213,7 +219,7 @@ mod tests {
 
     fn moment(typical_ms: Option<u64>, elapsed_ms: u64) -> Moment<'static> {
         let (typical, elapsed) = (typical_ms.map(Duration::from_millis), Duration::from_millis(elapsed_ms));
-        Moment { since: "2026-01-02T03:04:05Z", elapsed, typical }
+        Moment { since: "2026-01-02T03:04:05Z", elapsed, typical, cause: Some("<none>") }
     }
 
     fn text(page: &Page, wake: Wake<'_>) -> String {
@@ -224,12 +230,13 @@ mod tests {
     /// value brings along.
     #[test]
     fn names_are_replaced_and_values_escaped() {
-        let html =
-            "<i title='{{workload}}'>{{workload}}</i> {{since}} {{elapsed}} {{typical}} {{retry}} {{other}} {{{{x}}";
+        let html = "<i title='{{workload}}'>{{workload}}</i> {{since}} {{elapsed}} {{typical}} {{retry}} {{cause}} {{other}} {{{{x}}";
         let page = Page::new(Some(&format!("{html}{{{{script}}}}<!-- end -->")));
         let text = text(&page, wake("a<b>\"'&{{since}}"));
         let name = "a&lt;b&gt;&quot;&#39;&amp;{{since}}";
-        let expected = format!("<i title='{name}'>{name}</i> 2026-01-02T03:04:05Z 2 12 2 {{{{other}}}} {{{{{{{{x}}}}");
+        let expected = format!(
+            "<i title='{name}'>{name}</i> 2026-01-02T03:04:05Z 2 12 2 &lt;none&gt; {{{{other}}}} {{{{{{{{x}}}}"
+        );
         assert!(text.starts_with(&expected) && text.ends_with("<!-- end -->"), "{text}");
         assert!(text.contains("EventSource"));
         assert!(!page.headers(wake("a")).contains_key(CONTENT_SECURITY_POLICY), "whose HTML it is says what it loads");

@@ -81,6 +81,8 @@ pub(crate) struct Live {
     pub(crate) service: Arc<str>,
     /// Whether it cannot wake: its pods crash-loop, or it is paused without any.
     pub(crate) is_failing: bool,
+    /// Why its pods do not serve, while that is so.
+    pub(crate) failing: Option<Arc<str>>,
     /// Whether it is kept as it is.
     pub(crate) is_paused: bool,
     /// Why it cannot be woken, while that is so.
@@ -267,6 +269,12 @@ impl Revision {
         self.live.load().wake_refused.clone().filter(|_| self.is_cold())
     }
 
+    /// Why it does not wake, for those who watch it wake.
+    pub(crate) fn cause(&self) -> Option<Arc<str>> {
+        let live = self.live.load();
+        live.failing.clone().or_else(|| live.wake_refused.clone()).filter(|_| self.is_cold())
+    }
+
     /// Whether no pod can be sent to.
     pub(crate) fn is_cold(&self) -> bool {
         self.throttler.is_cold()
@@ -354,6 +362,7 @@ impl Live {
             configuration: spec.configuration.clone(),
             service: spec.service.clone(),
             is_failing: spec.backend.failing.is_some() || spec.backend.paused,
+            failing: spec.backend.failing.as_deref().map(Arc::from),
             is_paused: spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             ports: spec.ports.clone(),

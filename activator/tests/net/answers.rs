@@ -150,7 +150,7 @@ async fn streams_are_bounded_and_end() {
     read_until(&mut events(&rig).await, "event: waking").await;
 
     workload(&rig, "page: {}", |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
-    read_until(&mut last, "event: failed\ndata:\n\n").await;
+    read_until(&mut last, "event: failed\ndata: CrashLoopBackOff: exit 1\n\n").await;
     until(|| rig.activator.held() == (0, 0)).await;
 }
 

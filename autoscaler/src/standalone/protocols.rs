@@ -110,6 +110,8 @@ mod tests {
     use common::ports::PortId;
     use serde_json::{Value, from_value, json};
 
+    type Row<'a> = (Option<&'a str>, &'a str, u16, Value, Value, Hint);
+
     /// Goal: the first hint decides. Rows: `appProtocol`, the Service port's name and number, where it leads, the
     /// containers, and what follows.
     #[test]
@@ -119,7 +121,7 @@ mod tests {
         let at = |name: &str, number: u16| json!([{"name": "app", "ports": [{"name": name, "containerPort": number}]}]);
         let probed = |port: u16| json!([{"name": "app", "ports": [{"containerPort": 9000}], "readinessProbe": {"grpc": {"port": port}}}]);
         let none = || json!([]);
-        let rows: Vec<(Option<&str>, &str, u16, Value, Value, Hint)> = vec![
+        let rows: Vec<Row<'_>> = vec![
             (None, "", 80, json!(8080), none(), Hint::Unknown),
             (Some("kubernetes.io/h2c"), "http", 80, json!(8080), none(), H2C),
             (Some("kubernetes.io/ws"), "grpc", 80, json!(8080), none(), HTTP1),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! waking ──a pod is ready──> ready, end
-//!    │ ─────pods fail──────> failed, end
+//!    │ ─────pods fail──────> failed with its cause, end; a cause that may pass is told before
 //!    └─ LONGEST has passed, the workload is deleted, or this activator leaves ──> end: the browser asks again by itself
 //! ```
 
@@ -124,6 +124,8 @@ pub(super) struct Events {
     until: Instant,
     beat: Instant,
     is_begun: bool,
+    /// Why it does not serve, as it was told last.
+    said: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
     _places: [OwnedSemaphorePermit; 2],
@@ -149,6 +151,7 @@ impl Events {
             until: now + LONGEST,
             beat: now + BEAT,
             is_begun: false,
+            said: None,
             is_over: false,
             _counted: counted,
             _places: places,
@@ -169,10 +172,12 @@ impl Events {
                 return None;
             }
             if !self.revision.is_cold() {
-                return Some(self.end(b"event: ready\ndata:\n\n"));
+                return Some(self.end(&b"event: ready\ndata:\n\n"[..]));
             }
             if self.revision.live().is_failing {
-                return Some(self.end(b"event: failed\ndata:\n\n"));
+                let cause = self.revision.cause();
+                let failed = format!("event: failed\ndata: {}\n\n", cause.as_deref().unwrap_or_default());
+                return Some(self.end(failed));
             }
             let now = Instant::now();
             if now >= self.until || self.readiness.is_draining() {
@@ -183,6 +188,12 @@ impl Events {
                 self.is_begun = true;
                 return Some(self.first(now));
             }
+            let cause = self.revision.cause();
+            if cause != self.said {
+                self.said = cause;
+                let cause = self.said.as_deref().unwrap_or_default();
+                return Some(format!("event: cause\ndata: {cause}\n\n").into());
+            }
             if now >= self.beat {
                 self.beat = now + BEAT;
                 return Some(Bytes::from_static(b":\n\n"));
@@ -192,9 +203,9 @@ impl Events {
         }
     }
 
-    fn end(&mut self, last: &'static [u8]) -> Bytes {
+    fn end(&mut self, last: impl Into<Bytes>) -> Bytes {
         self.is_over = true;
-        Bytes::from_static(last)
+        last.into()
     }
 
     /// How long it has been waking, and how long that usually takes, in seconds.

@@ -192,7 +192,9 @@ impl Shared {
         let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
         let since = rfc3339(self.clock.now() - elapsed);
         let typical = revision.wakes.typical();
-        let wake = Wake { workload: revision.key.name(), moment: Some(Moment { since: &since, elapsed, typical }) };
+        let cause = revision.cause();
+        let moment = Moment { since: &since, elapsed, typical, cause: cause.as_deref() };
+        let wake = Wake { workload: revision.key.name(), moment: Some(moment) };
         self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
     }
 

@@ -12,8 +12,8 @@ use common_api::zeroscaler::{BackendStatus, Fault, conditions};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a cause must last until held requests fail with it.
-pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a cause must last until held requests fail with it: ten seconds, after which a kubelet tries again, and a margin.
+pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(12);
 /// The same of a program that runs and does not answer.
 const SLOW_WITHIN: Duration = Duration::from_secs(50);
 /// Reasons of programs that run and do not answer.
@@ -116,7 +116,7 @@ mod tests {
     /// Goal: held requests fail with what has lasted, later where a program may be slow, and are told before.
     #[tokio::test(start_paused = true)]
     async fn requests_fail_with_what_lasts() {
-        for (reason, seconds) in [("SecretMissing", 10), ("PortClosed", 50)] {
+        for (reason, seconds) in [("SecretMissing", 12), ("PortClosed", 50)] {
             let found = Found { failing: Some(failing(reason)), ..Found::default() };
             let told = |found: &Found| {
                 let told = found.tell(BackendStatus::default(), Instant::now());

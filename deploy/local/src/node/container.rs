@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Pause before a container that could not be configured is tried again: somebody may have created what was missing.
-const CONFIG_RETRY: Duration = Duration::from_secs(10);
+const CONFIG_RETRY: Duration = Duration::from_secs(1);
 /// When a running program is looked at for listening on every address: late enough to be listening, early enough to
 /// tell.
 const LOOK_AFTER: Duration = Duration::from_secs(1);

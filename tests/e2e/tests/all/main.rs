@@ -5,6 +5,7 @@ mod answers;
 mod cold;
 mod control_plane;
 mod endurance;
+mod faults;
 mod giving_back;
 mod import;
 mod install;

@@ -22,6 +22,8 @@ pub const PERIOD_ANNOTATION: &str = "local.zeroscale.dev/probe-period-ms";
 const PACE_MIN: Duration = Duration::from_millis(1);
 /// The same for probes that start a process each time.
 const PACE_MIN_EXEC: Duration = Duration::from_millis(10);
+/// Time between two events that tell of a container which has never been ready.
+const TELLS_EVERY: Duration = Duration::from_secs(5);
 /// While waiting, the pause is the time waited divided by this.
 const PACE_DIVISOR: u32 = 20;
 
@@ -103,6 +105,8 @@ pub(crate) struct State {
     is_good: bool,
     successes: u32,
     failures: u32,
+    /// When it was last told that a container has never been ready.
+    told: Option<Instant>,
 }
 
 impl State {
@@ -110,7 +114,7 @@ impl State {
     pub(crate) fn new(spec: Spec, running: Instant) -> Self {
         let first = running + spec.initial_delay;
         let is_good = spec.purpose == Purpose::Liveness;
-        Self { spec, first, is_good, successes: 0, failures: 0 }
+        Self { spec, first, is_good, successes: 0, failures: 0, told: None }
     }
 
     /// When the first attempt is due.
@@ -169,7 +173,14 @@ impl State {
             Purpose::Readiness if self.is_good => {
                 Some(ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}")))
             }
-            Purpose::Readiness => None,
+            Purpose::Readiness => {
+                // Asked as often as it is, it would say little else.
+                let since = now.saturating_duration_since(self.told.unwrap_or(self.first));
+                (since >= TELLS_EVERY).then(|| {
+                    self.told = Some(now);
+                    ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}"))
+                })
+            }
             Purpose::Liveness if is_over => Some(ProbeOutcome::Dead(format!("Liveness probe failed: {reason}"))),
             Purpose::Liveness => Some(ProbeOutcome::Unhealthy(format!("Liveness probe failed: {reason}"))),
         }

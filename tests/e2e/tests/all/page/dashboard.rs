@@ -73,8 +73,8 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         space.namespace
     ))
     .await?;
-    reads(&phone, &up, "checkout", &["Waking", "its pods do not start"]).await?;
-    reads(&desk, &up, "checkout", &["Waking", "its pods do not start"]).await?;
+    reads(&phone, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
+    reads(&desk, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
     desk.until("document.querySelector('[data-show=problem]').textContent.startsWith('1')").await?;
     let scalers: Api<ZeroScaler> = Api::namespaced(space.client.clone(), &space.namespace);
     let paused = Patch::Merge(json!({"spec": {"paused": true}}));

@@ -1,0 +1,265 @@
+//! Each cause of pods that do not serve, on each surface, in the same words: the table of the acceptance, printed.
+//!
+//! What the node of the embedded cluster cannot produce is played: no node takes a pod with a scheduler that is not there, so
+//! the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test says in its
+//! status what the API server says to one.
+
+use anyhow::Context;
+use clap::Parser;
+use cli::arguments::Arguments;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::Fault;
+use e2e::space::{ASLEEP, SOON, program};
+use e2e::{Entry, TestEnv, Workload};
+use futures::future::try_join_all;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Where a cause is shown.
+const SURFACES: [&str; 9] =
+    ["Ready", "event", "why", "status", "check", "wake --wait", "dashboard", "waiting page", "held request"];
+
+/// How often the state of pods is played.
+const PLAYS_EVERY: Duration = Duration::from_secs(1);
+
+/// How a cause comes about.
+enum Way {
+    /// By the workload itself: what its container has beside the usual.
+    Container(Value),
+    /// By this status of a pod that no node takes.
+    Pod(Value),
+    /// By this answer of the API server to each pod.
+    Refused(&'static str),
+}
+
+fn causes() -> Vec<(&'static str, Way)> {
+    let env = |kind: &str| json!({"env": [{"name": "A", "valueFrom": {kind: {"name": "absent", "key": "a"}}}]});
+    let never = json!([{"name": "HELLO_NEVER_READY", "value": "1"}]);
+    let waiting = |reason: &str, message: &str| {
+        json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "a", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]})
+    };
+    let unscheduled = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
+    vec![
+        ("CrashLoop", Way::Container(json!({"env": [{"name": "HELLO_EXIT_AFTER_MS", "value": "1"}]}))),
+        ("ProgramMissing", Way::Container(json!({"command": ["nosuchprogram"]}))),
+        ("ImagePull", Way::Pod(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/a:1\""))),
+        ("SecretMissing", Way::Container(env("secretKeyRef"))),
+        ("ConfigMapMissing", Way::Container(env("configMapKeyRef"))),
+        ("VolumeFailed", Way::Container(json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}))),
+        ("Unschedulable", Way::Pod(unscheduled)),
+        ("ProbeFailing", Way::Container(json!({"env": never, "readinessProbe": {"tcpSocket": {"port": 8080}}}))),
+        ("PortClosed", Way::Container(json!({"env": never}))),
+        ("QuotaExceeded", Way::Refused("pods \"a-0\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1")),
+        ("AdmissionDenied", Way::Refused("admission webhook \"w.example\" denied the request: no")),
+    ]
+}
+
+/// What `kubectl-zeroscale` prints, and why it fails.
+async fn terminal(env: &TestEnv, words: &[&str]) -> String {
+    let kubeconfig = env.cluster.kubeconfig.display().to_string();
+    let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &env.namespace];
+    let mut out = Vec::new();
+    let outcome = cli::run(Arguments::parse_from(place.iter().chain(words)), &mut out).await;
+    let failed = outcome.err().map(|error| format!("failed: {error:#}")).unwrap_or_default();
+    format!("{}{failed}", String::from_utf8_lossy(&out))
+}
+
+/// One workload that fails.
+struct Failing<'a> {
+    env: &'a TestEnv,
+    name: String,
+    reason: &'static str,
+    way: Way,
+}
+
+impl Failing<'_> {
+    async fn deploy(&self) -> anyhow::Result<()> {
+        let (env, name) = (self.env, self.name.as_str());
+        let workload = Workload::new(name).set("wake.page", json!({})).set("wake.timeout", "40s");
+        let mut target = workload.deployment(&program()?);
+        let template = &mut target["spec"]["template"]["spec"];
+        if let Way::Container(container) = &self.way {
+            let fields = container.as_object().into_iter().flatten();
+            fields.for_each(|(field, value)| template["containers"][0][field] = value.clone());
+            template["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+        } else {
+            template["schedulerName"] = json!("nobody");
+        }
+        let mut scaler = workload.scaler();
+        if let Way::Refused(_) = self.way {
+            target["kind"] = json!("StatefulSet");
+            target["spec"]["serviceName"] = json!(name);
+            scaler["spec"]["target"]["kind"] = json!("StatefulSet");
+            env.create::<StatefulSet>(target).await?;
+        } else {
+            env.create::<Deployment>(target).await?;
+        }
+        env.create::<Service>(workload.service()).await?;
+        env.create::<ZeroScaler>(scaler).await?;
+        env.until_served(name).await
+    }
+
+    /// Says what a kubelet, a scheduler or a controller would say, once there is something to say it of.
+    async fn play(&self) -> anyhow::Result<()> {
+        let parameters = PatchParams::default();
+        match &self.way {
+            Way::Container(_) => Ok(()),
+            Way::Pod(status) => {
+                let pods = self.env.api::<Pod>();
+                let selected = ListParams::default().labels(&format!("app={}", self.name));
+                self.env.until(SOON, "a pod", async || Ok(!pods.list(&selected).await?.items.is_empty())).await?;
+                for pod in pods.list(&selected).await?.items {
+                    let patch = Patch::Merge(json!({"status": status}));
+                    // It may be gone.
+                    let _ = pods.patch_status(&pod.name_any(), &parameters, &patch).await;
+                }
+                Ok(())
+            }
+            Way::Refused(words) => {
+                let condition =
+                    json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words});
+                let patch = Patch::Merge(json!({"status": {"replicas": 0, "conditions": [condition]}}));
+                self.env.api::<StatefulSet>().patch_status(&self.name, &parameters, &patch).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Says the same of each pod that comes.
+    async fn play_again(&self) -> anyhow::Result<()> {
+        loop {
+            self.play().await?;
+            tokio::time::sleep(PLAYS_EVERY).await;
+        }
+    }
+
+    async fn fault(&self) -> anyhow::Result<Fault> {
+        let mut found = None;
+        self.env
+            .until(SOON, &format!("the fault {} of {}", self.reason, self.name), async || {
+                let status = self.env.scaler(&self.name).await?.status.unwrap_or_default();
+                found = status.fault.filter(|fault| fault.reason == self.reason);
+                Ok(found.is_some())
+            })
+            .await?;
+        found.context("just seen")
+    }
+
+    /// Whether the words are on each surface.
+    async fn row(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
+        self.deploy().await?;
+        let (env, name) = (self.env, self.name.as_str());
+        let load = env.load(Entry::Ingress, name);
+        let held = tokio::spawn({
+            let load = load.clone();
+            async move { load.get("/").await }
+        });
+        self.play().await?;
+        let fault = self.fault().await?;
+        let is_told = |text: &str| text.contains(&fault.message) && text.contains(&fault.remedy);
+        let ready = env.condition(name, "Ready").await?.context("Ready")?;
+        let is_event = |event: &Event| {
+            event.involved_object.name.as_deref() == Some(name)
+                && event.reason.as_deref() == Some(self.reason)
+                && event.message.as_deref().is_some_and(is_told)
+        };
+        let events = env.api::<Event>();
+        env.until(SOON, &format!("the event {}", self.reason), async || {
+            Ok(events.list(&ListParams::default()).await?.items.iter().any(is_event))
+        })
+        .await?;
+        let browser = load.clone().with("accept", "text/html");
+        env.until(SOON, &format!("{} on the waiting page", self.reason), async || {
+            let page = String::from_utf8_lossy(&browser.get("/").await?.body).into_owned();
+            Ok(is_told(&page.replace("&quot;", "\"").replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&")))
+        })
+        .await?;
+        let why = terminal(env, &["why", name]).await;
+        let shown = terminal(env, &["status", name]).await;
+        let checked = terminal(env, &["check"]).await;
+        let detail = terminal(env, &["why", name, "-o", "json"]).await;
+        let detail: Value = serde_json::from_str(&detail).with_context(|| detail.clone())?;
+        let row = detail["why"].as_str().unwrap_or_default();
+        let answer = held.await??;
+        let answer = (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned());
+        let wake = ["wake", name, "--wait", "--timeout", "2m"];
+        let woken = tokio::select! {
+            woken = terminal(env, &wake) => woken,
+            played = self.play_again() => return played.map(|()| (self.reason, [false; SURFACES.len()])),
+        };
+        let told = [
+            ready.0 == "False" && ready.1 == self.reason && is_told(&ready.2),
+            true,
+            is_told(&why),
+            is_told(&shown),
+            is_told(&checked),
+            woken.starts_with("failed: ") && is_told(&woken),
+            is_told(row),
+            true,
+            [503, 504].contains(&answer.0) && is_told(&answer.1),
+        ];
+        if told.contains(&false) {
+            eprintln!("{}: {fault:?}\n{ready:?}\n{why}\n{shown}\n{checked}\n{row}\n{woken}\n{answer:?}", self.reason);
+        }
+        Ok((self.reason, told))
+    }
+}
+
+/// Goal: whatever keeps pods from serving is told on each surface with what helps.
+/// Method: a workload for each cause, a request that is held, a browser that waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_cause_is_told_on_each_surface() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let failing = |(reason, way): (&'static str, Way)| Failing { env: &env, name: reason.to_lowercase(), reason, way };
+    let rows = try_join_all(causes().into_iter().map(|cause| failing(cause).row())).await?;
+    println!("| cause | {} |\n|---|{}", SURFACES.join(" | "), "---|".repeat(SURFACES.len()));
+    for (reason, told) in &rows {
+        println!("| {reason} | {} |", told.map(|told| if told { "yes" } else { "NO" }).join(" | "));
+    }
+    assert!(rows.iter().all(|(_, told)| !told.contains(&false)));
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a crash loop without a readiness probe scales back to zero, and is told while it sleeps, until it is mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let name = "crash";
+    env.deploy(&Workload::new(name).env("HELLO_EXIT_AFTER_MS", 200)).await?;
+    let _first = env.load(Entry::Ingress, name).get("/").await?;
+    let is_ready = async |status: &str| Ok(env.condition(name, "Ready").await?.is_some_and(|(is, ..)| is == status));
+    env.until(SOON, "Ready to be False", async || is_ready("False").await).await?;
+    env.until(ASLEEP, "no replicas", async || Ok(env.replicas(name).await? == 0)).await?;
+    assert_eq!(env.condition(name, "Ready").await?.map(|(_, reason, _)| reason).as_deref(), Some("CrashLoop"));
+    let mended = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {"mended": "yes"}}}}}));
+    env.api::<Deployment>().patch(name, &PatchParams::default(), &mended).await?;
+    env.until(SOON, "Ready, since the target has changed", async || is_ready("True").await).await?;
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: what heals in time fails nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_comes_a_moment_later_fails_no_request() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "a"}}}]});
+    let failing = Failing { env: &env, name: "late".into(), reason: "SecretMissing", way: Way::Container(late) };
+    failing.deploy().await?;
+    let load = env.load(Entry::Ingress, "late");
+    let held = tokio::spawn(async move { load.get("/").await });
+    failing.fault().await?;
+    let secret = json!({"metadata": {"name": "absent"}, "stringData": {"a": "healed"}});
+    env.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;
+    let answer = held.await??;
+    assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"healed"[..]));
+    env.until(SOON, "Ready", async || Ok(env.scaler("late").await?.is_ready())).await?;
+    env.end().await;
+    Ok(())
+}
