@@ -5,7 +5,7 @@ use super::{Finding, Place, some};
 use crate::cluster::explained;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
-use common_api::zeroscaler::conditions::{ACTIVE, READY};
+use common_api::zeroscaler::conditions::{ACTIVE, Condition, READY};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
@@ -18,8 +18,8 @@ const SERVICES: &str = "services";
 /// Annotation of a Service that is borrowed: by which uid.
 const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
-/// Workloads whose faults are told in full.
-const FAULTS_MAX: usize = 20;
+/// Workloads that are told of one by one.
+const TOLD_MAX: usize = 20;
 
 /// Looks at all of them.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
@@ -32,7 +32,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
             Err(error) => return vec![Finding::unknown(WORKLOADS, format!("{error:#}"))],
         },
     };
-    let mut findings = vec![not_ready(&scalers)];
+    let mut findings = not_ready(&scalers);
     findings.extend(amiss(&scalers));
     findings.extend(faulty(&scalers));
     let groups = client.list_api_groups().await;
@@ -65,39 +65,90 @@ fn name(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Those that are refused, or not served.
-fn not_ready(scalers: &[ZeroScaler]) -> Finding {
-    let wrong: Vec<String> = scalers
+/// Those that are refused, or not served: each with what helps.
+fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
+    let wrong: Vec<(&ZeroScaler, &Condition)> = scalers
         .iter()
-        .filter_map(|scaler| {
-            let ready = scaler.condition(READY).filter(|ready| ready.status == "False")?;
-            Some(format!("{} ({})", name(scaler), ready.reason))
-        })
+        .filter_map(|scaler| Some((scaler, scaler.condition(READY).filter(|ready| ready.status == "False")?)))
         .collect();
-    let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
-    let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
     if wrong.is_empty() {
-        return Finding::good(WORKLOADS, format!("none of {} is refused{paused}", scalers.len()));
+        let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
+        let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
+        return vec![Finding::good(WORKLOADS, format!("none of {} is refused{paused}", scalers.len()))];
     }
-    let says = format!("{} of {} are not Ready: {}", wrong.len(), scalers.len(), some(&wrong));
-    Finding::wrong(WORKLOADS, says, "kubectl zeroscale status NAME says what is wrong with one")
+    // A fault is told with its own remedy.
+    let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
+    told(&wrong.into_iter().filter(|(scaler, _)| !is_told(scaler)).collect::<Vec<_>>(), "is not Ready")
 }
 
 /// Those that are served, but not all as asked: texts, fallbacks, ports, hosts, metrics.
-fn amiss(scalers: &[ZeroScaler]) -> Option<Finding> {
-    let wrong = |scaler: &ZeroScaler| {
-        let conditions = scaler.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        if conditions.iter().any(|condition| condition.type_ == READY && condition.status == "False") {
+fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
+    let is_false = |condition: &&Condition| condition.status == "False";
+    let wrong = |scaler| -> Option<(&ZeroScaler, &Condition)> {
+        let scaler: &ZeroScaler = scaler;
+        if scaler.condition(READY).as_ref().is_some_and(is_false) {
             return None; // That is said of it already.
         }
-        let wrong =
-            conditions.into_iter().find(|condition| condition.type_ != ACTIVE && condition.status == "False")?;
-        Some(format!("{} ({}: {})", name(scaler), wrong.type_, wrong.reason))
+        let mut conditions = scaler.status.iter().flat_map(|status| &status.conditions);
+        Some((scaler, conditions.find(|condition| condition.type_ != ACTIVE && is_false(condition))?))
     };
-    let wrong: Vec<String> = scalers.iter().filter_map(wrong).collect();
-    let says = || format!("{} of {} are not served as asked: {}", wrong.len(), scalers.len(), some(&wrong));
-    let remedy = "kubectl zeroscale status NAME says what is wrong with one";
-    (!wrong.is_empty()).then(|| Finding::wrong(WORKLOADS, says(), remedy))
+    told(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
+}
+
+/// What some conditions say, each with what helps; of many the first few.
+fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
+    let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
+        let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        let of = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
+        let says = format!("{} {what}: {of}{}{said}", name(*scaler), condition.reason);
+        Finding::wrong(WORKLOADS, says, remedy(scaler, &condition.reason))
+    };
+    let mut findings: Vec<Finding> = wrong.iter().take(TOLD_MAX).map(one).collect();
+    let more: Vec<String> = wrong.iter().skip(TOLD_MAX).map(|(scaler, _)| name(*scaler)).collect();
+    if !more.is_empty() {
+        let list = "kubectl get zeroscalers -A -o wide lists all with their reasons";
+        findings.push(Finding::wrong(WORKLOADS, format!("{} more: {}", more.len(), some(&more)), list));
+    }
+    findings
+}
+
+/// What helps, by the reason of a condition.
+fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
+    let (namespace, own) = (scaler.namespace().unwrap_or_default(), scaler.name_any());
+    let (target, edit) = (&scaler.spec.target, format!("kubectl -n {namespace} edit zs {own}"));
+    let kind = target.kind.to_lowercase();
+    match reason {
+        "TargetNotFound" => format!("create {} {}, or correct spec.target: {edit}", target.kind, target.name),
+        "TargetUnreadable" => {
+            format!("give the autoscaler a role for {}: list, watch, and patch of its scale", target.kind)
+        }
+        "TargetTaken" => {
+            format!("delete one of the ZeroScalers of {kind}/{}: kubectl -n {namespace} get zs", target.name)
+        }
+        "HorizontalPodAutoscaler" => {
+            format!(
+                "move its metrics to spec.metrics and delete it: kubectl -n {namespace} get hpa; kubectl zeroscale import"
+            )
+        }
+        "ServiceNotFound" => format!("name a Service that exists, or ask for one with `create: true`: {edit}"),
+        "ServiceNotOwned" => format!("name a Service with a cluster IP that nobody else manages: {edit}"),
+        "HostConflict" | "HostRefused" => format!("take the host out of spec.hosts here or at its other owner: {edit}"),
+        "RangeExhausted" => "widen `range` of the ConfigMap config-ports".to_owned(),
+        "TextNotFound" | "TextTooLarge" | "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => {
+            format!("correct what spec.wake names: {edit}")
+        }
+        "FailedUpdateScale" | "FailedCreate" => {
+            format!(
+                "allow what the message names, a right, a quota or a webhook: kubectl -n {namespace} get resourcequota,events"
+            )
+        }
+        "TimedOut" => format!(
+            "look at its pods: kubectl -n {namespace} describe {kind} {0}; kubectl -n {namespace} logs {kind}/{0}",
+            target.name
+        ),
+        "Invalid" => format!("correct the field that is named: {edit}"),
+        _ => format!("kubectl -n {namespace} describe zs {own}"),
+    }
 }
 
 /// Those whose pods cannot serve, each with what helps.
@@ -107,7 +158,7 @@ fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
         let says = format!("{} cannot serve: {}: {}", name(scaler), fault.reason, fault.message);
         Finding::wrong(WORKLOADS, says, fault.remedy.clone())
     };
-    faults.take(FAULTS_MAX).map(told).collect()
+    faults.take(TOLD_MAX).map(told).collect()
 }
 
 /// Groups of metrics that workloads ask for and nobody serves.
@@ -201,9 +252,14 @@ mod tests {
     fn what_is_refused_is_named_with_its_reason() {
         let status = |is: &str| json!({"conditions": [{"type": "Ready", "status": is, "reason": "TargetNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let good = scaler("a", json!({"paused": true}), status("True"));
-        assert_eq!(not_ready(std::slice::from_ref(&good)).says, "none of 1 is refused, 1 paused");
-        let finding = not_ready(&[good, scaler("b", json!({}), status("False"))]);
-        assert_eq!(finding.says, "1 of 2 are not Ready: shop/b (TargetNotFound)");
+        assert_eq!(not_ready(std::slice::from_ref(&good))[0].says, "none of 1 is refused, 1 paused");
+        let found = not_ready(&[good, scaler("b", json!({}), status("False"))]);
+        assert_eq!(found[0].says, "shop/b is not Ready: TargetNotFound");
+        let remedy = "create Deployment b, or correct spec.target: kubectl -n shop edit zs b";
+        assert_eq!((found.len(), found[0].remedy.as_str()), (1, remedy));
+        let many: Vec<ZeroScaler> = (0..22).map(|n| scaler(&format!("w{n}"), json!({}), status("False"))).collect();
+        let found = not_ready(&many);
+        assert_eq!((found.len(), found[20].says.as_str()), (21, "2 more: shop/w20, shop/w21"));
     }
 
     #[test]
@@ -213,10 +269,10 @@ mod tests {
         let good =
             with(&[condition("Active", "False"), condition("Ready", "True"), condition("AnswersResolved", "True")]);
         let refused = with(&[condition("Ready", "False"), condition("Adopted", "False")]);
-        assert_eq!((amiss(std::slice::from_ref(&good)), amiss(&[refused])), (None, None));
+        assert_eq!((amiss(std::slice::from_ref(&good)), amiss(&[refused])), (vec![], vec![]));
         let found = amiss(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
-        let says = found.expect("amiss").says;
-        assert_eq!(says, "1 of 2 are not served as asked: shop/a (AnswersResolved: FallbackCircle)");
+        assert_eq!(found[0].says, "shop/a is not served as asked: AnswersResolved: FallbackCircle");
+        assert!(found[0].remedy.contains("spec.wake"), "{found:?}");
     }
 
     #[test]
