@@ -61,8 +61,8 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             let value = Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: no YAML: {error}"))?;
             match items(&value) {
                 Some(items) => {
-                    let item = |(index, item): (usize, &Value)| (format!("{origin}, item {}", index + 1), item.clone());
-                    documents.extend(items.iter().enumerate().map(item));
+                    let item = |(index, item): (usize, Value)| (format!("{origin}, item {}", index + 1), item);
+                    documents.extend(items.into_iter().enumerate().map(item));
                 }
                 None if value.is_null() => {}
                 None => documents.push((origin, value)),
@@ -126,9 +126,16 @@ fn unknown(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// The objects of a List, which is how `kubectl get -o yaml` prints several; none: it is none.
-fn items(value: &Value) -> Option<&Vec<Value>> {
-    if value["kind"] == "List" && value["apiVersion"] == "v1" { value["items"].as_array() } else { None }
+/// The objects of a List, which is how `kubectl get -o yaml` prints several; none: it is none. In one of a certain kind, as
+/// HorizontalPodAutoscalerList, each is of that kind, and need not say so.
+fn items(value: &Value) -> Option<Vec<Value>> {
+    let kind = value["kind"].as_str()?.strip_suffix("List")?;
+    let mut items = value["items"].as_array()?.clone();
+    for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.is_empty()) {
+        item.entry("kind").or_insert_with(|| kind.into());
+        item.entry("apiVersion").or_insert_with(|| value["apiVersion"].clone());
+    }
+    Some(items)
 }
 
 /// A document that goes with others, which are not there, and why nothing is made of it.

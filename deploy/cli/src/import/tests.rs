@@ -365,6 +365,9 @@ fn the_items_of_a_list_are_documents() {
     let sources: Vec<_> = all.iter().map(|imported| imported.source.as_str()).collect();
     assert_eq!(sources, ["HorizontalPodAutoscaler a", "HorizontalPodAutoscaler b"]);
     assert!(import(&[("f.yaml".to_owned(), list(" []\n"))]).expect("a List").is_empty());
+    let of_a_kind = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscalerList\nitems:\n\
+                     - {metadata: {name: a}, spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: a}}}\n";
+    assert_eq!(one(of_a_kind).objects.len(), 1, "an item need not say its kind");
 }
 
 #[test]

@@ -26,7 +26,7 @@ mod apply;
 mod audit;
 mod builtin;
 mod call;
-mod causes;
+pub(crate) mod causes;
 mod collector;
 mod core;
 mod crd;

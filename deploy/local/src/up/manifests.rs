@@ -5,7 +5,8 @@
 //! written into them, and namespaces that are only named. An exported object is known by its `metadata.uid`.
 
 use super::planes::unless_there;
-use crate::api::schema;
+use crate::api::causes::Causes;
+use crate::api::schema::{self, Patterns};
 use anyhow::Context;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
@@ -166,7 +167,11 @@ fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
 fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
     let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
-    let scaler = read.with_context(|| format!("ZeroScaler {name}"))?;
+    let scaler = read.map_err(|error| {
+        // The definition names types as users know them.
+        let wrong = of_wrong_form(value).join(", ");
+        anyhow::anyhow!("ZeroScaler {name}: {}", if wrong.is_empty() { error.to_string() } else { wrong })
+    })?;
     let unknown = unknown_fields(value.clone()).join(", ");
     anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {unknown}");
     // The cluster's own configuration may allow less; the autoscaler says so in the status.
@@ -177,11 +182,21 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
 /// Fields of a ZeroScaler that its definition does not have. An API server would drop them.
 fn unknown_fields(mut value: Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    for version in crd().spec.versions {
-        let schema = version.schema.and_then(|schema| serde_json::to_value(schema.open_api_v3_schema).ok());
-        schema::prune(&mut value, &schema.unwrap_or_default(), &mut unknown);
-    }
+    schemas().for_each(|schema| schema::prune(&mut value, &schema, &mut unknown));
     unknown
+}
+
+/// What an API server says of fields of a ZeroScaler that are not of their type.
+fn of_wrong_form(value: &Value) -> Vec<String> {
+    let mut causes = Causes::default();
+    schemas().for_each(|schema| schema::validate(value, &schema, &Patterns::of(&schema), &mut causes));
+    causes.messages()
+}
+
+/// The schema of each version.
+fn schemas() -> impl Iterator<Item = Value> {
+    let versions = crd().spec.versions.into_iter();
+    versions.filter_map(|version| serde_json::to_value(version.schema?.open_api_v3_schema).ok())
 }
 
 /// Makes the namespaces that these objects are in, unless they are there: what was exported from one does not hold it.

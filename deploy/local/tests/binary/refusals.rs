@@ -10,7 +10,10 @@ async fn a_bad_manifest_is_refused_by_file_document_and_field() {
     let rows = [
         ("metadata: {name: b}\n".to_owned(), "field kind"),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), "field metadata.name"),
-        (scaler, "spec.scale.window"),
+        (scaler.clone(), "spec.scale.window"),
+        // Types by the names that users know.
+        (scaler.replace("window: 1s", "min: few"), "spec.scale.min: Invalid value: \"few\""),
+        (scaler.replace("window: 1s", "load: 3"), "spec.scale.load: Invalid value: 3"),
     ];
     // A taken port is not even looked at while a manifest is wrong.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -21,6 +24,7 @@ async fn a_bad_manifest_is_refused_by_file_document_and_field() {
         let (code, output, errors) = run(&["up", &file, "--ingress", &ingress]).await;
         assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
         assert!(errors.contains(&format!("{file}, document 2")) && errors.contains(expected), "{errors}");
+        assert!(!errors.contains("i32") && !errors.contains("struct"), "{errors}");
     }
 }
 
