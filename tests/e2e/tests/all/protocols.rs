@@ -17,7 +17,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -92,6 +92,37 @@ async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
         ensure!(load.get("/release").await?.status == 200, "{state}");
         let events = timeout(PATIENCE, events).await???;
         ensure!(String::from_utf8_lossy(&events.body).contains("second"), "{state}: {events:?}");
+    }
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a pod sees the scheme that a TLS ingress tells, and a request without Host has the name of its Service; asleep and
+/// awake, from clients that half-close their connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()> {
+    const INGRESS: &str = "GET /headers HTTP/1.1\r\nhost: a.example\r\nx-forwarded-for: 203.0.113.9\r\n\
+        x-forwarded-proto: https\r\nforwarded: for=203.0.113.9\r\nconnection: close\r\n\r\n";
+    let env = TestEnv::start().await?;
+    let host = format!(r#"["host","check.{}.svc"]"#, env.namespace);
+    for (name, request, expected) in [
+        (
+            "ingress",
+            INGRESS,
+            &[r#"["x-forwarded-proto","https"]"#, r#"["forwarded","for=203.0.113.9, for="#, ";proto=https"][..],
+        ),
+        ("check", "GET /headers HTTP/1.0\r\n\r\n", &[&host]),
+    ] {
+        env.deploy(&Workload::new(name)).await?;
+        let at = address(&env, name).await?;
+        for state in ["asleep", "awake"] {
+            let (mut stream, mut answer) = (TcpStream::connect(at).await?, String::new());
+            stream.write_all(request.as_bytes()).await?;
+            stream.shutdown().await?;
+            timeout(PATIENCE, stream.read_to_string(&mut answer)).await??;
+            let is_right = answer.contains(" 200 OK") && expected.iter().all(|part| answer.contains(part));
+            ensure!(is_right, "{name}, {state}: {answer}");
+        }
     }
     env.end().await;
     Ok(())
