@@ -127,6 +127,33 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     f.play(vec![patched(3)], async |cx, key| cx.kpa.hurry(key).await).await.expect("another decision");
 }
 
+/// Goal: pods for which requests wait are asked for every second, however often another writer takes them away.
+#[tokio::test(start_paused = true)]
+async fn awaited_pods_are_asked_for_every_second() {
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("False", "NoTraffic", 60, 0, 0), 0);
+    f.decides(Some(1), -1);
+    for turn in 0..9 {
+        f.put_target_at(0, 200 + turn);
+        if turn >= 4 {
+            f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("not yet");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        f.play(vec![patched(1)], async |cx, key| cx.kpa.hurry(key).await).await.expect("no error");
+    }
+}
+
+/// Goal: a wake whose pods another writer has taken is over once nobody waits for it, not at the activation timeout.
+#[tokio::test]
+async fn a_wake_without_pods_ends_with_its_requests() {
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("Unknown", "Queued", 20, 0, 1), 0);
+    f.decides(Some(0), -1);
+    pass(&mut f, vec![put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"))])
+        .await
+        .expect("a pass");
+}
+
 /// Goal: pods are not taken from requests that have come since that was decided; nothing is sent, and the next look follows the
 /// load. A load that has grown as far as the bounds allow, or not, changes nothing.
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use e2e::space::SOON;
 use e2e::up::Up;
-use e2e::{Space, Workload};
+use e2e::{Load, Space, Workload};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -108,4 +108,43 @@ async fn pods_are_there_by_the_clock() -> anyhow::Result<()> {
     edit(space, "shop", json!({"schedules": null})).await?;
     space.until_asleep("shop").await?;
     tokio::time::timeout(Duration::from_secs(60), up.end()).await?
+}
+
+/// Goal: a wake for which nobody but a waiting page was answered is one line and one entry, and so is one for which twelve
+/// requests came at once; its phases add up.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_wake_is_recorded_once() -> anyhow::Result<()> {
+    let mut up = Up::start().await?;
+    up.space.deploy(&Workload::new("shop").env("HELLO_START_MS", 300).set("wake.page", json!({}))).await?;
+    let dashboard = Load::new(up.dashboard.trim_start_matches("http://").parse()?, "localhost");
+    let path = format!("/api/v1/workloads/{}/shop", up.space.namespace);
+    let wakes = async || {
+        let detail: Value = serde_json::from_slice(&dashboard.get(&path).await?.body)?;
+        Ok::<_, anyhow::Error>(detail["wakes"].as_array().cloned().unwrap_or_default())
+    };
+    let load = up.load("shop");
+    let page = up.load("shop").with("accept", "text/html").get("/").await?;
+    anyhow::ensure!(page.status == 503 && page.headers["x-zeroscale-reason"] == "page", "{page:?}");
+    up.space.until(SOON, "the wake of the page", async || Ok(wakes().await?.len() == 1)).await?;
+    up.space.until_asleep("shop").await?;
+    load.burst(12, "/").await.none_lost()?;
+    up.space.until(SOON, "the wake of the twelve", async || Ok(wakes().await?.len() == 2)).await?;
+    up.space.until_asleep("shop").await?;
+    let all = wakes().await?;
+    anyhow::ensure!(all.len() == 2, "{all:?}");
+    for wake in &all {
+        let phases = wake["phases"].as_array().cloned().unwrap_or_default();
+        let sum: f64 = phases.iter().filter_map(|phase| phase["seconds"].as_f64()).sum();
+        let seconds = wake["seconds"].as_f64().unwrap_or_default();
+        anyhow::ensure!(wake["outcome"] == "answered" && seconds > 0.3 && (sum - seconds).abs() < 0.01, "{wake}");
+    }
+    // Each is one line of the terminal, between those of its scales.
+    let (mut lines, mut asleep) = (0, 0);
+    while asleep < 2 {
+        let line = up.line().await?;
+        lines += usize::from(line.contains("cold start"));
+        asleep += usize::from(line.contains("-> 0 "));
+    }
+    anyhow::ensure!(lines == 2, "{lines} lines of two wakes");
+    up.end().await
 }
