@@ -47,7 +47,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "autoscaler-core",
-        "lib > forwarding history metrics multiscaler num_activators orders pod_counts ports sample scale_conflict scale_status schedules > \
+        "lib > cause forwarding history metrics multiscaler num_activators orders pod_counts ports sample scale_conflict scale_status schedules > \
          decider scale_to_zero > active bounds engine path_mode > max_window window",
     ),
     (
@@ -68,7 +68,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "e2e",
-        "lib > several soak test_env up > bare gate kubelet load parts relay space streams talk > accounts browser counting process workload",
+        "lib > several soak test_env up > bare gate grpc kubelet load parts relay space streams talk > accounts browser counting process workload",
     ),
     (
         "sim",
