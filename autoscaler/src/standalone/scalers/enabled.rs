@@ -1,4 +1,5 @@
-//! Workloads that ask for a ZeroScaler by a label alone: `zeroscale.dev/enabled: "true"` on a Deployment or a StatefulSet.
+//! Workloads that ask for a ZeroScaler by a label alone: `zeroscale.dev/enabled: "true"` on a Deployment or a StatefulSet. With
+//! "false" one asks for none. Any other value asks for nothing, and an event on the workload says so.
 //!
 //! One of its name is made, with defaults and the same label, and owned by the workload: it goes when the workload goes.
 //! It goes as well when the label does, and gives everything back. One that somebody else has made is left alone.
@@ -10,17 +11,18 @@
 
 use super::super::unread::answered;
 use super::Scalers;
+use super::keeper::COMPONENT;
 use crate::reconcile::error::Error;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::changes::{Change, watch};
 use common_controller::objects::{controller, controller_reference};
-use common_controller::{Kind, Priority, WorkQueue, key_of};
+use common_controller::{Kind, Priority, Severity, WorkQueue, key_of};
 use common_runtime::namespaces::{Namespaces, Reach};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::ListParams;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
@@ -40,11 +42,22 @@ const KINDS: usize = 2;
 pub(crate) struct Enabled {
     /// By name, and then by kind: of two with one name the first by its kind.
     asking: RwLock<HashMap<Key, BTreeMap<String, OwnerReference>>>,
+    /// Workloads whose label has a value that means nothing, by name and kind.
+    strange: RwLock<HashMap<(Key, String), Strange>>,
     /// ZeroScalers that were made for a label.
     made: RwLock<BTreeSet<Key>>,
     /// Kinds that have been listed.
     listed: AtomicUsize,
     queue: WorkQueue<Key>,
+}
+
+/// A value of the label that means nothing, and what has it.
+#[derive(Clone, Debug)]
+struct Strange {
+    uid: Option<String>,
+    value: String,
+    /// Whether it has been told.
+    is_told: bool,
 }
 
 impl Enabled {
@@ -61,7 +74,7 @@ impl Enabled {
 
     fn each<K: Kind>(self: &Arc<Self>, reach: Reach<K>, shutdown: &CancellationToken) {
         let (enabled, shutdown) = (self.clone(), shutdown.clone());
-        let mut changes = watch(reach, Config::default().labels(&format!("{ENABLED}=true")));
+        let mut changes = watch(reach, Config::default().labels(ENABLED));
         let mut is_listed = false; // A watch that broke is listed again.
         tokio::spawn(async move {
             loop {
@@ -71,11 +84,20 @@ impl Enabled {
                 };
                 match change {
                     Some(Change::Applied(object)) => {
+                        let value = object.labels().get(ENABLED).map(String::as_str).unwrap_or_default();
+                        enabled.note::<K>(&key_of(&object), &object, value);
+                        if value != "true" {
+                            enabled.tell::<K>(&key_of(&object), None);
+                            continue;
+                        }
                         // To make the owner's end wait for us would take a right over owners.
                         let owner = OwnerReference { block_owner_deletion: None, ..controller_reference(&object) };
                         enabled.tell::<K>(&key_of(&object), Some(owner));
                     }
-                    Some(Change::Gone(key)) => enabled.tell::<K>(&key, None),
+                    Some(Change::Gone(key)) => {
+                        enabled.strange.write().remove(&(key.clone(), K::kind(&()).into_owned()));
+                        enabled.tell::<K>(&key, None);
+                    }
                     Some(Change::Listed) => {
                         if !std::mem::replace(&mut is_listed, true) {
                             enabled.listed.fetch_add(1, Ordering::AcqRel);
@@ -86,6 +108,32 @@ impl Enabled {
                 }
             }
         });
+    }
+
+    /// Takes in the value of a workload's label, if it means nothing.
+    fn note<K: Kind>(&self, key: &Key, object: &K, value: &str) {
+        let (at, uid) = ((key.clone(), K::kind(&()).into_owned()), object.uid());
+        let mut strange = self.strange.write();
+        if value == "true" || value == "false" {
+            strange.remove(&at);
+        } else if strange.get(&at).is_none_or(|known| known.value != value || known.uid != uid) {
+            strange.insert(at, Strange { uid, value: value.to_owned(), is_told: false });
+        }
+    }
+
+    /// Says of a workload, once, that the value of its label means nothing.
+    fn complain<K: Kind>(&self, key: &Key, writes: &Writes, about: impl FnOnce(ObjectMeta) -> K) {
+        let mut strange = self.strange.write();
+        let at = (key.clone(), K::kind(&()).into_owned());
+        let Some(found) = strange.get_mut(&at).filter(|found| !found.is_told) else { return };
+        found.is_told = true;
+        let message = format!(
+            "label {ENABLED}: {:?} asks for nothing: \"true\" makes a ZeroScaler, \"false\" makes none; set it to one of them",
+            found.value
+        );
+        let (name, namespace) = (Some(key.name().to_owned()), Some(key.namespace().to_owned()));
+        let object = about(ObjectMeta { name, namespace, uid: found.uid.clone(), ..ObjectMeta::default() });
+        writes.recorder.say(COMPONENT, &object, Severity::Warning, "LabelNotUnderstood", message);
     }
 
     /// Takes in that one asks; none: it does not.
@@ -143,6 +191,8 @@ impl Enabled {
         if !writes.leadership.owns(key) {
             return Ok(());
         }
+        self.complain(key, writes, |metadata| Deployment { metadata, ..Deployment::default() });
+        self.complain(key, writes, |metadata| StatefulSet { metadata, ..StatefulSet::default() });
         match (self.asking(key), scalers.get(key)) {
             (Some(workload), None) => {
                 let made = made_for(key, workload);
@@ -163,7 +213,8 @@ impl Enabled {
 
     /// Looks at all labels again: whoever leads now has passed by what it has been told before.
     pub(crate) fn look(&self) {
-        let asking: Vec<Key> = self.asking.read().keys().cloned().collect();
+        let mut asking: Vec<Key> = self.asking.read().keys().cloned().collect();
+        asking.extend(self.strange.read().keys().map(|(key, _)| key.clone()));
         asking.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
         self.look_at_made();
     }
@@ -246,6 +297,21 @@ mod tests {
         assert_eq!(drained(&queue), [""; 0]);
         scalers.enabled.look();
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
+    }
+
+    /// Goal: a value that means nothing is told of once, another one again, and those that mean something never.
+    #[test]
+    fn a_value_that_means_nothing_is_noted_until_it_is_told() {
+        let enabled = Enabled::default();
+        let (key, object) = (Key::new("ns", "a"), Deployment::default());
+        let at = (key.clone(), "Deployment".to_owned());
+        for (value, is_new) in
+            [("yes", true), ("yes", false), ("True", true), ("true", false), ("False", true), ("false", false)]
+        {
+            enabled.note(&key, &object, value);
+            let found = enabled.strange.write().get_mut(&at).map(|found| !std::mem::replace(&mut found.is_told, true));
+            assert_eq!(found.unwrap_or(false), is_new, "{value}");
+        }
     }
 
     /// What a look at `ns/made` asks for, whose owner this process does not know, and what comes of it, beside an API server
