@@ -18,6 +18,8 @@ pub struct Backend {
     pub container_concurrency: u32,
     /// Whether pods hold a queue-proxy: Knative's contract for headers and probes applies.
     pub queue_proxy: bool,
+    /// Whether a client is led to the same pod each time, as long as that is there.
+    pub client_affinity: bool,
     /// Whether pods have their node's address, which is then nobody's: others call from there as well.
     pub host_network: bool,
     /// How a pod is proven ready.
@@ -119,6 +121,7 @@ impl Backend {
             protocol: Protocol::default(),
             container_concurrency: 0,
             queue_proxy: false,
+            client_affinity: false,
             host_network: false,
             probe: Probe::Tcp { port: None },
             timeout_ms: 0,

@@ -35,7 +35,7 @@ use activator_core::throttler::{Admitted, Permit};
 use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect};
 use common_api::zeroscaler::PortProtocol;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -106,7 +106,7 @@ impl Connector for PortConnector {
     type Place = Occupied;
 
     async fn connect(self, client: SocketAddr) -> Option<(TcpEnd, Occupied)> {
-        match self.find_pod().await {
+        match self.find_pod(client.ip()).await {
             Ok(connected) => Some(connected),
             Err(refusal) => {
                 let reason = refusal.reason();
@@ -193,7 +193,7 @@ impl PortConnector {
     }
 
     /// Within the workload's bound of time.
-    async fn find_pod(&self) -> Result<(TcpEnd, Occupied), Refusal> {
+    async fn find_pod(&self, client: IpAddr) -> Result<(TcpEnd, Occupied), Refusal> {
         let received = Instant::now();
         let revision = self.shared.registry.by_port(&self.port).ok_or(Refusal::NotServed)?;
         let entered = revision.stats.enter();
@@ -206,7 +206,7 @@ impl PortConnector {
             revision.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
-        let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received)).await {
+        let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received, client)).await {
             Ok(connected) => connected,
             Err(_) => {
                 let refusal = Refusal::from(TimedOut::Wait(bound));
@@ -225,12 +225,14 @@ impl PortConnector {
         revision: Arc<Revision>,
         in_flight: InFlight,
         received: Instant,
+        client: IpAddr,
     ) -> Result<(TcpEnd, Occupied), Refusal> {
+        let client = revision.live().client_affinity.then_some(client);
         let (admitted, cold) = admit(&revision).await?;
         let active = Active::new(revision.clone());
         // Who holds the connection notices its client's going.
         let waits = || Waits { since: received, bytes: HELD_BYTES, disconnect: None, counts: true };
-        let mut picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
+        let mut picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
         let (mut failed, mut waiting, mut silent) = (0, None, None);
         loop {
             let released = Instant::now();
@@ -254,7 +256,7 @@ impl PortConnector {
                 silent = None;
                 let admitted = permit.give_up_pod();
                 sleep(until_it_listens(received)).await;
-                picked = pick(&self.shared.sink, &revision, admitted, waits).await?;
+                picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
                 continue;
             }
             // A policy bars the way there, or the pod itself has gone, and another one may be well.
@@ -266,7 +268,7 @@ impl PortConnector {
                 }
                 sleep(until_it_listens(received)).await;
                 picked = if permit.is_shared() {
-                    pick(&self.shared.sink, &revision, permit.give_up_pod(), waits).await?
+                    pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits).await?
                 } else {
                     permit.prefer_another(&mut rand::rng())
                 };
@@ -283,7 +285,7 @@ impl PortConnector {
                 Evidence::Ours => sleep(PAUSE.1).await,
                 Evidence::Out | Evidence::Silent | Evidence::Refused => {}
             }
-            picked = pick(&self.shared.sink, &revision, permit.give_up_pod(), waits).await?;
+            picked = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits).await?;
         }
     }
 }

@@ -55,9 +55,9 @@ use activator_net::{
     ProxyError, is_over,
 };
 use futures::future::BoxFuture;
-use http::{Response, Version};
+use http::{HeaderMap, Response, Version};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -216,7 +216,8 @@ fn exchange(
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
-        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock };
+        let of = live.client_affinity.then(|| client_of(&peer, request.headers()));
+        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
         let mut prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         if is_guess {
             prepared.guess_protocol();
@@ -361,7 +362,7 @@ async fn send(
     };
     let (mut failed, begun, mut watch, mut waiting) = (0, Instant::now(), ClientWatch::default(), None);
     let (mut since, mut has_run) = (client.received, false);
-    let mut permit = pick(&shared.sink, revision, admitted, || client.waits(&prepared, since)).await?;
+    let mut permit = pick(&shared.sink, revision, client.of, admitted, || client.waits(&prepared, since)).await?;
     loop {
         let (at, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -427,7 +428,7 @@ async fn send(
                     permit = if evidence == Evidence::Refused {
                         let admitted = left.give_up_pod();
                         pause.await;
-                        pick(&shared.sink, revision, admitted, || client.waits(&prepared, since)).await?
+                        pick(&shared.sink, revision, client.of, admitted, || client.waits(&prepared, since)).await?
                     } else {
                         // It may be the pod itself that has gone, and another one be well.
                         pause.await;
@@ -467,7 +468,8 @@ async fn send(
                     }
                     _ => {
                         waiting = None; // It is charged where it waits for a place.
-                        pick(&shared.sink, revision, left.abandon_pod(), || client.waits(&prepared, since)).await?
+                        pick(&shared.sink, revision, client.of, left.abandon_pod(), || client.waits(&prepared, since))
+                            .await?
                     }
                 };
             }
@@ -508,6 +510,15 @@ struct Client<'a> {
     received: Instant,
     /// Where it is noted that a pod has it.
     clock: Option<&'a Released>,
+    /// The client's address, where that decides on the pod.
+    of: Option<IpAddr>,
+}
+
+/// The address that a client is told apart by: the peer's, or the last that a trusted peer says it was sent from.
+fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
+    let told = fields.get_all("x-forwarded-for").iter().next_back().and_then(|told| told.to_str().ok());
+    let told = told.and_then(|told| told.rsplit(',').next()?.trim().parse().ok()).filter(|_| peer.trust.forwarded);
+    told.unwrap_or_else(|| peer.address.ip())
 }
 
 impl Client<'_> {
@@ -571,15 +582,16 @@ impl Waits {
     }
 }
 
-/// A pod for what is admitted. If there is none any more, it waits at the head of the queue, as what `waits` says.
+/// A pod for what is admitted, that of `client` if one is named. If there is none any more, it waits at the head of the queue, as what `waits` says.
 pub(super) async fn pick(
     sink: &StatSink,
     revision: &Arc<Revision>,
+    client: Option<IpAddr>,
     mut admitted: Admitted,
     waits: impl Fn() -> Waits,
 ) -> Result<Permit, Refusal> {
     loop {
-        let picked = admitted.pick(&mut rand::rng());
+        let picked = admitted.pick_for(client, &mut rand::rng());
         match picked {
             Ok(permit) => return Ok(permit),
             Err(nowhere) => {

@@ -89,6 +89,8 @@ pub(crate) struct Live {
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Its Service's ports.
     pub(crate) ports: Box<[Port]>,
+    /// Whether a client is led to the same pod each time.
+    pub(crate) client_affinity: bool,
 }
 
 /// A revision's bounds of time for one exchange; none: no limit.
@@ -365,6 +367,7 @@ impl Live {
             failing: spec.backend.failing.as_deref().map(Arc::from),
             is_paused: spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
+            client_affinity: spec.backend.client_affinity,
             ports: spec.ports.clone(),
             bounds: Bounds {
                 wait: millis(spec.backend.wake_timeout_ms),

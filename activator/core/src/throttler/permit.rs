@@ -2,6 +2,7 @@
 //! that gives back what it holds on drop.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -88,6 +89,11 @@ impl Admitted {
 
     /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
     pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
+        self.pick_for(None, rng)
+    }
+
+    /// The same; for a `client` the pod that is its own. Where slots are shared by activators it gets whichever is laid out.
+    pub fn pick_for<R: Rng + ?Sized>(self, client: Option<IpAddr>, rng: &mut R) -> Result<Permit, Self> {
         let inner = &self.0.handle().0;
         for _ in 0..Self::SCANS {
             let snapshot = inner.snapshot.load();
@@ -95,7 +101,13 @@ impl Admitted {
                 _ if snapshot.is_shared => inner.take_open().or_else(|| inner.take_laid_out()),
                 Targets::ClusterIp(only) => Some(only.reserve()),
                 // Looked at again: sharing may have begun.
-                Targets::Pods(pods) => snapshot.policy.pick(pods, &inner.cursor.0, rng).filter(|_| !inner.is_shared()),
+                Targets::Pods(pods) => {
+                    let slot = match client {
+                        Some(client) => snapshot.policy.pick_own(pods, client),
+                        None => snapshot.policy.pick(pods, &inner.cursor.0, rng),
+                    };
+                    slot.filter(|_| !inner.is_shared())
+                }
             };
             if let Some(slot) = slot {
                 return Ok(Permit { slot, admitted: self });

@@ -6,12 +6,17 @@
 //! | 1 to 3 | the first with a free slot, in address order | clumps, so that the last pods stay idle and can go |
 //! | 4 and more | round robin over those with a free slot | spreads |
 //!
+//! A client that has a pod of its own ([`Policy::pick_own`]) gets that one, as long as it has room.
+//!
 //! The last two never exceed the container concurrency, and answer `None` when all are full. An empty list answers
 //! `None`, never panics (Knative's first does).
 //!
 //! Scans do not lock. One that finds all full while slots are free was overtaken by another request that took a slot
 //! it had not reached yet, while one behind it became free; the caller looks again.
 
+use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,6 +82,26 @@ impl Policy {
             Self::ChoiceOfTwo => choice_of_two(pods, rng),
             Self::FirstAvailable { limit } => pods.iter().find_map(|pod| pod.try_reserve(limit)),
             Self::RoundRobin { limit } => round_robin(pods, limit, cursor),
+        }
+    }
+}
+
+impl Policy {
+    /// Chooses a client's own pod, the next one if that is full, and takes a slot. By rendezvous hashing: whoever knows the
+    /// same pods chooses the same one, and a pod that comes or goes moves only the clients that are its own.
+    pub(super) fn pick_own(self, pods: &[Arc<PodTracker>], client: IpAddr) -> Option<Slot> {
+        let weight = |pod: &&Arc<PodTracker>| {
+            let mut hasher = DefaultHasher::new();
+            (client.to_canonical(), pod.destination.address().ip()).hash(&mut hasher);
+            Reverse(hasher.finish())
+        };
+        match self {
+            Self::ChoiceOfTwo => pods.iter().min_by_key(weight).map(|pod| pod.reserve()),
+            Self::FirstAvailable { limit } | Self::RoundRobin { limit } => {
+                let mut ranked: Vec<_> = pods.iter().collect();
+                ranked.sort_by_cached_key(weight);
+                ranked.into_iter().find_map(|pod| pod.try_reserve(limit))
+            }
         }
     }
 }
@@ -165,6 +190,36 @@ mod tests {
         fn release(&mut self, pick: usize) {
             self.held[pick] = None;
         }
+    }
+
+    /// Goal: a client stays with its pod in whichever order pods are known, leaves it only if that is full or gone, and clients
+    /// are spread.
+    #[test]
+    fn a_client_has_a_pod_of_its_own() {
+        let all = pods(5);
+        let own = |policy: Policy, pods: &[Arc<PodTracker>], n: u8| {
+            policy.pick_own(pods, IpAddr::from([192, 0, 2, n])).map(|slot| slot.pod.destination.clone())
+        };
+        let (free, mut reversed) = (Policy::ChoiceOfTwo, all.clone());
+        reversed.reverse();
+        let mut seen = std::collections::BTreeSet::new();
+        for n in 0..100 {
+            let first = own(free, &all, n).expect("a pod");
+            assert_eq!(own(free, &reversed, n), Some(first.clone()), "client {n}");
+            let others: Vec<_> = all.iter().filter(|pod| pod.destination != first).cloned().collect();
+            let next = own(free, &others, n).expect("another");
+            let one_less: Vec<_> = all.iter().filter(|pod| pod.destination != next).cloned().collect();
+            assert_eq!(own(free, &one_less, n), Some(first.clone()), "another pod's end moves nobody else");
+            let limited = Policy::RoundRobin { limit: 1 };
+            let held = limited.pick_own(&all, IpAddr::from([192, 0, 2, n])).expect("a slot");
+            assert_eq!(
+                (held.pod.destination.clone(), own(limited, &all, n)),
+                (first.clone(), Some(next)),
+                "its own is full"
+            );
+            seen.insert(first.address());
+        }
+        assert_eq!((seen.len(), own(free, &[], 1)), (5, None));
     }
 
     #[test]

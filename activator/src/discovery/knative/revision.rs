@@ -58,6 +58,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         given_back: false,
         backend: Backend {
             service: name.into(),
+            client_affinity: false,
             host_network: false,
             protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
             container_concurrency: revision

@@ -120,6 +120,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
     pub(crate) container_concurrency: i64,
+    /// Whether a Service has `sessionAffinity: ClientIP`.
+    pub(crate) client_affinity: bool,
     /// What the ZeroScaler says.
     pub(crate) settings: &'a Settings,
     /// What is scaled.
@@ -139,6 +141,7 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
         protocol: inputs.protocol,
         container_concurrency: u32::try_from(inputs.container_concurrency).unwrap_or(0),
         queue_proxy,
+        client_affinity: inputs.client_affinity,
         host_network: inputs.target.host_network,
         probe: if queue_proxy { Probe::QueueProxy } else { probe(inputs.target, settings, port) },
         timeout_ms: 0,

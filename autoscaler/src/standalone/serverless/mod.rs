@@ -231,7 +231,10 @@ impl Pass<'_> {
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
         let served = services::served_ports(&self.accepted.original, &as_served, &port, &target, protocol);
-        self.reach(&first, &settings, &target, &port);
+        let has_affinity = existing.iter().any(|service| {
+            service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
+        });
+        self.reach((&first, has_affinity), &settings, &target, &port);
         let private_name = names::private_service(self.key.name());
         let (traffic, extra) = ((&*served.traffic, &port), &served.extra);
         let private = services::private(&common, &private_name, selector.as_ref(), traffic, &target, extra);
@@ -283,13 +286,20 @@ impl Pass<'_> {
     }
 
     /// Notes how activators reach the pods.
-    fn reach(&self, service: &str, settings: &Settings, target: &Target, port: &backend::BackendPort) {
+    fn reach(
+        &self,
+        (service, client_affinity): (&str, bool),
+        settings: &Settings,
+        target: &Target,
+        port: &backend::BackendPort,
+    ) {
         let controller = self.controller;
         // As the newest version says, whichever is in force.
         let newest = controller.scalers.get(self.key);
         let is_paused = newest.as_ref().unwrap_or(&self.accepted.original).spec.paused;
         let inputs = backend::Inputs {
             service,
+            client_affinity,
             protocol: self.accepted.object.spec.protocol_type,
             container_concurrency: self.accepted.object.spec.container_concurrency,
             settings,

@@ -23,6 +23,9 @@ pub struct BackendStatus {
     /// Whether the pods hold Knative's queue-proxy, and its contract for headers and probes applies.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub queue_proxy: bool,
+    /// Whether a client is led to the same pod each time, since a Service has `sessionAffinity: ClientIP`.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub client_affinity: bool,
     /// Whether the pods have their node's address, from which others call as well.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub host_network: bool,
@@ -116,6 +119,7 @@ impl BackendStatus {
             protocol: self.protocol,
             container_concurrency: self.concurrency,
             queue_proxy: self.queue_proxy,
+            client_affinity: self.client_affinity,
             host_network: self.host_network,
             probe: match &self.sidecar_probes[..] {
                 [] => self.probe.to_probe(),
@@ -145,6 +149,7 @@ impl From<&Backend> for BackendStatus {
             protocol: backend.protocol,
             concurrency: backend.container_concurrency,
             queue_proxy: backend.queue_proxy,
+            client_affinity: backend.client_affinity,
             host_network: backend.host_network,
             probe: ProbeStatus::from(own),
             sidecar_probes: others.iter().map(ProbeStatus::from).collect(),
@@ -223,6 +228,7 @@ mod tests {
                 protocol: Protocol::H2c,
                 container_concurrency: 7,
                 queue_proxy: true,
+                client_affinity: true,
                 host_network: true,
                 request_timeout_ms: 4,
                 response_start_timeout_ms: 5,

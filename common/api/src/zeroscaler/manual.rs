@@ -59,6 +59,11 @@ spec:
 A Service that another ZeroScaler has, or whose name is that of another one's target, is that one's; the condition Adopted says
 so. Ports of several Services that lead to the same port of the pods are one port in `ports` and `status.ports`, under its
 name in the first of them; either name selects it.
+
+`sessionAffinity: ClientIP` of any of them is honoured, for requests and for tcp: a client goes to the same pod as long as that
+is ready. Each activator picks the same one, by a hash of the client's and the pods' addresses; its timeout does not apply. The
+client is the peer of the connection; if that is a trusted proxy, the last address in `X-Forwarded-For`. Under a hard
+limit a client whose pod is full gets the next one, and where several activators share the limit any pod that has room.
 ";
 
 const METRICS: &str = "`metrics` and `behavior` are those of a

@@ -4,12 +4,13 @@ use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
 use e2e::test_env::{SOON, program};
-use e2e::{Load, TestEnv, Workload};
+use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Event, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use local::up::UpOptions;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -123,6 +124,59 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
         let now = essence(env.api::<Service>().get(&name).await?)?;
         ensure!(now == essence(service)?, "{name} is as it was: {now}");
     }
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is told apart, and
+/// clients are spread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let workload = Workload::new("sticky").set("scale.min", 3);
+    env.create::<Deployment>(workload.deployment(&program()?)).await?;
+    let mut service = workload.service();
+    service["spec"]["sessionAffinity"] = json!("ClientIP");
+    env.create::<Service>(service).await?;
+    env.create::<ZeroScaler>(workload.scaler()).await?;
+    env.until(SOON, "three pods", async || {
+        let status = env.api::<ZeroScaler>().get("sticky").await?.status.unwrap_or_default();
+        Ok(status.pods.is_some_and(|pods| pods.ready == 3))
+    })
+    .await?;
+    let mut pods = BTreeSet::new();
+    for client in
+        ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.8"]
+    {
+        let load = env.load(Entry::Activator, "sticky").with("x-forwarded-for", client);
+        let own = async || anyhow::Ok(load.get("/").await?.pod().context("a pod")?.to_owned());
+        // The activator may know two of the pods yet.
+        let mut first = own().await?;
+        env.until(SOON, "its own pod", async || Ok(std::mem::replace(&mut first, own().await?) == first)).await?;
+        for _ in 0..10 {
+            ensure!(own().await? == first, "{client} stays with {first}");
+        }
+        pods.insert(first);
+    }
+    ensure!(pods.len() > 1, "eight clients are spread: {pods:?}");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a label whose value means nothing is told of on the workload, and asks for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_with_another_value_is_told_of() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let mut deployment = Workload::new("odd").deployment(&program()?);
+    deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "True"});
+    env.create::<Deployment>(deployment).await?;
+    env.until(SOON, "an event", async || {
+        let events = env.api::<Event>().list(&ListParams::default()).await?.items;
+        let is_it = |event: &Event| event.reason.as_deref() == Some("LabelNotUnderstood");
+        Ok(events.iter().filter(|event| is_it(event)).any(|event| event.involved_object.name.as_deref() == Some("odd")))
+    })
+    .await?;
+    ensure!(env.api::<ZeroScaler>().get_opt("odd").await?.is_none(), "it asks for nothing");
     env.end().await;
     Ok(())
 }
