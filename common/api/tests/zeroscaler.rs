@@ -114,6 +114,8 @@ fn the_page_of_the_manual_is_fresh() {
 fn the_examples_of_the_page_are_good() {
     let page = manual::page();
     let examples: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    // A part of one stands for itself.
+    let examples: Vec<_> = examples.into_iter().filter(|example| example.starts_with("apiVersion: ")).collect();
     assert_eq!(examples.len(), 2);
     for example in examples {
         let object: ZeroScaler = serde_yaml_ng::from_str(example).expect(example);

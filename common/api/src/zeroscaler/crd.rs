@@ -1,8 +1,8 @@
 //! The CustomResourceDefinition: the derived one, and what the types do not say.
 //!
 //! - Rules and bounds of [`super::checks`] and [`super::rules`], how lists are merged, columns.
-//! - `wake` is filled in where it is absent, so that its defaults show. So is the status: until an autoscaler has looked
-//!   at an object it is not ready, whoever asks.
+//! - `wake` and `timeouts` are filled in where they are absent, so that their defaults show. So is the status: until an
+//!   autoscaler has looked at an object it is not ready, whoever asks.
 //! - Nothing is nullable: an API server drops a null as if the field were absent.
 
 use super::ZeroScaler;
@@ -102,7 +102,9 @@ fn complete(root: &mut JSONSchemaProps) {
     for path in ["spec.metrics", "spec.behavior"] {
         at(root, path, super::quantities::allow_fractions);
     }
-    at(root, "spec.wake", |wake| wake.default = Some(JSON(json!({}))));
+    for path in ["spec.wake", "spec.timeouts"] {
+        at(root, path, |field| field.default = Some(JSON(json!({}))));
+    }
     // In the form of `spec.wake`, which says what it means, and checked there.
     at(root, "status.answers", |answers| {
         (answers.properties, answers.x_kubernetes_preserve_unknown_fields) = (None, Some(true));

@@ -64,7 +64,7 @@ spec: {host: a.example.com, scaleTargetRef: {deployment: web-app, service: web, 
 ");
     let spec = &imported.objects[0]["spec"];
     assert_eq!(spec["target"], json!({"kind": "Deployment", "name": "web-app"}));
-    assert_eq!((&spec["service"]["name"], &spec["hosts"]), (&json!("web"), &json!(["a.example.com"])));
+    assert_eq!((&spec["services"][0]["name"], &spec["hosts"]), (&json!("web"), &json!(["a.example.com"])));
     assert_eq!(lost(&imported), Vec::<&str>::new());
 }
 

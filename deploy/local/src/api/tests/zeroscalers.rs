@@ -106,7 +106,7 @@ async fn defaults_status_and_columns_are_served() {
     let status = ZeroScalerStatus {
         state: State::Asleep,
         min: Some(0),
-        hosts: vec!["a.example.com".into()],
+        host_names: "a.example.com, *.b.example.com".into(),
         ..Default::default()
     };
     let patch = Patch::Merge(json!({"status": status}));
@@ -128,7 +128,7 @@ async fn defaults_status_and_columns_are_served() {
     assert_eq!(
         cells.as_array().map(|cells| cells[..9].to_vec()),
         Some(
-            json!(["hello", "hello", "[\"a.example.com\"]", 0, null, null, "Asleep", false, "Unknown"])
+            json!(["hello", "hello", "a.example.com, *.b.example.com", 0, null, null, "Asleep", false, "Unknown"])
                 .as_array()
                 .cloned()
                 .unwrap_or_default()
