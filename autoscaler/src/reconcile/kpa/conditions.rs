@@ -25,8 +25,6 @@ pub(crate) const ABLE_TO_SCALE: &str = "AbleToScale";
 
 /// Condition that only informs: no other writer changes the replicas back.
 pub(crate) const SCALED_BY: &str = "ScaledBy";
-/// Reason of [`SCALED_BY`], and of the event.
-pub(crate) const CONTESTED: &str = "ReplicasContested";
 
 /// How long what was given up is said to be so, unless it is woken before. What made it fail may be mended where nobody sees
 /// it (an image, a ConfigMap), and whoever waits for `Ready` then must not have to wait for the next call. Helm waits for
@@ -136,7 +134,7 @@ pub(super) fn tell_refusal(status: &mut PodAutoscalerStatus, refused: Option<&st
 pub(super) fn report_contest(status: &mut PodAutoscalerStatus, contest: Option<&str>, now: Timestamp) {
     let mut manager = status.manage(now);
     match contest {
-        Some(message) => manager.set(SCALED_BY, FALSE, CONTESTED, message),
+        Some(message) => manager.set(SCALED_BY, FALSE, "ReplicasContested", message),
         None => manager.clear(SCALED_BY),
     }
 }

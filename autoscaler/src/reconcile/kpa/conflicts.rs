@@ -1,6 +1,5 @@
 //! Targets whose replicas somebody else changes back.
 
-use super::conditions::CONTESTED;
 use crate::reconcile::records::Subjects;
 use crate::reconcile::stores::facts::Target;
 use autoscaler_core::scale_conflict::{Attempt, REASSERT_EVERY, ScaleConflict};
@@ -51,7 +50,7 @@ impl Conflicts {
         let is_new = self.revisions.entry(key.clone()).or_default().written(to, Instant::now().into_std());
         if let Some(message) = self.explain(key, object, target).filter(|_| is_new) {
             tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
-            subjects.say(object, Severity::Warning, CONTESTED, message);
+            subjects.say(object, Severity::Warning, "ReplicasContested", message);
         }
     }
 
