@@ -86,6 +86,11 @@ fn every_condition_and_reason_is_in_the_manual() {
     reasons.extend(after(&said, "FALSE, \""));
     reasons.extend(after(measure, "Failure::new(\"").chain(after(measure, "reason: \"")));
     reasons.extend(after(&look, "Some((\""));
+    reasons.extend(after(&said, "CONTESTED: &str = \""));
+    // Why pods do not serve.
+    let causes = read("autoscaler/core/src/cause.rs");
+    let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("their remedies");
+    reasons.extend(after(causes, "\n        \""));
     let conditions_listed = listed(&page, "\n## Conditions\n");
     equal("conditions and reasons", &conditions_listed, &types.union(&reasons).copied().collect());
 }
@@ -94,7 +99,14 @@ fn every_condition_and_reason_is_in_the_manual() {
 fn every_event_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let all: String = sources(&["autoscaler/src"]).into_iter().map(|(_, code)| code).collect();
-    let before = ["warning(\"", "normal(\"", "Severity::Warning, \"", "Severity::Normal, \"", "REASON: &str = \""];
+    let before = [
+        "warning(\"",
+        "normal(\"",
+        "Severity::Warning, \"",
+        "Severity::Normal, \"",
+        "REASON: &str = \"",
+        "CONTESTED: &str = \"",
+    ];
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);
 }
