@@ -36,8 +36,9 @@ fn service(name: &str) -> Value {
 }
 
 fn scaler(name: &str, create: bool) -> Value {
+    let services = if create { json!([{"name": name, "create": true}]) } else { json!([]) };
     json!({"metadata": {"name": name}, "spec": {
-        "target": {"kind": "Deployment", "name": name}, "services": [{"name": name, "create": create}], "scale": {"window": "6s"}}})
+        "target": {"kind": "Deployment", "name": name}, "services": services, "scale": {"window": "6s"}}})
 }
 
 /// All of a Service that its owner could have written.

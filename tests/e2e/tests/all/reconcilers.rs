@@ -249,7 +249,7 @@ async fn another_service_that_is_named_gives_the_former_one_back() {
         service.spec.and_then(|spec| spec.selector).is_none()
     })
     .await;
-    cluster.edit(json!({"services": [{"name": "another"}]})).await.expect("accepted");
+    cluster.edit(json!({"services": [{"name": "another", "create": true}]})).await.expect("accepted");
     eventually("given back", async || {
         let returned: Service = cluster.get("hello").await.expect("a Service");
         lasting(&returned) == lasting(&original)
@@ -274,7 +274,7 @@ async fn a_service_that_is_taken_stays_its_owners_and_replicas_stay_too() {
     let mut owner = scaler(json!({}));
     owner["metadata"]["name"] = json!("first");
     owner["spec"]["target"]["name"] = json!("first");
-    owner["spec"]["service"] = json!({"name": "hello"});
+    owner["spec"]["services"] = json!([{"name": "hello"}]);
     cluster.create(owner).await;
     eventually("taken", async || cluster.get::<ZeroScaler>("first").await.is_some_and(|first| first.is_ready())).await;
     let taken: Service = cluster.get("hello").await.expect("a Service");

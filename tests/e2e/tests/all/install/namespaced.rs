@@ -59,7 +59,7 @@ async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
 async fn confine(env: &TestEnv) -> anyhow::Result<()> {
     let workload = e2e::Workload::new("confined").set("hosts", vec!["confined.example.com"]);
     env.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&e2e::space::program()?)).await?;
-    env.create::<ZeroScaler>(workload.set("service.create", true).scaler()).await?;
+    env.create::<ZeroScaler>(workload.set("services", json!([{"name": "confined", "create": true}])).scaler()).await?;
     let owned = async || {
         let status = env.api::<ZeroScaler>().get("confined").await?.status.unwrap_or_default();
         Ok(status.conditions.iter().any(|condition| condition.type_ == "HostsOwned" && condition.status == "True"))

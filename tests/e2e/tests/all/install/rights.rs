@@ -266,7 +266,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}]);
     let plain = Workload::new("plain").set("metrics", cpu).set("hosts", vec!["plain.example.com"]);
     env.create::<Deployment>(plain.deployment(&e2e::space::program()?)).await?;
-    env.create::<ZeroScaler>(plain.set("service.create", true).scaler()).await?;
+    env.create::<ZeroScaler>(plain.set("services", json!([{"name": "plain", "create": true}])).scaler()).await?;
     env.until_served("plain").await?;
     env.create::<Deployment>(Workload::new("zs").deployment(&e2e::space::program()?)).await?;
     // A label makes one and takes it away; a StatefulSet is scaled, though nobody runs its pods here.
