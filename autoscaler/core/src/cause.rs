@@ -40,6 +40,13 @@ pub struct Cause {
     pub remedy: String,
 }
 
+impl Cause {
+    /// Returns whether the cause may be a slow start alone: a program that loads, or a node that is being added.
+    pub fn may_be_slow(&self) -> bool {
+        matches!(self.reason.as_str(), "ProbeFailing" | "PortClosed" | "Unschedulable")
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.reason, self.message, self.remedy)

@@ -178,7 +178,9 @@ impl Wait<'_> {
                 Said::Nothing => {}
             }
             if self.begun.elapsed() > args.timeout {
-                bail!("it is not so after {}: see `kubectl zeroscale status {}`", self.took(), self.name);
+                let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
+                let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {}`", self.name));
+                bail!("it is not so after {}: {why}", self.took());
             }
             tokio::time::sleep(LOOKS_EVERY).await;
         }

@@ -193,11 +193,12 @@ impl Scaling {
         })
     }
 
-    /// How long it may take to become ready. Pods that fail, and that nobody waits for, are given up after a window, as they
-    /// would be put to sleep if they were ready.
+    /// Returns how long pods may take to become ready. Pods that fail while no request waits are given up after a window, as
+    /// ready ones are put to sleep, unless their start may be slow.
     fn patience(&self, key: &Key, workload: &Workload, desired: Option<i32>) -> Duration {
         let parameters = &workload.parameters;
-        let is_given_up = desired == Some(0) && self.pods.failing(key).is_some();
+        let is_given_up =
+            desired == Some(0) && self.pods.failing(key).is_some_and(|failing| !failing.cause.may_be_slow());
         let window = parameters.decider.stable_window.max(GIVES_UP_AFTER);
         if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
     }

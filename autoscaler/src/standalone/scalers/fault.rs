@@ -2,8 +2,8 @@
 //! its target changes. So it is still told when the workload sleeps after a wake that failed.
 //!
 //! Requests that are held fail with it once it has lasted for [`HEALS_WITHIN`]: a Secret may come a moment after the pod that
-//! needs it. A program that runs and does not answer yet may be slow rather than broken, so its requests fail after
-//! [`SLOW_WITHIN`]. Until then they are told of it only if they run into their time.
+//! needs it. A program that does not answer yet, or a pod without a node, may need minutes ([`Cause::may_be_slow`]). Requests
+//! for it wait for `wake.timeout`, and the response to those that time out names the cause.
 
 use crate::scale::Failing;
 use autoscaler_core::cause::Cause;
@@ -14,10 +14,6 @@ use tokio::time::Instant;
 
 /// How long a cause must last until held requests fail with it: ten seconds, after which a kubelet tries again, and a margin.
 pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(12);
-/// The same of a program that runs and does not answer.
-const SLOW_WITHIN: Duration = Duration::from_secs(50);
-/// Reasons of programs that run and do not answer.
-const SLOW: [&str; 2] = ["ProbeFailing", "PortClosed"];
 /// How long a workload that crashed in a loop must be awake until it is believed: it may be ready for a moment each time.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10);
 
@@ -51,7 +47,8 @@ impl Found {
 
     /// After what time the status follows from less.
     pub(crate) fn again_in(&self, before: Option<&Fault>, now: Instant) -> Option<Duration> {
-        let lasts = self.failing.as_ref().map(|failing| fails_after(failing).saturating_sub(now - failing.since));
+        let failing = self.failing.as_ref().filter(|failing| !failing.cause.may_be_slow());
+        let lasts = failing.map(|failing| HEALS_WITHIN.saturating_sub(now - failing.since));
         lasts.filter(|left| !left.is_zero()).or_else(|| self.believed_in(before))
     }
 
@@ -64,16 +61,12 @@ impl Found {
     pub(crate) fn tell(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
         let Some(failing) = &self.failing else { return BackendStatus { failing: None, ..backend } };
         let words = Some(failing.cause.to_string());
-        if now.duration_since(failing.since) >= fails_after(failing) {
+        if !failing.cause.may_be_slow() && now.duration_since(failing.since) >= HEALS_WITHIN {
             BackendStatus { failing: words, ..backend }
         } else {
             BackendStatus { failing: None, wake_refused: backend.wake_refused.or(words), ..backend }
         }
     }
-}
-
-fn fails_after(failing: &Failing) -> Duration {
-    if SLOW.contains(&failing.cause.reason.as_str()) { SLOW_WITHIN } else { HEALS_WITHIN }
 }
 
 #[cfg(test)]
@@ -113,19 +106,19 @@ mod tests {
         }
     }
 
-    /// Goal: held requests fail with what has lasted, later where a program may be slow, and are told before.
+    /// Goal: held requests fail with a cause that has lasted, unless the start may be slow. Before, they are told of it.
     #[tokio::test(start_paused = true)]
     async fn requests_fail_with_what_lasts() {
-        for (reason, seconds) in [("SecretMissing", 12), ("PortClosed", 50)] {
+        for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {
             let found = Found { failing: Some(failing(reason)), ..Found::default() };
             let told = |found: &Found| {
                 let told = found.tell(BackendStatus::default(), Instant::now());
                 (told.failing.is_some(), told.wake_refused.is_some())
             };
-            let wait = Duration::from_secs(seconds);
-            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((false, true), Some(wait)));
-            tokio::time::advance(wait).await;
-            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((true, false), None));
+            let again = fails.then_some(HEALS_WITHIN);
+            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((false, true), again));
+            tokio::time::advance(HEALS_WITHIN).await;
+            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((fails, !fails), None));
         }
     }
 }

@@ -188,7 +188,7 @@ impl Failing<'_> {
         let row = detail["why"].as_str().unwrap_or_default();
         let answer = held.await??;
         let answer = (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned());
-        let wake = ["wake", name, "--wait", "--timeout", "2m"];
+        let wake = ["wake", name, "--wait", "--timeout", "30s"];
         let woken = tokio::select! {
             woken = terminal(env, &wake) => woken,
             played = self.play_again() => return played.map(|()| (self.reason, [false; SURFACES.len()])),
