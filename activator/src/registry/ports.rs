@@ -127,13 +127,16 @@ impl Revision {
         let said = port.among(&live.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
         let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
-        let all = of_pod.into_iter().flat_map(|ports| ports.values().copied());
+        // Where a pod has one port, that is where it takes requests.
+        let all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
         match port.of_pod(by_name.or_else(|| said?.pod_port), all) {
             Some(number) => Some(SocketAddr::new(address.ip(), number)),
             // The first one is where it takes requests.
-            None => {
-                live.ports.first().is_none_or(|first| said.is_some_and(|said| said.id == first.id)).then_some(address)
+            None if said.is_some() && said == live.ports.first() => {
+                port.at_pods.store(address.port(), Ordering::Relaxed);
+                Some(address)
             }
+            None => live.ports.is_empty().then_some(address),
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! # Which number a port has
 //!
-//! Of the lines that name the workload's uid, those with the port's name are the port's, else those with its number: a
-//! port that is renamed, or renumbered, keeps what it has. Of those that are held and within the range, it has the one
-//! that its slices or its status show, else the lowest. Every other line of it is closed.
+//! Of the lines that name the workload's uid, those with the port's name are the port's, else the one that its slices
+//! lead to, else those with its number: a port that is renamed, or renumbered, or both, keeps what it has. Of those that
+//! are held and within the range, it has the one that its slices or its status show, else the lowest. Every other line of
+//! it is closed.
 //!
 //! Without one, it is given what its slices lead to or its status shows, if that is free: so lines that were lost are
 //! written again, and what was restored has its former numbers. Else it is the next free number of the range from
@@ -170,7 +171,7 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
         let outcomes = workload.ports.iter().map(|wanted| {
-            let mine = of_port(&mut lines, workload, &wanted.port);
+            let mine = of_port(&mut lines, workload, wanted);
             planner.port(workload, wanted, &mine, &mut kept)
         });
         let outcomes = outcomes.collect();
@@ -198,13 +199,16 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
     planner.plan
 }
 
-/// Takes a port's lines out of its workload's: those of its name, else those of its number that no port has the name of.
-fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, port: &PortId) -> Vec<(u16, &'a Entry)> {
-    let names: BTreeSet<&str> = workload.ports.iter().map(|wanted| wanted.port.name.as_str()).collect();
-    let is_its = |entry: &Entry| {
-        entry.port.name == port.name || (entry.port.port == port.port && !names.contains(entry.port.name.as_str()))
+/// Takes a port's lines out of its workload's: those of its name; of those whose name no port has, the one that its slices
+/// lead to, and those of its number that no port's slices lead to.
+fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &Wanted) -> Vec<(u16, &'a Entry)> {
+    let all = &workload.ports;
+    let is_its = |number: u16, entry: &Entry| match () {
+        () if all.iter().any(|other| other.port.name == entry.port.name) => entry.port.name == wanted.port.name,
+        () if all.iter().any(|other| other.listed == Some(number)) => wanted.listed == Some(number),
+        () => entry.port.port == wanted.port.port,
     };
-    let (mine, rest) = lines.drain(..).partition(|(_, entry)| is_its(entry));
+    let (mine, rest) = lines.drain(..).partition(|(number, entry)| is_its(*number, entry));
     *lines = rest;
     mine
 }

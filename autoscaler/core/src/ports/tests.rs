@@ -120,7 +120,7 @@ fn a_port_keeps_its_number_or_gets_one() {
     let listed = |number: u16| Wanted { listed: Some(number), ..wanted("http", 80) };
     let shown = |number: u16| Wanted { shown: Some(number), ..wanted("http", 80) };
     type Row<'a> = (&'a str, Wanted, &'a [(u16, &'a str)], Option<u16>, &'a [&'a str]);
-    let rows: [Row<'_>; 12] = [
+    let rows: [Row<'_>; 13] = [
         ("a birth", wanted("http", 80), &[], None, &["100 held default/a a 80 http"]),
         ("it has one", wanted("http", 80), &[(105, "held default/a a 80 http")], Some(105), &[]),
         (
@@ -136,6 +136,13 @@ fn a_port_keeps_its_number_or_gets_one() {
             &[(105, "held default/a a 80 http")],
             Some(105),
             &["105 held default/a a 81 http"],
+        ),
+        (
+            "both, and its slices lead there",
+            Wanted { port: port("web", 81), ..listed(105) },
+            &[(105, "held default/a a 80 http")],
+            Some(105),
+            &["105 held default/a a 81 web"],
         ),
         (
             "another port",
@@ -192,6 +199,16 @@ fn a_port_keeps_its_number_or_gets_one() {
         assert_eq!(changes(&plan), expected, "{case}");
         assert_eq!(plan.ports[&RevisionKey::new("default", "a")][0].number, number, "{case}");
     }
+}
+
+/// Goal: ports that are called otherwise, because another Service is the first, keep the numbers that slices lead to.
+#[test]
+fn ports_of_another_first_service_keep_their_numbers() {
+    let leads = |name: &str, number: u16, to: u16| Wanted { listed: Some(to), ..wanted(name, number) };
+    let workloads = vec![workload("a", vec![leads("edge", 80, 106), leads("also-8080", 8080, 105)])];
+    let ledger = ledger(&[(105, "held default/a a 80 main"), (106, "held default/a a 9090 edge")]);
+    let plan = Sees { ledger, workloads, ..Sees::default() }.plan((100, 110), &mut Retiring::default(), epoch());
+    assert_eq!(changes(&plan), ["106 held default/a a 80 edge", "105 held default/a a 8080 also-8080"]);
 }
 
 /// Goal: what cannot have a number says why, and keeps nobody else from one.

@@ -120,7 +120,7 @@ impl Controller {
         }
         for workload in &workloads {
             let Some(outcomes) = ports.get(&workload.key) else { continue };
-            let ports = workload.ports.iter().map(|wanted| wanted.port.port).zip(outcomes.iter().cloned()).collect();
+            let ports = workload.ports.iter().map(|wanted| wanted.port.clone()).zip(outcomes.iter().cloned()).collect();
             let next = Given { uid: workload.uid.clone(), ports };
             if given.get(&workload.key) != Some(&next) {
                 given.insert(workload.key.clone(), next);

@@ -5,7 +5,7 @@ use super::questions::Answers;
 use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Retiring, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
 use common::names;
-use common::ports::ledger::{self, Block, Ledger};
+use common::ports::ledger::{self, Block, Ledger, PortId};
 use common_controller::Priority;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -39,13 +39,18 @@ pub(crate) struct Given {
     /// The object's.
     pub(crate) uid: Arc<str>,
     /// The Service's port, and what became of it: mostly one.
-    pub(crate) ports: Box<[(u16, Outcome)]>,
+    pub(crate) ports: Box<[(PortId, Outcome)]>,
 }
 
 impl Given {
     /// What became of a port of the Service.
     pub(crate) fn of(&self, port: u16) -> Option<&Outcome> {
-        self.ports.iter().find_map(|(of, outcome)| (*of == port).then_some(outcome))
+        self.ports.iter().find_map(|(of, outcome)| (of.port == port).then_some(outcome))
+    }
+
+    /// The same, of the one that is called exactly so.
+    pub(crate) fn of_id(&self, port: &PortId) -> Option<&Outcome> {
+        self.ports.iter().find_map(|(of, outcome)| (of == port).then_some(outcome))
     }
 
     /// What became of the port that has this number.

@@ -25,7 +25,7 @@ impl Allocation {
     /// Of what has been given.
     pub(crate) fn of(given: &Given) -> Self {
         let problems: Vec<(u16, &Problem)> =
-            given.ports.iter().filter_map(|(port, outcome)| Some((*port, outcome.problem.as_ref()?))).collect();
+            given.ports.iter().filter_map(|(port, outcome)| Some((port.port, outcome.problem.as_ref()?))).collect();
         let lacks = |outcome: &Outcome| outcome.number.is_none();
         let Some((_, first)) = problems.first() else {
             return if given.ports.iter().any(|(_, outcome)| lacks(outcome)) { Self::Pending } else { Self::Whole };
@@ -49,11 +49,14 @@ fn reason(problem: &Problem) -> &'static str {
 mod tests {
     use super::*;
     use common::config::PortRange;
+    use common::ports::PortId;
 
     #[test]
     fn what_is_wrong_with_one_port_is_told_by_its_number() {
         let given = |ports: Vec<(u16, Option<u16>, Option<Problem>)>| {
-            let outcome = |(port, number, problem)| (port, Outcome { number, former: Vec::new(), problem });
+            let outcome = |(port, number, problem)| {
+                (PortId { name: String::new(), port }, Outcome { number, former: Vec::new(), problem })
+            };
             Allocation::of(&Given { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
         };
         let range = PortRange { first: 20_000, last: 20_001 };

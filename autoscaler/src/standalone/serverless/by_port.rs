@@ -59,8 +59,6 @@ pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 /// What the slices of a pass follow from, beside what changes meanwhile.
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Public,
-    /// Whether this is the first of its Services.
-    pub(super) is_first: bool,
     pub(super) ports: &'a [ServedPort],
     pub(super) common: &'a Common,
     pub(super) target: &'a Target,
@@ -170,20 +168,24 @@ impl Pass<'_> {
         self.status.mark_activators_in_path(paths.iter().all(|path| path.route == Route::Activators), self.now);
     }
 
-    /// Says which ports are to have numbers: those of all Services, whose first is `first`.
-    pub(super) fn want_numbers(&self, first: &Key, ports: &[Vec<ServedPort>]) {
+    /// Says which ports are to have numbers: those of all Services. What their slices lead to is known by any of them, since
+    /// the first may be another one now.
+    pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>]) {
         let original = &self.accepted.original;
         let shown = original.status.iter().flat_map(|status| &status.ports);
-        let slices = self.controller.cluster.slices_of(first);
-        let listed = numbered::listed(slices.iter().map(|slice| &**slice), self.uid());
-        let own = ports.first().map_or(&[][..], Vec::as_slice);
+        let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
+            let slices = self.controller.cluster.slices_of(&Key::new(self.key.namespace(), *service));
+            let listed = numbered::listed(slices.iter().map(|slice| &**slice), self.uid());
+            let number = |port: &ServedPort| Some(listed.get(&port.id.name)?.first()?.number);
+            ports.iter().map(|port| (port.workload.clone(), number(port))).collect::<Vec<_>>()
+        };
+        let leads: Vec<_> = services.iter().zip(ports).flat_map(leads).collect();
         let mut wanted: Vec<Wanted> = Vec::new();
         for port in ports.iter().flatten().filter(|port| port.is_carried) {
             if wanted.iter().all(|wanted| wanted.port != port.workload) {
-                let own = own.iter().find(|own| own.workload == port.workload);
                 wanted.push(Wanted {
                     port: port.workload.clone(),
-                    listed: own.and_then(|own| Some(listed.get(&own.id.name)?.first()?.number)),
+                    listed: leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload)),
                     shown: shown.clone().find(|shown| shown.port == port.workload.port).and_then(|shown| shown.number),
                 });
             }
@@ -205,9 +207,9 @@ impl Pass<'_> {
         let given = numbers.given(key, uid);
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
-            // One that the first Service has just renumbered is known by the number that its slices lead to.
-            let known = led.filter(|_| of.is_first).and_then(|led| given.with(led.number));
-            let outcome = known.or_else(|| given.of(port.workload.port));
+            // One that is called otherwise since the plan is known by the number that its slices lead to.
+            let outcome = given.of_id(&port.workload).or_else(|| given.with(led?.number));
+            let outcome = outcome.or_else(|| given.of(port.workload.port));
             outcome.filter(|_| port.is_carried)
         };
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());

@@ -251,12 +251,11 @@ impl Pass<'_> {
         let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
         self.give_up_former(&names).await?;
         self.status.service_name.clone_from(&first);
-        self.want_numbers(&Key::new(self.key.namespace(), first.as_str()), &served.ports);
+        self.want_numbers(&names, &served.ports);
         let mut paths = Some(Vec::new());
-        for (index, (public, ports)) in public.iter().zip(&served.ports).enumerate() {
+        for (public, ports) in public.iter().zip(&served.ports) {
             let Some(public) = public else { continue };
-            let (is_first, led) = (index == 0, led.as_deref());
-            let of = by_port::ByPort { public, is_first, ports, common: &common, target: &target, led };
+            let of = by_port::ByPort { public, ports, common: &common, target: &target, led: led.as_deref() };
             let path = self.endpoints_by_port(&of).await?;
             paths = paths.zip(path).map(|(mut paths, path)| {
                 paths.push(path);

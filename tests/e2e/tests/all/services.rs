@@ -106,7 +106,8 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
         Ok(selector(&env, "a-public").await? && selector(&env, "c-edge").await?)
     })
     .await?;
-    ensure!(call(&env, "b-internal").await? == 200 && !selector(&env, "b-internal").await?, "the one that is named");
+    let (answer, is_back) = (call(&env, "b-internal").await?, selector(&env, "b-internal").await?);
+    ensure!((answer, is_back) == (200, false), "the one that is named: {answer}, back: {is_back}");
     let default = json!({"spec": {"services": null}});
     env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(default)).await?;
     env.until(SOON, "three Services again", async || Ok(paths(&env).await?.0 == all(&SERVICES[..3]))).await?;
