@@ -303,7 +303,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     let plain = Load::new(env.entry(Entry::Activator), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
     // Another window, another public Service, one host more.
-    let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed"}],
+    let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
     env.api::<ZeroScaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
     env.until(SOON, "the former public Service to go", async || {
