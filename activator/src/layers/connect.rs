@@ -42,7 +42,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a pod may take to speak first.
+/// Longest time in which a pod that speaks first sends its first byte.
 const GREETS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Time between two looks of a connection without a byte whether there is a pod that could be asked.
@@ -169,7 +169,7 @@ impl Place for Occupied {
 }
 
 impl PortConnector {
-    /// Whether a pod speaks first; none: none could be asked.
+    /// Returns whether a pod speaks first; none if no pod could be asked.
     async fn ask(&self, revision: &Arc<Revision>) -> Option<bool> {
         let mut acquire = revision.throttler.acquire();
         let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;

@@ -508,7 +508,7 @@ struct Client<'a> {
     /// Whether it is load.
     counts: bool,
     received: Instant,
-    /// Where it is noted that a pod has it.
+    /// Clock that starts when a pod has the request.
     clock: Option<&'a Released>,
     /// The client's address, where that decides on the pod.
     of: Option<IpAddr>,
@@ -547,7 +547,7 @@ impl Client<'_> {
 
 /// What has lost its pod, and waits for another.
 pub(super) struct Waits {
-    /// When it began to wait for a pod.
+    /// Time at which the wait for a pod began.
     pub(super) since: Instant,
     /// What it keeps.
     pub(super) bytes: u64,

@@ -90,9 +90,9 @@ where
 struct BoundClock {
     bounds: Bounds,
     arrived: Instant,
-    /// When a pod got the request, if the bounds count from then.
+    /// Time at which a pod got the request, if the bounds count from then.
     released: Option<Arc<Released>>,
-    /// When something of the response moved last.
+    /// Time of the last movement in the response.
     moved: Option<Instant>,
     upload: Option<Arc<Upload>>,
     timer: Option<Pin<Box<Sleep>>>,

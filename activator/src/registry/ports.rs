@@ -51,7 +51,7 @@ pub(crate) struct WorkloadPort {
     at_pods: AtomicU16,
     /// What its pods speak, as far as it was learned.
     pub(super) learned: Learned,
-    /// Who speaks first there.
+    /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,
 }
 

@@ -109,7 +109,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether the exchange has any bound.
+    /// Returns whether the exchange has any bound.
     pub(crate) fn bound_exchange(&self) -> bool {
         self.total.is_some() || self.response_start.is_some() || self.idle.is_some()
     }

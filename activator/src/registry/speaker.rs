@@ -47,7 +47,7 @@ impl Speaker {
         }
     }
 
-    /// Whether the pods speak first.
+    /// Returns whether the pods speak first.
     pub(crate) fn is_pod(&self) -> bool {
         *self.state.lock() == State::Pod
     }

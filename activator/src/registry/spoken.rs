@@ -31,7 +31,7 @@ impl Learned {
     }
 }
 
-/// Whether it is a call of gRPC, which gRPC-Web is not.
+/// Returns whether the request is a gRPC call. gRPC-Web is not.
 fn is_grpc(headers: &HeaderMap) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some(kind) = headers.get(CONTENT_TYPE) else { return false };

@@ -53,7 +53,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How a run of a container ended.
+/// End of one run of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Its exit code.
@@ -62,7 +62,7 @@ pub struct Ended {
     pub reason: String,
     /// What the runtime says.
     pub message: String,
-    /// How long it ran, if that is known.
+    /// Duration of the run, if known.
     pub ran: Option<Duration>,
 }
 
@@ -75,15 +75,15 @@ pub struct ContainerFacts {
     pub waiting: Option<(String, String)>,
     /// For how long it has been running, while it does.
     pub running: Option<Duration>,
-    /// How its present run ended.
+    /// End of the present run.
     pub ended: Option<Ended>,
-    /// How the run before ended.
+    /// End of the run before.
     pub last: Option<Ended>,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// Whether Kubernetes calls it ready.
+    /// Readiness as Kubernetes reports it.
     pub ready: bool,
-    /// What its readiness probe asks, if it has one.
+    /// Description of its readiness probe, if it has one.
     pub probe: Option<String>,
 }
 

@@ -183,7 +183,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether it can be replayed also when all of it was sent.
+    /// Returns whether the body can be replayed even after all of it was sent.
     pub(crate) fn fits_replay(&self) -> bool {
         self.size_hint().upper().is_some_and(|bytes| bytes <= KEPT_MAX as u64)
     }

@@ -104,7 +104,7 @@ pub(super) fn is_stale(error: &impl Break) -> bool {
     error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
 }
 
-/// Whether the pod's kernel has reset the connection, as that of a killed pod does.
+/// Returns whether the pod's kernel has reset the connection, as for a killed pod.
 pub(super) fn is_reset(error: &impl Break) -> bool {
     error.io().is_some_and(|cause| cause.kind() == ErrorKind::ConnectionReset)
 }

@@ -149,7 +149,7 @@ impl Prepared {
         self.delivery.is_guess = true;
     }
 
-    /// Whether a pod may have acted on it.
+    /// Returns whether a pod may have acted on the request.
     pub fn may_have_run(&self) -> bool {
         self.delivery.may_have_run
     }
@@ -203,7 +203,7 @@ impl Prepared {
             || self.delivery.contract == Contract::Plain && self.is_put_or_delete() && self.body.is_whole()
     }
 
-    /// Whether the method is idempotent, and its request may have a body.
+    /// Returns whether the method is idempotent and its request may have a body.
     fn is_put_or_delete(&self) -> bool {
         matches!(self.head.method, Method::PUT | Method::DELETE)
     }

@@ -203,7 +203,7 @@ impl Http2 {
         self.shared.settled.load(Ordering::Acquire)
     }
 
-    /// Whether the pod's settings have come: it speaks HTTP/2.
+    /// Returns whether the pod has sent its settings, which proves that it speaks HTTP/2.
     pub(crate) fn has_settings(&self) -> bool {
         self.shared.said.load(Ordering::Acquire)
     }

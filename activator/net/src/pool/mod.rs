@@ -210,7 +210,7 @@ impl Pool {
         }
     }
 
-    /// Whether the pod sends something on a new connection before its client does, within this time.
+    /// Returns whether the pod sends something on a new connection before its client does, within this time.
     ///
     /// # Errors
     /// The pod could not be connected to, or broke the connection.

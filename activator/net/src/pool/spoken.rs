@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) struct Spoken(AtomicU8);
 
 impl Spoken {
-    /// Whether the pod speaks `protocol`; none: nothing was found out yet.
+    /// Returns whether the pod speaks `protocol`; none if that is not known yet.
     pub(crate) fn knows(&self, protocol: Protocol) -> Option<bool> {
         let [does, does_not] = bits(protocol);
         match self.0.load(Ordering::Relaxed) & (does | does_not) {

@@ -27,7 +27,7 @@ pub enum Carries<C> {
     },
     /// HTTP, or anything else: told from the first bytes. One that stays silent means nothing, unless its pods speak first.
     Auto {
-        /// How long a connection must stand without a byte before that is looked at.
+        /// Time without a byte after which a connection counts as silent.
         silent_after: Duration,
         /// Finds pods.
         connector: C,

@@ -88,7 +88,7 @@ pub(crate) enum Http1Error {
 }
 
 impl Http1Error {
-    /// Whether the pod answered in HTTP/2.
+    /// Returns whether the pod answered in HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
     }
