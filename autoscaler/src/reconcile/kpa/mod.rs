@@ -241,7 +241,7 @@ impl Pass<'_> {
         if lifecycle.tells_refusals() {
             let refused = controller.scaling.scaler.refusals.told(key);
             conditions::tell_refusal(&mut self.status, refused.as_deref(), self.now);
-            let contest = controller.scaling.conflicts.explain(key, &self.object, &workload.target);
+            let contest = controller.scaling.conflicts.explain(key, &self.object);
             conditions::report_contest(&mut self.status, contest.as_deref(), self.now);
         }
         self.carry_out(&workload, &decided?).await?;
