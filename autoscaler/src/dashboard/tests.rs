@@ -177,7 +177,7 @@ impl Replica {
     /// Decides about a workload from now on.
     fn decides(&self, name: &str) {
         let key = RevisionKey::new("ns", name);
-        self.pods.track(&key, PodSet::Revision(name.into()));
+        self.pods.track(&key, PodSet::Revision(name.into()), None);
         self.multiscaler.ensure(&key, crate::scale::fixture::subject(), Initial::Adopted(0));
     }
 

@@ -17,7 +17,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use crate::scale::Requests;
+use crate::scale::{Pods, Requests};
 use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
 use autoscaler_core::engine::plan::{PERIOD, Plan};
 use common::RevisionKey as Key;
@@ -42,6 +42,8 @@ pub(crate) struct Engine {
 struct Sources {
     client: Client,
     metrics: Arc<dyn MetricSource>,
+    /// Whose pods are others', though they have the same labels.
+    pods: Arc<dyn Pods>,
     clock: Clock,
     requests: Requests,
 }
@@ -79,10 +81,10 @@ pub(crate) struct Subject {
 
 impl Engine {
     /// Asks the API server's metrics APIs.
-    pub(crate) fn new(client: Client, clock: Clock, requests: Requests) -> Self {
+    pub(crate) fn new(client: Client, clock: Clock, pods: Arc<dyn Pods>, requests: Requests) -> Self {
         let mapper = Arc::new(Mapper::new(client.clone()));
         let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD));
-        Self { sources: Sources { client, metrics, clock, requests }, revisions: DashMap::new() }
+        Self { sources: Sources { client, metrics, pods, clock, requests }, revisions: DashMap::new() }
     }
 
     /// Looks at `subject` from now on, while there are replicas.

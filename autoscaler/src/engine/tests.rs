@@ -1,7 +1,10 @@
 //! Looks against an API server made of answers, in paused time.
 
 use super::*;
+use crate::pods::{PodIndex, PodState};
+use crate::scale::{Chain, PodOwner, PodSet};
 use autoscaler_core::engine::plan::{Written, plan};
+use autoscaler_core::pod_counts::{CountedPod, Phase};
 use common::field::FieldErrors;
 use common::scaling::Bounds;
 use common::time::Timestamp;
@@ -57,13 +60,16 @@ struct Fixture {
     mock: Mock,
     key: Key,
     behavior: Option<Behavior>,
+    index: Arc<PodIndex>,
 }
 
 impl Fixture {
     fn new() -> Self {
         let (mock, feed) = (Mock::default(), Requests::new());
-        let engine = Engine::new(mock.client(), Clock::starting_at(NOW), feed.clone());
-        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior: subject("100m").plan.behavior.clone() }
+        let index = Arc::new(PodIndex::new(feed.clone()));
+        let engine = Engine::new(mock.client(), Clock::starting_at(NOW), index.clone(), feed.clone());
+        let behavior = subject("100m").plan.behavior.clone();
+        Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior, index }
     }
 
     fn answer(&self, current: i32, load: i32) -> Answer {
@@ -99,6 +105,26 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     assert_eq!((answer.desired, answer.failing, answer.held), (Some(5), 1, true));
     let (reason, why) = fixture.engine.failure(&fixture.key).expect("a failure");
     assert!(reason == "FailedGetResourceMetric" && why.contains("busy"), "{reason}: {why}");
+}
+
+/// Goal: what the pods of others use counts for nothing, though they have the same labels.
+#[tokio::test(start_paused = true)]
+async fn what_strangers_use_is_left_out() {
+    let fixture = Fixture::new();
+    fixture.mock.on(PODS, 200, pods(3)).on(USAGE, 200, usage(&["200m", "300m", "900m"]));
+    let labels: std::collections::BTreeMap<_, _> = [("app".to_owned(), "hello".to_owned())].into();
+    let state = CountedPod { phase: Phase::Running, deleting: false, ready: true };
+    let (address, started, cause, controller) = (None, None, None, None);
+    let stranger = PodState { labels: labels.clone(), state, address, started, cause, controller };
+    fixture.index.begin_list();
+    fixture.index.apply("ns", "p2", stranger);
+    fixture.index.end_list();
+    let owner = PodOwner { chain: Chain::ReplicaSets, name: "hello".into(), uid: "u".into() };
+    fixture.index.track(&fixture.key, PodSet::Selector(labels), Some(owner));
+    fixture.engine.follow(&fixture.key, subject("100m"), 2);
+    fixture.feed.next().await; // The index tells of the stranger.
+    fixture.feed.next().await;
+    assert_eq!(fixture.answer(2, 1).desired, Some(5), "500m over 100m");
 }
 
 /// Goal: a sleeping revision is not looked at, and wakes by its load alone.

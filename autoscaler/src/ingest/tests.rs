@@ -105,7 +105,7 @@ impl Instance {
         for name in [FIRST, SECOND] {
             let key = RevisionKey::new("default", name);
             collector.ensure(&key, how());
-            pods.track(&key, PodSet::Revision(name.into()));
+            pods.track(&key, PodSet::Revision(name.into()), None);
             multiscaler.ensure(&key, subject(), Initial::Adopted(0));
             multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
         }

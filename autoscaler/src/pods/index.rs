@@ -7,7 +7,8 @@ mod tests;
 
 use self::table::{Changed, Index, Listens, PodName, is_ready};
 use super::labels::{PackedLabels, PodSelector};
-use crate::scale::{Failing, PodAddress, PodCounts, PodSet, Pods, Requests};
+use super::ownership::{Controller, Question};
+use crate::scale::{Failing, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests, Strangers};
 use autoscaler_core::cause::Cause;
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
@@ -33,6 +34,8 @@ pub struct PodState {
     pub started: Option<Timestamp>,
     /// Why it does not serve.
     pub cause: Option<Cause>,
+    /// Who controls it.
+    pub controller: Option<Controller>,
 }
 
 /// A ready pod that can be asked for its stats.
@@ -54,14 +57,19 @@ pub struct PodIndex {
     /// Pods whose ports are to be asked; the other end is taken by whoever asks.
     asks: mpsc::UnboundedSender<PodName>,
     asked: Mutex<Option<mpsc::UnboundedReceiver<PodName>>>,
+    /// Controllers that are to be asked about, likewise.
+    questions: mpsc::UnboundedSender<Question>,
+    questioned: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
 }
 
 impl PodIndex {
     /// An empty index that adds changed revisions to `requests`.
     pub fn new(requests: Requests) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
-        let asked = Mutex::new(Some(asked));
-        Self { index: RwLock::default(), synced: watch::Sender::new(false), requests, asks, asked }
+        let (questions, questioned) = mpsc::unbounded_channel();
+        let (asked, questioned) = (Mutex::new(Some(asked)), Mutex::new(Some(questioned)));
+        let synced = watch::Sender::new(false);
+        Self { index: RwLock::default(), synced, requests, asks, asked, questions, questioned }
     }
 
     /// The pods whose ports are to be asked, for the first who calls.
@@ -69,11 +77,29 @@ impl PodIndex {
         self.asked.lock().take()
     }
 
+    /// The controllers that are to be asked about, for the first who calls.
+    pub(super) fn questions(&self) -> Option<mpsc::UnboundedReceiver<Question>> {
+        self.questioned.lock().take()
+    }
+
+    /// Whether the controller of this uid has pods still.
+    pub(super) fn is_controller(&self, uid: &str) -> bool {
+        self.index.write().controllers.is_used(uid)
+    }
+
+    /// It was asked who controls a controller: another one, nobody, or that may not be known.
+    pub(super) fn controlled_by(&self, uid: &str, leads: Result<Option<Controller>, ()>) {
+        let mut changed = Changed::default();
+        self.index.write().controlled_by(uid, leads, &mut changed);
+        self.notify(changed);
+    }
+
     /// Where a pod is to be asked whether it listens; none: it has gone, or need not be asked.
     pub(super) fn unproven(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
         let index = self.index.read();
         let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;
-        let port = entry.revisions.iter().find_map(|key| index.tracked.get(key)?.port)?;
+        let own = entry.revisions.iter().filter_map(|key| index.tracked.get(key)).filter(|of| of.has(pod));
+        let port = own.filter_map(|tracked| tracked.port).next()?;
         Some((entry.address?, port))
     }
 
@@ -170,11 +196,14 @@ impl PodIndex {
         for pod in changed.asks {
             let _ = self.asks.send(pod); // Whoever asks lives as long as the watch.
         }
+        for question in changed.questions {
+            let _ = self.questions.send(question);
+        }
     }
 }
 
 impl Pods for PodIndex {
-    fn track(&self, key: &RevisionKey, pods: PodSet) {
+    fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>) {
         let selector = match pods {
             PodSet::Revision(name) => {
                 let label = BTreeMap::from([(common::names::REVISION.to_owned(), name)]);
@@ -184,11 +213,17 @@ impl Pods for PodIndex {
             PodSet::Expressions(selector) => PodSelector::Expressions(selector),
         };
         let mut index = self.index.write();
-        if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector) {
+        if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector && tracked.owner == owner) {
             return;
         }
+        let mut changed = Changed::default();
         index.untrack(key);
-        index.track(key, selector);
+        index.track(key, selector, owner, &mut changed);
+        // Nobody is told what he asks for, but for whoever leads clients to its pods.
+        let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
+        changed.keys.retain(|_| has_strangers);
+        drop(index);
+        self.notify(changed);
     }
 
     fn prove(&self, key: &RevisionKey, port: Option<u16>) {
@@ -236,6 +271,13 @@ impl Pods for PodIndex {
 
     fn failing(&self, key: &RevisionKey) -> Option<Failing> {
         self.index.read().tracked.get(key)?.failing.as_deref().cloned()
+    }
+
+    fn strangers(&self, key: &RevisionKey) -> Option<Strangers> {
+        let index = self.index.read();
+        let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
+        let pods = tracked.strangers.iter().map(|name| name.name().to_owned()).collect();
+        Some(Strangers { pods, controllers: tracked.others.to_vec() })
     }
 
     fn untrack(&self, key: &RevisionKey) {

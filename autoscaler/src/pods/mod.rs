@@ -9,13 +9,18 @@
 //! - Until the first full list has arrived nothing is known, and [`PodIndex::ready`] says so: unknown is not zero.
 //! - While the API server is away the last known state stays.
 //! - A selector without labels would match every pod; it matches none.
+//! - Labels may be another workload's, too. In standalone only those pods count whose controller leads to the target
+//!   ([`ownership`]); the drop-in's carry the revision's name, as Knative has it.
 
+mod asking;
 mod index;
 mod labels;
 mod listening;
+mod ownership;
 mod seen;
 mod warnings;
 mod watch;
 
 pub use index::{PodIndex, PodState, ScrapeTarget};
+pub use ownership::Controller;
 pub use watch::{PodScope, run};

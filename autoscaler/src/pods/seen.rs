@@ -1,6 +1,7 @@
 //! A pod as far as it is read: what is counted of it, and why it does not serve.
 
 use super::index::PodState;
+use super::ownership::Controller;
 use autoscaler_core::cause::{self, Cause, ContainerFacts, Ended};
 use autoscaler_core::pod_counts::{CountedPod, Phase};
 use common::time::Timestamp;
@@ -107,8 +108,8 @@ struct Terminated {
 }
 
 impl SeenPod {
-    /// What is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve matters, and
-    /// one that crashes in a loop is not ready.
+    /// What is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve and who controls
+    /// it matter, and one that crashes in a loop is not ready.
     pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
         let status = &self.status;
         let mut ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
@@ -129,6 +130,7 @@ impl SeenPod {
             address: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
             started: status.start_time.as_ref().map(timestamp),
             cause,
+            controller: if judges { Controller::of(&self.metadata) } else { None },
         };
         (state, due)
     }

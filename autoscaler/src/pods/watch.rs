@@ -1,5 +1,6 @@
 //! The watch that feeds the index: reads of each pod what is counted and nothing else.
 
+use super::asking;
 use super::index::PodIndex;
 use super::listening;
 use super::seen::SeenPod;
@@ -26,22 +27,30 @@ pub struct PodScope {
     pub watched: watcher::Config,
     /// Whether pods may be selected by a label, so that it is kept.
     pub keeps: fn(&str) -> bool,
-    /// Whether it matters why one does not serve; else Kubernetes' word counts alone.
+    /// Whether it matters why one does not serve, and who controls it; else Kubernetes' word counts alone.
     pub judges: bool,
 }
 
-/// Watches pods until `shutdown`, and asks those that nobody else asks whether they listen.
+/// Watches pods until `shutdown`, asks those that nobody else asks whether they listen, and asks who controls some.
 pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
     let asks = index.asks();
-    let asking = async {
+    let listening = async {
         match asks {
             Some(asks) => listening::run(index.clone(), asks).await,
             None => std::future::pending().await,
         }
     };
+    let questions = index.questions();
+    let controllers = async {
+        match questions {
+            Some(questions) => asking::run(client.clone(), index.clone(), questions).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        () = asking => {}
-        () = follow(client, scope, index.clone(), shutdown) => {}
+        () = listening => {}
+        () = controllers => {}
+        () = follow(client.clone(), scope, index.clone(), shutdown) => {}
     }
 }
 

@@ -52,7 +52,7 @@ impl Parts {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
         let limiter = wiring.limiter.clone();
         let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
-        let engine = Engine::new(client, clock, wiring.ports.requests.clone());
+        let engine = Engine::new(client, clock, wiring.ports.pods.clone(), wiring.ports.requests.clone());
         Self::with(wiring, limiter, recorder, engine, queues, (watches, records), shutdown)
     }
 

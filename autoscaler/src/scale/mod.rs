@@ -230,8 +230,9 @@ pub trait Onlooker: Send + Sync + 'static {
 
 /// Pods of each revision, counted as they come and go.
 pub trait Pods: Send + Sync + 'static {
-    /// Starts to count, or changes what is counted. A change of the counts puts the key on the feed.
-    fn track(&self, key: &RevisionKey, pods: PodSet);
+    /// Starts to count, or changes what is counted: of these pods those that are `owner`'s, if there is one. A change of the
+    /// counts puts the key on the feed.
+    fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>);
 
     /// Has its pods count as ready only once they listen on this port; none: once Kubernetes calls them so.
     fn prove(&self, _key: &RevisionKey, _port: Option<u16>) {}
@@ -256,6 +257,12 @@ pub trait Pods: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The pods among those of a revision that are not its owner's; none: that is not known yet. A change of who controls them
+    /// puts the key on the feed.
+    fn strangers(&self, _key: &RevisionKey) -> Option<Strangers> {
+        Some(Strangers::default())
+    }
+
     /// Stops counting. Unknown keys are ignored.
     fn untrack(&self, key: &RevisionKey);
 }
@@ -269,6 +276,37 @@ pub enum PodSet {
     Selector(BTreeMap<String, String>),
     /// Those that it matches.
     Expressions(Selector),
+}
+
+/// A workload, as the owner of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodOwner {
+    /// What stands between it and its pods.
+    pub chain: Chain,
+    /// Its name.
+    pub name: String,
+    /// Identity of this incarnation.
+    pub uid: String,
+}
+
+/// What stands between a workload and its pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chain {
+    /// Nothing: it controls them itself, as a StatefulSet does.
+    Direct,
+    /// ReplicaSets, as of a Deployment.
+    ReplicaSets,
+    /// Whatever its kind, which is not Kubernetes' own, puts there.
+    Unknown,
+}
+
+/// Pods that a workload's selector finds and that are not its own, finished ones aside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strangers {
+    /// Their names.
+    pub pods: Vec<String>,
+    /// Kind and name of each that controls some, or of the pod itself, in order.
+    pub controllers: Vec<String>,
 }
 
 /// Why no pod serves.

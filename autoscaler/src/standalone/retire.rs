@@ -221,7 +221,7 @@ impl Retirement {
             Err(_) => return Ok(false),
         };
         if let Some(pods) = target.selector.pods() {
-            self.pods.track(key, pods);
+            self.pods.track(key, pods, Some(target_key.owner(&target)));
         }
         let config = self.config.borrow().clone();
         let replicas =

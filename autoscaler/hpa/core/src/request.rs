@@ -68,6 +68,17 @@ impl Request {
 }
 
 impl Reading {
+    /// Keeps of what was measured at pods those that `is_wanted`, by their names.
+    #[must_use]
+    pub fn of_pods(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        match &mut self {
+            Self::Usage(Ok(usage)) => usage.retain(|usage| is_wanted(&usage.pod)),
+            Self::Pods(Ok(values)) => values.retain(|value| is_wanted(&value.pod)),
+            _ => {}
+        }
+        self
+    }
+
     /// Pods' usage; there is at least one.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ impl Fixture {
             scrape_target: Some("a-private".into()),
         };
         collector.ensure(&key, how);
-        pods.track(&key, PodSet::Revision("a".into()));
+        pods.track(&key, PodSet::Revision("a".into()), None);
         pods.end_list();
         let (names, network) = (Names::default(), watch::Sender::new(Arc::default()));
         let (resolver, heard) = (Arc::new(names.clone()), Heard::default());
@@ -95,6 +95,7 @@ impl Fixture {
                 address: Some(address),
                 started: Some(Timestamp::from_secs(0)),
                 cause: None,
+                controller: None,
             };
             pods.apply("ns", &pod.to_string(), state);
         }
@@ -256,7 +257,7 @@ async fn those_that_find_no_place_wait_for_one() {
     let others: Vec<RevisionKey> = names.filter(same_phase).take(5).collect();
     for key in &others {
         fixture.collector.ensure(key, how.clone());
-        fixture.pods.track(key, PodSet::Revision("a".into()));
+        fixture.pods.track(key, PodSet::Revision("a".into()), None);
     }
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(fixture.scraper.clone().run(shutdown.clone()));
@@ -386,7 +387,7 @@ async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     fixture.pods.untrack(&fixture.key);
     turns(3).await;
     assert_eq!(fixture.health(), CollectionHealth::NoEndpoints("failed to get endpoints".into()));
-    fixture.pods.track(&fixture.key, PodSet::Revision("a".into()));
+    fixture.pods.track(&fixture.key, PodSet::Revision("a".into()), None);
     turns(1).await;
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }

@@ -2,20 +2,24 @@
 
 use super::PodState;
 use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
-use crate::scale::Failing;
+use crate::pods::ownership::{Controller, Controllers, Question, Standing};
+use crate::scale::{Chain, Failing, PodOwner};
 use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::time::Timestamp;
 use common_controller::Relist;
 use smallvec::SmallVec;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a port refuses connections until that is told.
 const REFUSES: Duration = Duration::from_secs(10);
+/// Most controllers of strangers that are remembered by name.
+const OTHERS_MAX: usize = 16;
 
 /// Namespace and name of a pod.
 pub(super) type PodName = RevisionKey;
@@ -30,6 +34,7 @@ pub(super) struct Index {
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
+    pub(super) controllers: Controllers,
     pub(super) relist: Relist<PodName>,
 }
 
@@ -41,7 +46,9 @@ pub(super) struct Entry {
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
     cause: Option<Box<Cause>>,
+    controller: Option<Arc<Controller>>,
     pub(super) listens: Option<Listens>,
+    /// Those whose selectors find it.
     pub(super) revisions: SmallVec<[RevisionKey; 1]>,
 }
 
@@ -62,8 +69,14 @@ pub(super) struct Tracked {
     pub(super) selector: PodSelector,
     /// Where it stands among the selectors; none: nowhere, since it selects nothing.
     at: Option<LabelHash>,
+    /// Whose pods count; none: all that the selector finds.
+    pub(super) owner: Option<PodOwner>,
     /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
+    /// Pods that the selector finds and that are not the owner's, ordered likewise.
+    pub(super) strangers: Vec<PodName>,
+    /// Who controls those of them that are not finished, as kind and name.
+    pub(super) others: Box<[String]>,
     pub(super) counts: pod_counts::PodCounts,
     pub(super) failing: Option<Box<Failing>>,
     /// The port on which its pods must listen to be ready; none: Kubernetes' word counts.
@@ -76,18 +89,22 @@ pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,
     /// Pods whose ports are to be asked.
     pub(super) asks: Vec<PodName>,
+    /// Controllers that are to be asked about.
+    pub(super) questions: Vec<Question>,
 }
 
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
-        let PodState { labels, state, address, started, cause } = pod;
+        let PodState { labels, state, address, started, cause, controller } = pod;
         let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
         // Who restarts, or comes to another address, is asked again.
         let known = self.pods.get(&name).filter(|before| before.address == address && state.ready);
         let listens = known.and_then(|before| before.listens);
         let cause = cause.map(Box::new);
-        let entry = Entry { labels, state, address, started, cause, listens, revisions: revisions.clone() };
+        let controller = controller.map(|controller| self.controllers.share(controller));
+        let revisions_then = revisions.clone();
+        let entry = Entry { labels, state, address, started, cause, controller, listens, revisions: revisions_then };
         let before = match self.pods.get_mut(&name) {
             Some(held) => Some(std::mem::replace(held, entry)),
             None => {
@@ -106,7 +123,10 @@ impl Index {
             }
         }
         let moved = before.as_ref().map(|entry| entry.address) != Some(address);
-        let former = before.map(|entry| entry.revisions).unwrap_or_default();
+        let (former, controller) = before.map(|entry| (entry.revisions, entry.controller)).unwrap_or_default();
+        if let Some(former) = controller {
+            self.controllers.release(former);
+        }
         for key in &former {
             if !revisions.contains(key)
                 && let Some(tracked) = self.tracked.get_mut(key)
@@ -116,13 +136,53 @@ impl Index {
             }
         }
         for key in &revisions {
-            if let Some(tracked) = self.tracked.get_mut(key) {
-                tracked.join(&name);
-                if moved && matches!(tracked.selector, PodSelector::Expressions(_)) {
-                    changed.keys.insert(key.clone()); // Nobody but us leads anybody to them.
-                }
-                self.recount(key, changed);
+            self.place(&name, key, changed);
+            if let Some(tracked) = self.tracked.get(key)
+                && moved
+                && (matches!(tracked.selector, PodSelector::Expressions(_)) || !tracked.strangers.is_empty())
+            {
+                changed.keys.insert(key.clone()); // Nobody but us leads anybody to them.
             }
+            self.recount(key, changed);
+        }
+    }
+
+    /// Puts a pod among those of a revision's owner, or among the strangers.
+    fn place(&mut self, name: &PodName, key: &RevisionKey, changed: &mut Changed) {
+        let Self { tracked, pods, controllers, .. } = self;
+        let Some((tracked, entry)) = tracked.get_mut(key).zip(pods.get(name)) else { return };
+        let is_own = match &tracked.owner {
+            None => true,
+            Some(owner) => match controllers.standing(owner, entry.controller.as_ref()) {
+                Standing::Own => true,
+                Standing::Stranger => false,
+                Standing::Unknown(controller) => {
+                    if controllers.ask(&controller) {
+                        changed.questions.push((name.namespace().to_owned(), controller));
+                    }
+                    owner.chain == Chain::Unknown
+                }
+            },
+        };
+        tracked.join(name, is_own);
+    }
+
+    /// Places all pods again whose controllers may lead elsewhere now.
+    pub(super) fn controlled_by(&mut self, uid: &str, leads: Result<Option<Controller>, ()>, changed: &mut Changed) {
+        if !self.controllers.answered(uid, leads) {
+            return;
+        }
+        let mut concerned: Vec<(PodName, RevisionKey)> = Vec::new();
+        for (name, entry) in self.pods.iter().filter(|(_, entry)| entry.controller.is_some()) {
+            concerned.extend(entry.revisions.iter().map(|key| (name.clone(), key.clone())));
+        }
+        let mut keys = BTreeSet::new();
+        for (name, key) in concerned {
+            self.place(&name, &key, changed);
+            keys.insert(key);
+        }
+        for key in &keys {
+            self.recount(key, changed);
         }
     }
 
@@ -134,6 +194,9 @@ impl Index {
                 tracked.leave(name);
                 self.recount(key, changed);
             }
+        }
+        if let Some(controller) = entry.controller {
+            self.controllers.release(controller);
         }
     }
 
@@ -151,15 +214,21 @@ impl Index {
         revisions
     }
 
-    pub(super) fn track(&mut self, key: &RevisionKey, selector: PodSelector) {
-        let mut members = Vec::new();
+    pub(super) fn track(
+        &mut self,
+        key: &RevisionKey,
+        selector: PodSelector,
+        owner: Option<PodOwner>,
+        changed: &mut Changed,
+    ) {
+        let mut selected = Vec::new();
         let share = |hash: &LabelHash| self.selectors.get(hash).map_or(0, SmallVec::len);
         let at = selector.hashes(key.namespace()).into_iter().min_by_key(share);
         if let Some(hash) = at {
             self.selectors.entry(hash).or_default().push(key.clone());
             let mut join = |name: &PodName, entry: &mut Entry| {
                 if name.namespace() == key.namespace() && selector.selects(&entry.labels) {
-                    members.push(name.clone());
+                    selected.push(name.clone());
                     entry.revisions.push(key.clone());
                 }
             };
@@ -174,10 +243,14 @@ impl Index {
                 PodSelector::Expressions(_) => self.pods.iter_mut().for_each(|(name, entry)| join(name, entry)),
             }
         }
-        members.sort_unstable();
-        let counts = pod_counts::PodCounts::default();
-        self.tracked.insert(key.clone(), Tracked { selector, at, members, counts, failing: None, port: None });
-        self.recount(key, &mut Changed::default());
+        let (members, strangers, others) = (Vec::new(), Vec::new(), Box::default());
+        let (counts, failing, port) = (pod_counts::PodCounts::default(), None, None);
+        let tracked = Tracked { selector, at, owner, members, strangers, others, counts, failing, port };
+        self.tracked.insert(key.clone(), tracked);
+        for name in selected {
+            self.place(&name, key, changed);
+        }
+        self.recount(key, changed);
     }
 
     pub(super) fn untrack(&mut self, key: &RevisionKey) {
@@ -185,7 +258,7 @@ impl Index {
         if let Some(hash) = tracked.at {
             take(&mut self.selectors, hash, key);
         }
-        for name in &tracked.members {
+        for name in tracked.members.iter().chain(&tracked.strangers) {
             if let Some(entry) = self.pods.get_mut(name) {
                 entry.revisions.retain(|other| other != key);
             }
@@ -193,8 +266,14 @@ impl Index {
     }
 
     pub(super) fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
-        let Self { tracked, pods, .. } = self;
-        let Some(tracked) = tracked.get(key) else { return };
+        let Self { tracked, pods, controllers, .. } = self;
+        let Some(tracked) = tracked.get_mut(key) else { return };
+        let strangers = tracked.strangers.iter().filter_map(|name| Some((name, pods.get(name)?)));
+        let others = others(strangers, controllers);
+        if tracked.others != others {
+            tracked.others = others;
+            changed.keys.insert(key.clone());
+        }
         if tracked.port.is_some() {
             for name in &tracked.members {
                 let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.address.is_some());
@@ -228,17 +307,44 @@ impl Index {
 }
 
 impl Tracked {
-    fn join(&mut self, name: &PodName) {
-        if let Err(at) = self.members.binary_search(name) {
-            self.members.insert(at, name.clone());
+    fn join(&mut self, name: &PodName, is_own: bool) {
+        let Self { members, strangers, .. } = self;
+        let (to, from) = if is_own { (members, strangers) } else { (strangers, members) };
+        if let Err(at) = to.binary_search(name) {
+            to.insert(at, name.clone());
+        }
+        if let Ok(at) = from.binary_search(name) {
+            from.remove(at);
         }
     }
 
     fn leave(&mut self, name: &PodName) {
-        if let Ok(at) = self.members.binary_search(name) {
-            self.members.remove(at);
+        for pods in [&mut self.members, &mut self.strangers] {
+            if let Ok(at) = pods.binary_search(name) {
+                pods.remove(at);
+            }
         }
     }
+
+    /// Whether a pod is its own.
+    pub(super) fn has(&self, name: &PodName) -> bool {
+        self.members.binary_search(name).is_ok()
+    }
+}
+
+/// Who controls those of these pods that are not finished.
+fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers: &Controllers) -> Box<[String]> {
+    let mut others = BTreeSet::new();
+    for (name, entry) in pods.filter(|(_, entry)| entry.state.phase != pod_counts::Phase::Other) {
+        others.insert(match &entry.controller {
+            Some(controller) => controllers.told(controller),
+            None => format!("Pod {}", name.name()),
+        });
+        if others.len() == OTHERS_MAX {
+            break;
+        }
+    }
+    others.into_iter().collect()
 }
 
 /// Why none of these pods is about to serve: the first one's reason, if each has one. Those that end or have finished
@@ -296,7 +402,7 @@ mod tests {
 
     fn running(pairs: &[(&str, &str)]) -> PodState {
         let state = pod_counts::CountedPod { phase: pod_counts::Phase::Running, deleting: false, ready: true };
-        PodState { labels: labels(pairs), state, address: None, started: None, cause: None }
+        PodState { labels: labels(pairs), state, address: None, started: None, cause: None, controller: None }
     }
 
     /// Goal: a label that many selectors have in common does not make the event of one pod look at all of them, and each is
@@ -312,7 +418,7 @@ mod tests {
             let early = PodName::new("ns", format!("early-{tenant}"));
             let late = PodName::new("ns", format!("late-{tenant}"));
             index.apply(early, running(&asked), &mut Changed::default());
-            index.track(&of(tenant), selector(&asked));
+            index.track(&of(tenant), selector(&asked), None, &mut Changed::default());
             let mut changed = Changed::default();
             index.apply(late, running(&asked), &mut changed);
             assert_eq!(changed.keys, HashSet::from([of(tenant)]), "its own pod, after {n} others");
@@ -324,7 +430,7 @@ mod tests {
 
         for tenant in &tenants {
             index.untrack(&of(tenant));
-            index.track(&of(tenant), selector(&[("app", "shop")]));
+            index.track(&of(tenant), selector(&[("app", "shop")]), None, &mut Changed::default());
         }
         assert!(tenants.iter().all(|tenant| counted(&index, tenant) == Some(2 * MANY)), "another selector, other pods");
         tenants.iter().for_each(|tenant| index.untrack(&of(tenant)));

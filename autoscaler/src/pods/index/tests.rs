@@ -1,6 +1,8 @@
 //! Pods are fed by hand.
 
 use super::*;
+use crate::pods::ownership::tests::of;
+use crate::scale::Chain;
 use autoscaler_core::sample;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
         address: Some("10.0.0.1".parse().expect("address")),
         started: None,
         cause: None,
+        controller: None,
     }
 }
 
@@ -38,8 +41,8 @@ fn counts_follow_the_pods() {
     let (a, b) = (RevisionKey::new("ns", "a"), RevisionKey::new("ns", "b"));
     index.apply("ns", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
     index.apply("other", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
-    index.track(&a, selector(&[("app", "a"), ("tier", "web")]));
-    index.track(&b, selector(&[("app", "b")]));
+    index.track(&a, selector(&[("app", "a"), ("tier", "web")]), None);
+    index.track(&b, selector(&[("app", "b")]), None);
     assert_eq!(index.counts(&a).ready, 1, "a pod that was there before, and not its namesake elsewhere");
     assert_eq!(drain(&requests), [], "nobody is told what he asks for");
 
@@ -68,7 +71,7 @@ fn pods_may_be_selected_by_expressions() {
     let asked = common::labels::Selector::parse("app in (a,b),!canary").expect("a selector");
     index.apply("ns", "before", pod(&[("app", "b")], Phase::Running, true));
     index.apply("other", "stranger", pod(&[("app", "b")], Phase::Running, true));
-    index.track(&key, PodSet::Expressions(asked));
+    index.track(&key, PodSet::Expressions(asked), None);
     let coming = PodState { address: None, ..pod(&[("app", "a")], Phase::Pending, false) };
     index.apply("ns", "later", coming);
     index.apply("ns", "canary", pod(&[("app", "a"), ("canary", "")], Phase::Running, true));
@@ -82,6 +85,61 @@ fn pods_may_be_selected_by_expressions() {
     assert_eq!(index.addresses(&key), []);
 }
 
+/// Goal: of pods with the same labels those of the owner alone count, have addresses and fail; the others are told of by who
+/// controls them, as they come and go, and never count before it is known whose they are.
+#[test]
+fn pods_of_others_do_not_count() {
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
+    let mut questions = index.questions().expect("the first who calls");
+    let key = RevisionKey::new("ns", "a");
+    let owner = PodOwner { chain: Chain::ReplicaSets, name: "web".into(), uid: "u".into() };
+    let ready = |controller| PodState { controller, ..pod(&[("app", "a")], Phase::Running, true) };
+    let others = || index.strangers(&key).map(|strangers| strangers.controllers);
+    index.begin_list();
+    index.apply("ns", "bare", ready(None));
+    index.apply("ns", "own", ready(Some(of("ReplicaSet", "web-1", Some("1")))));
+    index.track(&key, selector(&[("app", "a")]), Some(owner.clone()));
+    assert_eq!(others(), None, "there may be more");
+    index.end_list();
+    assert_eq!((index.counts(&key).ready, others()), (1, Some(vec!["Pod bare".to_owned()])));
+    assert_eq!(drain(&requests), std::slice::from_ref(&key));
+
+    let failing = PodState { cause: Some(cause("CrashLoop")), ..ready(Some(of("Job", "batch", None))) };
+    index.apply("ns", "failing", failing);
+    index.apply("ns", "doubtful", ready(Some(of("ReplicaSet", "former-2", Some("2")))));
+    let names: Vec<_> = index.addresses(&key).into_iter().map(|pod| pod.pod).collect();
+    assert_eq!((names, index.counts(&key).not_ready), (vec!["own".to_owned()], 0));
+    let expected = ["Deployment former", "Job batch", "Pod bare"].map(str::to_owned);
+    assert_eq!(others().as_deref(), Some(&expected[..]));
+    let (namespace, controller) = questions.try_recv().expect("who controls the ReplicaSet");
+    assert_eq!((namespace.as_str(), controller.name(), questions.try_recv().is_err()), ("ns", "former-2", true));
+    let asked = controller.uid().to_owned();
+    drop(controller);
+    drain(&requests);
+    let deployment = of("Deployment", "u", None);
+    index.controlled_by(&asked, Ok(Some(deployment.clone())));
+    assert_eq!((index.counts(&key).ready, drain(&requests)), (2, vec![key.clone()]), "the owner has adopted it");
+    index.controlled_by(&asked, Ok(Some(deployment)));
+    assert_eq!(drain(&requests), [], "no news");
+
+    index.apply("ns", "failing", pod(&[("app", "a")], Phase::Other, false));
+    index.delete("ns", "bare");
+    assert_eq!(
+        (others(), drain(&requests)),
+        (Some(Vec::new()), vec![key.clone()]),
+        "finished ones are in nobody's way"
+    );
+    index.track(&key, selector(&[("app", "a")]), Some(PodOwner { name: "other".into(), uid: "v".into(), ..owner }));
+    assert_eq!((index.counts(&key).ready, others().map(|others| others.len())), (0, Some(2)), "another target");
+    index.untrack(&key);
+    assert_eq!(others(), None);
+    for name in ["own", "doubtful", "failing"] {
+        index.delete("ns", name);
+    }
+    assert!(!index.is_controller(&asked), "nobody needs to be asked about it again");
+}
+
 /// Goal: unknown is not zero: before the first full list, and for what is not tracked.
 #[test]
 fn nothing_is_known_before_the_first_list() {
@@ -89,7 +147,7 @@ fn nothing_is_known_before_the_first_list() {
     let index = PodIndex::new(requests.clone());
     let key = RevisionKey::new("ns", "a");
     assert_eq!(index.ready(&key), Err(Unknown::Pods));
-    index.track(&key, PodSet::Revision("a".into()));
+    index.track(&key, PodSet::Revision("a".into()), None);
     assert_eq!(index.ready(&key), Err(Unknown::Pods));
     index.begin_list();
     index.apply("ns", "p", pod(&[(common::names::REVISION, "a")], Phase::Running, true));
@@ -107,7 +165,7 @@ fn trouble_is_told_while_no_pod_is_ready() {
     let requests = Requests::new();
     let index = PodIndex::new(requests.clone());
     let key = RevisionKey::new("ns", "a");
-    index.track(&key, selector(&[("app", "a")]));
+    index.track(&key, selector(&[("app", "a")]), None);
     let mut failing = pod(&[("app", "a")], Phase::Running, false);
     failing.cause = Some(cause("CrashLoop"));
     index.apply("ns", "p1", failing);
@@ -122,7 +180,7 @@ fn trouble_is_told_while_no_pod_is_ready() {
 fn trouble_is_told_if_each_pod_is_in_it() {
     let index = PodIndex::new(Requests::new());
     let key = RevisionKey::new("ns", "a");
-    index.track(&key, selector(&[("app", "a")]));
+    index.track(&key, selector(&[("app", "a")]), None);
     let starting = || pod(&[("app", "a")], Phase::Pending, false);
     let failing = |why: &str| PodState { cause: Some(cause(why)), ..starting() };
     index.apply("ns", "p1", failing("CrashLoopBackOff"));
@@ -146,7 +204,7 @@ async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     let index = PodIndex::new(Requests::new());
     let (key, name) = (RevisionKey::new("ns", "a"), PodName::new("ns", "p1"));
     let mut asks = index.asks().expect("the first who calls");
-    index.track(&key, selector(&[("app", "a")]));
+    index.track(&key, selector(&[("app", "a")]), None);
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
     assert_eq!((index.counts(&key).ready, asks.try_recv().is_err()), (1, true), "Kubernetes' word");
     index.prove(&key, Some(80));
@@ -169,7 +227,7 @@ async fn who_is_not_asked_by_kubernetes_is_asked_here() {
 fn only_ready_pods_with_an_address_are_scraped() {
     let index = PodIndex::new(Requests::new());
     let key = RevisionKey::new("ns", "a");
-    index.track(&key, selector(&[("app", "a")]));
+    index.track(&key, selector(&[("app", "a")]), None);
     index.apply("ns", "ready", pod(&[("app", "a")], Phase::Running, true));
     index.apply("ns", "starting", pod(&[("app", "a")], Phase::Running, false));
     let mut nowhere = pod(&[("app", "a")], Phase::Running, true);
@@ -185,7 +243,7 @@ fn only_ready_pods_with_an_address_are_scraped() {
 fn the_oldest_pod_is_scraped_first() {
     let index = PodIndex::new(Requests::new());
     let (key, t) = (RevisionKey::new("ns", "a"), Timestamp::from_secs(1_000_000));
-    index.track(&key, selector(&[("app", "a")]));
+    index.track(&key, selector(&[("app", "a")]), None);
     let second = Duration::from_secs(1);
     let started = [("a", t + 60 * second), ("b", t), ("c", t - second)];
     for (host, (name, started)) in (1..).zip(started) {

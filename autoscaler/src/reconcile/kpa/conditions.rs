@@ -26,6 +26,12 @@ pub(crate) const ABLE_TO_SCALE: &str = "AbleToScale";
 /// Condition that only informs: no other writer changes the replicas back.
 pub(crate) const SCALED_BY: &str = "ScaledBy";
 
+/// Condition that only informs: all pods that the selector finds are the target's own.
+pub(crate) const PODS_OWNED: &str = "PodsOwned";
+
+/// Most others that are named.
+const OTHERS_NAMED: usize = 3;
+
 /// How long what was given up is said to be so, unless it is woken before. What made it fail may be mended where nobody sees
 /// it (an image, a ConfigMap), and whoever waits for `Ready` then must not have to wait for the next call. Helm waits for
 /// five minutes by default.
@@ -137,6 +143,31 @@ pub(super) fn report_contest(status: &mut PodAutoscalerStatus, contest: Option<&
         Some(message) => manager.set(SCALED_BY, FALSE, "ReplicasContested", message),
         None => manager.clear(SCALED_BY),
     }
+}
+
+/// Reports others whose pods the target's selector finds, if there are some.
+pub(super) fn report_overlap(status: &mut PodAutoscalerStatus, workload: &Workload, others: &[String], now: Timestamp) {
+    let mut manager = status.manage(now);
+    let more = others.len().saturating_sub(OTHERS_NAMED);
+    let others = match others {
+        [] => return manager.clear(PODS_OWNED),
+        [first] => first.clone(),
+        [.., last] if more == 0 => format!("{} and {last}", others[..others.len() - 1].join(", ")),
+        _ => format!("{} and {more} more", others[..OTHERS_NAMED].join(", ")),
+    };
+    let kind = workload.object.spec.scale_target_ref.kind.as_deref().unwrap_or("target");
+    let (name, selector) = (workload.target_key.object.name(), workload.selector().unwrap_or_default());
+    let message = format!(
+        "the selector of {kind} {name} ({selector}) also finds pods of {others}: they neither count nor get requests, also \
+         through Services that led to them before. A selector must find the pods of its own workload alone: give these \
+         others different labels, and a Service of their own where clients need them"
+    );
+    manager.set(PODS_OWNED, FALSE, "SelectorOverlaps", &message);
+}
+
+/// Says that the pods of others are not known any more.
+pub(super) fn forget_overlap(status: &mut PodAutoscalerStatus, now: Timestamp) {
+    status.manage(now).clear(PODS_OWNED);
 }
 
 /// Says why nothing, or nothing new, is done. The last word of a pass.

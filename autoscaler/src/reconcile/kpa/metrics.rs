@@ -2,8 +2,6 @@
 
 use super::workload::Workload;
 use crate::engine::{Engine, Subject};
-use crate::reconcile::stores::facts::Selector;
-use crate::scale::PodSet;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input;
 use common::RevisionKey as Key;
@@ -20,15 +18,8 @@ pub(super) struct Wishes {
 impl Wishes {
     /// One wish of all answers; none where the load alone decides.
     pub(super) fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
-        let selector = match (&workload.pods, &workload.target.selector) {
-            (PodSet::Selector(labels), _) => {
-                let terms: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
-                Some(terms.join(","))
-            }
-            (PodSet::Expressions(_), Selector::Expressions(text)) => Some(text.clone()),
-            _ => None,
-        };
-        let (Some(plan), Some(selector)) = (&workload.metrics, selector) else {
+        let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
+        let Some((plan, selector)) = asked else {
             self.engine.forget(key);
             return None;
         };

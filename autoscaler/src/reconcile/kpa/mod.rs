@@ -207,6 +207,7 @@ impl Pass<'_> {
                 controller.ports.deciders.acted(key, Action::refused(not_ready.obstacle));
                 controller.scaling.scaler.is_over(key);
                 conditions::refuse(&mut self.status, &not_ready, self.now);
+                conditions::forget_overlap(&mut self.status, self.now);
                 let done = match afterwards {
                     Afterwards::Stay => Ok(()),
                     Afterwards::GiveBack => {
@@ -220,7 +221,7 @@ impl Pass<'_> {
                 };
                 if !controller.ports.pods.is_tracked(key) {
                     // It was looked at: there are none that count.
-                    controller.ports.pods.track(key, PodSet::Selector(BTreeMap::new()));
+                    controller.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
                 }
                 return done;
             }
@@ -243,6 +244,10 @@ impl Pass<'_> {
             conditions::tell_refusal(&mut self.status, refused.as_deref(), self.now);
             let contest = controller.scaling.conflicts.explain(key, &self.object);
             conditions::report_contest(&mut self.status, contest.as_deref(), self.now);
+            // What is not known yet is not said to be over.
+            if let Some(strangers) = controller.ports.pods.strangers(key) {
+                conditions::report_overlap(&mut self.status, &workload, &strangers.controllers, self.now);
+            }
         }
         self.carry_out(&workload, &decided?).await?;
         if let Some(broken) = &workload.broken {

@@ -62,7 +62,7 @@ impl Scaling {
         now: Timestamp,
         workload: &Workload,
     ) -> Result<Decided, Error> {
-        self.pods.track(key, workload.pods.clone());
+        self.pods.track(key, workload.pods.clone(), workload.owner());
         let Workload { parameters, target, .. } = workload;
         let current = target.current();
         // A status that told a scale before is another process's, or an earlier life's; -1 is said before any is known.

@@ -4,9 +4,9 @@
 
 use super::parameters::Parameters;
 use super::probe::ProbeTarget;
-use crate::reconcile::stores::facts::Target;
+use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::TargetKey;
-use crate::scale::{Initial, PodSet, SubjectLabels};
+use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::orders::Wanted;
@@ -53,6 +53,28 @@ pub(crate) struct Workload {
     pub(crate) paused: bool,
     /// A wake or a sleep that is to be carried out.
     pub(crate) request: Option<Requested>,
+}
+
+impl Workload {
+    /// Returns what finds its pods, as text; none: a label of the drop-in does.
+    pub(crate) fn selector(&self) -> Option<String> {
+        match (&self.pods, &self.target.selector) {
+            (PodSet::Selector(labels), _) => {
+                let terms: Vec<_> = labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+                Some(terms.join(","))
+            }
+            (PodSet::Expressions(_), Selector::Expressions(text)) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns whose pods count; none: all that have the revision's label.
+    pub(crate) fn owner(&self) -> Option<PodOwner> {
+        match &self.pods {
+            PodSet::Revision(_) => None,
+            PodSet::Selector(_) | PodSet::Expressions(_) => Some(self.target_key.owner(&self.target)),
+        }
+    }
 }
 
 /// One wake or one sleep that an operator asks for.

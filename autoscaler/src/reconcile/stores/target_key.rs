@@ -3,6 +3,8 @@
 //! A kind is looked for under the resource that upstream derives from its name: lower case, `s` or `es` at its end.
 //! So `Deployment` and `deployment` are one kind, watched once. What could not stand in a path as it is, is refused.
 
+use super::facts::Target;
+use crate::scale::{Chain, PodOwner};
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_api::validation::{is_api_version, is_kind, is_object_name};
@@ -110,6 +112,15 @@ impl TargetResource {
         }
     }
 
+    /// Returns what stands between such an object and its pods.
+    fn chain(&self) -> Chain {
+        match (self.group_and_version().0, self.plural.as_str()) {
+            ("apps", "deployments") => Chain::ReplicaSets,
+            ("apps", "statefulsets" | "replicasets") | ("", "replicationcontrollers") => Chain::Direct,
+            _ => Chain::Unknown,
+        }
+    }
+
     fn group_and_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }
@@ -148,6 +159,11 @@ impl TargetKey {
         let kind = field("kind", &reference.kind, is_kind, "must be a kind such as Deployment")?;
         let name = field("name", &reference.name, is_object_name, "must be an object's name: a-z, 0-9, - and .")?;
         Ok(Self { resource: TargetResource::of(api_version, kind), object: Key::new(namespace, name) })
+    }
+
+    /// Returns it as the owner of pods.
+    pub(crate) fn owner(&self, target: &Target) -> PodOwner {
+        PodOwner { chain: self.resource.chain(), name: self.object.name().to_owned(), uid: target.uid.clone() }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::engine::Engine;
 use crate::knative::lifecycle::Revisions;
 use crate::knative::watches::NoWatches;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodCounts,
-    PodSet, Pods, Ports, Requests, ScaleEvent, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodAddress,
+    PodCounts, PodOwner, PodSet, Pods, Ports, Requests, ScaleEvent, Strangers, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::lifecycle::Autoscalers;
@@ -82,6 +82,9 @@ pub(super) struct Fakes {
     pub(super) collecting: Mutex<Option<CollectSpec>>,
     pub(super) health: Mutex<Option<CollectionHealth>>,
     pub(super) tracking: Mutex<Option<PodSet>>,
+    pub(super) owner: Mutex<Option<PodOwner>>,
+    pub(super) addresses: Mutex<Vec<PodAddress>>,
+    pub(super) strangers: Mutex<Strangers>,
     pub(super) counts: Mutex<PodCounts>,
     pub(super) failing: Mutex<Option<Failing>>,
     pub(super) lease_ends: Mutex<bool>,
@@ -146,8 +149,9 @@ impl Collection for Fakes {
 }
 
 impl Pods for Fakes {
-    fn track(&self, _: &Key, pods: PodSet) {
+    fn track(&self, _: &Key, pods: PodSet, owner: Option<PodOwner>) {
         *self.tracking.lock() = Some(pods);
+        *self.owner.lock() = owner;
     }
     fn is_tracked(&self, _: &Key) -> bool {
         self.tracking.lock().is_some()
@@ -157,6 +161,12 @@ impl Pods for Fakes {
     }
     fn failing(&self, _: &Key) -> Option<Failing> {
         self.failing.lock().clone()
+    }
+    fn addresses(&self, _: &Key) -> Vec<PodAddress> {
+        self.addresses.lock().clone()
+    }
+    fn strangers(&self, _: &Key) -> Option<Strangers> {
+        Some(self.strangers.lock().clone())
     }
     fn untrack(&self, _: &Key) {
         *self.tracking.lock() = None;
@@ -351,7 +361,7 @@ impl Fixture {
         let told = fakes.clone();
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
         let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
-        let engine = Engine::new(metrics.client(), clock.clone(), requests.clone());
+        let engine = Engine::new(metrics.client(), clock.clone(), fakes.clone(), requests.clone());
         let (config, autoscaler_config) = watch::channel(Arc::new(AutoscalerConfig::default()));
         let (_deployment, deployment_config) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);

@@ -2,7 +2,7 @@
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
-use crate::scale::{Initial, PodSet};
+use crate::scale::{Chain, Initial, PodSet, Strangers};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common_controller::{Failure, WriteError};
@@ -288,7 +288,37 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
     assert_eq!(deciding.0.labels.configuration, "hello");
     let selector = [("app".to_owned(), "hello".to_owned())].into();
     assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Selector(selector)));
+    let owner = f.fakes.owner.lock().clone().expect("whose pods count");
+    assert_eq!((owner.chain, owner.name.as_str()), (Chain::ReplicaSets, "hello"));
     assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(0));
+}
+
+/// Goal: others whose pods the selector finds are named, a few of them; the condition ends with the last.
+#[tokio::test]
+async fn others_with_the_same_labels_are_named() {
+    let mut f = Fixture::standalone();
+    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    let others = ["Deployment canary", "Job a", "Job b", "Pod c", "Pod d"].map(str::to_owned);
+    for (count, expected) in [
+        (1, "Deployment canary"),
+        (2, "Deployment canary and Job a"),
+        (5, "Deployment canary, Job a, Job b and 2 more"),
+    ] {
+        f.fakes.strangers.lock().controllers = others[..count].to_vec();
+        let told = put_status().with(move |body| {
+            let (status, reason, message) = condition(body, "PodsOwned");
+            let begin = format!("the selector of Deployment hello (app=hello) also finds pods of {expected}: ");
+            assert_eq!((status.as_str(), reason.as_str()), ("False", "SelectorOverlaps"));
+            assert!(message.starts_with(&begin) && message.contains("different labels"), "{message}");
+        });
+        pass(&mut f, vec![told]).await.expect("a pass");
+    }
+    *f.fakes.strangers.lock() = Strangers::default();
+    let over = put_status().with(|body| {
+        let types = body["status"]["conditions"].as_array().expect("conditions").iter().map(|c| c["type"].clone());
+        assert!(!types.collect::<Vec<_>>().contains(&json!("PodsOwned")));
+    });
+    pass(&mut f, vec![over]).await.expect("a pass");
 }
 
 /// Goal: a running target is taken up with what it has; no first pass changes replicas, whatever the configuration.

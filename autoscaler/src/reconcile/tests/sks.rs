@@ -3,6 +3,7 @@
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status, taken_service};
+use crate::scale::{PodAddress, Strangers};
 use crate::standalone::serverless::SUCCEEDED_WITHIN;
 use common::backend::Probe;
 use serde_json::{Value, json};
@@ -123,6 +124,46 @@ async fn a_switch_of_the_path_is_one_update() {
         assert_condition(body, "Ready", "True", "");
     });
     pass(&mut f, vec![moved, told]).await.expect("to the pods");
+}
+
+/// Goal: once the labels find another's pod, the private Service loses its selector and leads to the target's own pods alone;
+/// what Kubernetes has written goes. It has its selector back when nobody else's pod is there and the target sleeps.
+#[tokio::test]
+async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own() {
+    let mut f = fixture(json!({}), "Proxy").await;
+    let birth = || vec![expect(&format!("POST {SERVICES}")), expect(&format!("POST {SERVICES}"))];
+    pass(&mut f, birth().into_iter().chain([expect(&format!("POST {SLICES}")), put_status()]).collect())
+        .await
+        .expect("birth");
+    pods(&f, true);
+    let stranger = Strangers { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
+    let own = PodAddress { pod: "o".into(), address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
+    (*f.fakes.strangers.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
+    let gone = || json!({"kind": "Status", "status": "Success"});
+    let private = format!("PUT {SERVICES}/hello-private");
+    let script = vec![
+        expect(&private).with(|body| assert!(body["spec"]["selector"].is_null())),
+        expect(&format!("POST {SLICES}")).with(|body| {
+            assert_eq!(body["metadata"]["name"], "hello-private-zeroscale-ipv4-0");
+            assert_eq!(body["metadata"]["labels"]["zeroscale.dev/side"], "Private", "activators find it");
+            assert_eq!(endpoints(body), (json!("10.0.0.5"), json!(8080)));
+        }),
+        expect("DELETE /api/v1/namespaces/ns/endpoints/hello-private").answered(200, gone()),
+        expect(&format!("DELETE {SLICES}/p")).answered(200, gone()),
+        put_status(),
+    ];
+    pass(&mut f, script).await.expect("a stranger has come");
+    let slice = |name: &str| common::RevisionKey::new("ns", name);
+    f.cx.cluster().slices.apply(&slice("p"), "", None); // As the watch tells.
+    *f.fakes.strangers.lock() = Strangers::default();
+    pass(&mut f, vec![]).await.expect("awake, it stays as it is");
+    f.fakes.addresses.lock().clear();
+    let script = vec![
+        expect(&private).with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
+        expect(&format!("DELETE {SLICES}/hello-private-zeroscale-ipv4-0")).answered(200, gone()),
+        put_status(),
+    ];
+    pass(&mut f, script).await.expect("asleep");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ impl Fixture {
             scrape_target: None,
         };
         sources.collector.ensure(&key, how);
-        sources.pods.track(&key, PodSet::Revision("hello".into()));
+        sources.pods.track(&key, PodSet::Revision("hello".into()), None);
         sources.pods.end_list();
         let (turning, token) = (multiscaler.clone(), shutdown.clone());
         tokio::spawn(async move { turning.run(token).await });
@@ -98,6 +98,7 @@ impl Fixture {
                 address: None,
                 started: None,
                 cause: None,
+                controller: None,
             };
             self.sources.pods.apply("ns", &pod.to_string(), state);
         }

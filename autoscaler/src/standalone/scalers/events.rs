@@ -8,7 +8,7 @@
 //!
 //! | reason | when |
 //! |---|---|
-//! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated or AnswersResolved becomes False, or is False for another reason, or an edit is wrong in another way |
+//! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated, AnswersResolved, ProtocolsDetected or PodsOwned becomes False, or is False for another reason, or an edit is wrong in another way |
 //! | `Adopted` | target and Service have been taken over |
 //! | `NetworkPolicy` | Ready begins to warn of one that lets no activator through to the pods |
 //! | `Scaled` | replicas were changed, once for a whole way |
@@ -20,8 +20,8 @@ use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ZeroScalerStatus;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, Condition, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
-    find,
+    ADOPTED, ANSWERS_RESOLVED, Condition, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED,
+    PROTOCOLS_DETECTED, READY, find,
 };
 use common_controller::Severity;
 use common_controller::recorder;
@@ -46,7 +46,9 @@ pub(crate) struct News {
 pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<News> {
     let before = object.status.clone().unwrap_or_default();
     let mut news: Vec<News> = Vec::new();
-    for type_ in [READY, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED] {
+    let types =
+        [READY, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
+    for type_ in types {
         let (was, is) = (find(&before.conditions, type_), find(&status.conditions, type_));
         if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
             // Ready says what another condition says as well.

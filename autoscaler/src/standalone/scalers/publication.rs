@@ -40,7 +40,7 @@ use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
+    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
@@ -454,9 +454,8 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
-    let told = [READY, ADOPTED, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED]
-        .iter()
-        .all(|t| status(written, t) == status(wanted, t));
+    let informs = [HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
+    let told = [READY, ADOPTED].iter().chain(&informs).all(|t| status(written, t) == status(wanted, t));
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
         == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted)
         && written.services == wanted.services;

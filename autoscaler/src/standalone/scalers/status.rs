@@ -11,13 +11,16 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
+//! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
 //!
 //! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
 //! long it has been awake or asleep, what was wanted, whether it was awake before.
 
 use super::allocation::Allocation;
 use super::fault::Found;
-use crate::reconcile::kpa::conditions::{ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, SCALED_BY, SETTINGS_HONORED};
+use crate::reconcile::kpa::conditions::{
+    ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, SCALED_BY, SETTINGS_HONORED,
+};
 use crate::standalone::answers::Resolved;
 use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
 use autoscaler_core::schedules::InForce;
@@ -148,6 +151,8 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     );
     let contest = said.condition(SCALED_BY);
     set(written::SCALED_BY, contest.map(|_| notice(contest, PENDING)));
+    let overlap = said.condition(PODS_OWNED);
+    set(written::PODS_OWNED, overlap.map(|_| notice(overlap, PENDING)));
     let wrong = answers.as_ref().and_then(|resolved| resolved.wrong.as_ref());
     let resolved = match (&answers, wrong) {
         (None, _) => says(ConditionStatus::Unknown, PENDING, "no ConfigMap is known yet"),

@@ -256,9 +256,9 @@ impl Pass<'_> {
         Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
-    /// What Kubernetes' endpoints controller left behind of an adopted Service. It writes it anew once the selector is
+    /// What Kubernetes' endpoints controller left behind of a Service whose selector is gone. It writes it anew once that is
     /// back.
-    async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
+    pub(super) async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =
             async |api: BoundedApi| api.delete::<Endpoints>(&key, None).await.map_err(WriteError::api(doing.as_str()));

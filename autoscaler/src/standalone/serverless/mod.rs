@@ -4,7 +4,7 @@
 //!
 //! 1. Which public Services there are ([`super::choice`]). The standing of each decides what may be done with it ([`adopt`]).
 //! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
-//!    selects the pods ([`services`]).
+//!    selects the pods ([`services`]), unless labels alone do not say which they are ([`pod_slices`]).
 //! 3. Public Services: made, put right, or borrowed; former ones are given up.
 //! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
 //!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
@@ -236,10 +236,11 @@ impl Pass<'_> {
         });
         self.reach((&first, has_affinity), &settings, &target, &port);
         let private_name = names::private_service(self.key.name());
+        let selector = selector.filter(|_| self.labels_suffice(&private_name));
         let (traffic, extra) = ((&*served.traffic, &port), &served.extra);
         let private = services::private(&common, &private_name, selector.as_ref(), traffic, &target, extra);
         let private = self.private(&private).await?;
-        let led = if selector.is_none() { Some(self.pod_slices(&private, &common, &target).await?) } else { None };
+        let led = self.pod_slices(&private, &common, &target).await?;
         let mut public = Vec::new();
         for (asked, existing) in &fronts {
             let standing = self.standing(existing.as_deref());

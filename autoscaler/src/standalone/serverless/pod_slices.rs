@@ -1,10 +1,14 @@
-//! The EndpointSlices of a private Service that cannot select its pods: a Service knows labels alone, and some targets
-//! select by expressions. What Kubernetes' controller would write is written here, from the pods as they are counted.
+//! The EndpointSlices of a private Service that cannot select its pods: a Service knows labels alone. Some targets select
+//! by expressions; and where labels find the pods of others, too, only we know which are the target's own. What Kubernetes'
+//! controller would write is written here, from the pods as they are counted.
+//!
+//! A target that selects by labels has its slices from us from the first pod of another that its labels find, before which
+//! has an address as a rule, until there is none and it sleeps: then nobody is led anywhere while the selector is put back.
 
 use super::super::service_ports::{number_of, target_of};
-use super::Pass;
 use super::services::Common;
 use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, Write};
+use super::{Controller, Pass};
 use crate::reconcile::error::Error;
 use crate::reconcile::stores::facts::{Labels, Target};
 use crate::scale::PodAddress;
@@ -18,18 +22,35 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 impl Pass<'_> {
-    /// Writes them, and returns them.
+    /// Whether labels say which pods are the target's.
+    pub(super) fn labels_suffice(&self, private: &str) -> bool {
+        let Controller { cluster, pods, .. } = self.controller;
+        let private = cluster.services.get(&Key::new(self.key.namespace(), private));
+        let is_led = private.is_some_and(|private| private.spec.as_ref().is_none_or(|spec| spec.selector.is_none()));
+        match pods.strangers(self.key) {
+            Some(strangers) => strangers.controllers.is_empty() && (!is_led || pods.addresses(self.key).is_empty()),
+            None => !is_led, // As it is.
+        }
+    }
+
+    /// Writes them, and returns them; none: Kubernetes' controller writes its own, and what we wrote before goes.
     pub(super) async fn pod_slices(
         &self,
         private: &Service,
         common: &Common,
         target: &Target,
-    ) -> Result<Vec<Arc<EndpointSlice>>, Error> {
+    ) -> Result<Option<Vec<Arc<EndpointSlice>>>, Error> {
         let (controller, key) = (self.controller, self.key);
         let store = &controller.cluster.slices;
-        let pods = controller.pods.addresses(key);
-        let desired = desired(private, common.labels_of(names::SERVICE_TYPE_PRIVATE), target, &pods);
-        let existing = controller.cluster.slices_of(&Key::new(key.namespace(), private.name_any()));
+        let mut existing = controller.cluster.slices_of(&Key::new(key.namespace(), private.name_any()));
+        let selects = private.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
+        let desired = if selects {
+            existing.retain(|slice| slices::is_ours(slice));
+            Vec::new()
+        } else {
+            let pods = controller.pods.addresses(key);
+            desired(private, common.labels_of(names::SERVICE_TYPE_PRIVATE), target, &pods)
+        };
         for write in slices::writes(&existing, desired.clone()) {
             match write {
                 Write::Update(slice) => {
@@ -40,12 +61,15 @@ impl Pass<'_> {
                     controller.cluster.made_slice(&slice);
                 }
                 Write::Delete(slice) => {
+                    if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {
+                        self.delete_endpoints(&private.name_any()).await?;
+                    }
                     let slice = Key::new(key.namespace(), slice);
                     controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
                 }
             }
         }
-        Ok(desired.into_iter().map(Arc::new).collect())
+        Ok((!selects).then(|| desired.into_iter().map(Arc::new).collect()))
     }
 }
 

@@ -26,8 +26,10 @@ pub const ANSWERS_RESOLVED: &str = "AnswersResolved";
 pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
 /// No other writer keeps changing the replicas; there only while one does.
 pub const SCALED_BY: &str = "ScaledBy";
+/// All pods that the target's selector finds are its own; there only while some are not.
+pub const PODS_OWNED: &str = "PodsOwned";
 /// All types that there are.
-pub const TYPES: [&str; 9] = [
+pub const TYPES: [&str; 10] = [
     READY,
     ACTIVE,
     ADOPTED,
@@ -37,6 +39,7 @@ pub const TYPES: [&str; 9] = [
     ANSWERS_RESOLVED,
     PROTOCOLS_DETECTED,
     SCALED_BY,
+    PODS_OWNED,
 ];
 
 /// Longest message that an API server takes of a condition, by its own conventions.

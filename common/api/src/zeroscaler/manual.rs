@@ -64,6 +64,17 @@ name in the first of them; either name selects it.
 is ready. Each activator picks the same one, by a hash of the client's and the pods' addresses; its timeout does not apply. The
 client is the peer of the connection; if that is a trusted proxy, the last address in `X-Forwarded-For`. Under a hard
 limit a client whose pod is full gets the next one, and where several activators share the limit any pod that has room.
+
+### Pods of others
+
+A pod counts, and gets requests, if the target's selector finds it and the target controls it: itself, or through
+ReplicaSets. Pods of another Deployment, of a Job or of nobody that have the same labels are left out, asleep and awake, and the
+condition PodsOwned (reason SelectorOverlaps) names who controls them. A served Service leads to the target's own pods alone,
+even if it led to the others before: give these different labels, and a Service of their own. Finished pods are in nobody's way.
+
+The pods of a target of another kind may come about in ways of its own. Others' are those that lead to a Deployment, a
+StatefulSet or a ReplicaSet which does not lead to the target; all the rest count as its own, also where it cannot be read who
+controls a pod.
 ";
 
 const METRICS: &str = "`metrics` and `behavior` are those of a

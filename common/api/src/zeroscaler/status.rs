@@ -26,7 +26,8 @@ pub struct ZeroScalerStatus {
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
     /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: each text that is answered
     /// without a pod was found, and so was the fallback. ProtocolsDetected: False while it sleeps and clients of a port say
-    /// nothing. ScaledBy: False while another writer keeps changing the replicas.
+    /// nothing. ScaledBy: False while another writer keeps changing the replicas. PodsOwned: False while the selector finds
+    /// pods of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.

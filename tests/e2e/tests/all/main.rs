@@ -12,6 +12,7 @@ mod install;
 mod knative;
 mod metrics;
 mod neighbours;
+mod overlap;
 mod page;
 mod ports;
 mod processes;

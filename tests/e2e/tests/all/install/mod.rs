@@ -13,7 +13,7 @@ mod names;
 mod namespaced;
 mod nginx;
 mod releases;
-mod rights;
+pub(crate) mod rights;
 mod sharing;
 mod site;
 mod tokens;

@@ -1,0 +1,79 @@
+//! Asks the API server who controls a controller of pods, where its name does not say so ([`super::ownership`]).
+//!
+//! Only the metadata is read. As long as it has pods it is asked again now and then, since a Deployment may adopt a
+//! ReplicaSet later.
+
+use super::index::PodIndex;
+use super::ownership::{Controller, Question};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Questions under way at once.
+const AT_ONCE: usize = 8;
+/// Longest wait for an answer.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Time until the next question about the same controller: after an answer, and where there was none.
+const AGAIN: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(1);
+
+/// Asks about each controller that comes in, until it has no pods any more.
+pub(super) async fn run(client: Client, index: Arc<PodIndex>, mut asked: UnboundedReceiver<Question>) {
+    let (mut asking, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
+    loop {
+        tokio::select! {
+            question = asked.recv() => match question {
+                Some((namespace, controller)) => {
+                    let (client, index, places) = (client.clone(), index.clone(), places.clone());
+                    asking.spawn(ask(client, index, places, namespace, Controller::clone(&controller)));
+                }
+                None => return,
+            },
+            Some(_) = asking.join_next() => {}
+        }
+    }
+}
+
+async fn ask(client: Client, index: Arc<PodIndex>, places: Arc<Semaphore>, namespace: String, controller: Controller) {
+    let Some(plural) = controller.resource() else { return };
+    let resource = ApiResource {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "apps/v1".to_owned(),
+        kind: String::new(),
+        plural: plural.to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
+    while index.is_controller(controller.uid()) {
+        let answer = {
+            let Ok(_place) = places.acquire().await else { return };
+            timeout(WITHIN, api.get_metadata_opt(controller.name())).await
+        };
+        let leads = match answer {
+            Ok(Ok(found)) => {
+                let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid()));
+                Ok(found.and_then(|found| Controller::of(&found.metadata)))
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                tracing::debug!(%namespace, plural, name = controller.name(), "its controller may not be read");
+                Err(())
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%namespace, plural, name = controller.name(), %error, "its controller is not known");
+                sleep(SOON).await;
+                continue;
+            }
+            Err(_) => {
+                sleep(SOON).await;
+                continue;
+            }
+        };
+        index.controlled_by(controller.uid(), leads);
+        sleep(AGAIN).await;
+    }
+}

@@ -1,0 +1,160 @@
+//! Workloads with the same labels, one of which is served: nobody else's pods count or get its requests.
+
+use crate::install::rights::Record;
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
+use common_api::zeroscaler::State;
+use e2e::space::SOON;
+use e2e::test_env::program;
+use e2e::{Entry, Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use local::up::UpOptions;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Longest time until a workload with a window of six seconds sleeps.
+const ASLEEP: Duration = Duration::from_secs(60);
+
+/// A Deployment with the labels of `web`.
+fn like_web(name: &str, replicas: i32) -> anyhow::Result<Value> {
+    let mut deployment = Workload::new("web").replicas(replicas).deployment(&program()?);
+    deployment["metadata"]["name"] = json!(name);
+    Ok(deployment)
+}
+
+/// Pods of this Deployment that are ready.
+async fn ready(env: &TestEnv, name: &str) -> anyhow::Result<usize> {
+    let pods = env.pods("web").await?;
+    let is_of = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|pod| pod.starts_with(&format!("{name}-")));
+    Ok(pods.iter().filter(is_of).filter(|pod| e2e::space::is_ready(pod)).count())
+}
+
+/// Calls once; a pod of `web` must answer.
+async fn call(load: &Load) -> anyhow::Result<()> {
+    let answer = load.get("/").await?;
+    let pod = answer.pod().unwrap_or_default();
+    ensure!(answer.status == 200 && pod.starts_with("web-"), "{} by {pod:?}", answer.status);
+    Ok(())
+}
+
+/// Calls again and again until it is so.
+async fn call_until(
+    env: &TestEnv,
+    load: &Load,
+    what: &str,
+    is_so: impl AsyncFn() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    env.until(SOON, what, async || {
+        for _ in 0..20 {
+            call(load).await?;
+        }
+        is_so().await
+    })
+    .await
+}
+
+async fn overlap(env: &TestEnv) -> anyhow::Result<Option<(String, String, String)>> {
+    env.condition("web", "PodsOwned").await
+}
+
+async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
+    env.until(ASLEEP, "its sleep", async || {
+        let state = env.scaler("web").await?.status.map(|status| status.state);
+        Ok(state == Some(State::Asleep) && env.replicas("web").await? == 0 && ready(env, "web").await? == 0)
+    })
+    .await
+}
+
+/// Goal: pods of others with the same labels, a Deployment's and one of nobody's, get no request, neither while the workload is
+/// awake nor while it sleeps and wakes. They are not counted and keep it from no sleep. The condition names
+/// them, is told once, and ends with them; Ready stays True.
+/// Method: each answer says which pod it is from.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> {
+    let record = Record::default();
+    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
+    env.create_workload(&Workload::new("web")).await?;
+    env.until_served("web").await?;
+    ensure!(overlap(&env).await?.is_none(), "nobody else is there");
+    let load = env.load(Entry::Activator, "web");
+    call(&load).await?;
+    env.create::<Deployment>(like_web("other", 2)?).await?;
+    let told = async || Ok(overlap(&env).await?.is_some() && ready(&env, "other").await? == 2);
+    env.until(SOON, "the others", told).await?;
+    let template = like_web("stray", 1)?["spec"]["template"].clone();
+    let stray = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stray", "labels": {"app": "web"}},
+        "spec": template["spec"]});
+    env.create::<Pod>(stray).await?;
+    call_until(&env, &load, "the condition", async || {
+        let Some((status, reason, message)) = overlap(&env).await? else { return Ok(false) };
+        ensure!((status.as_str(), reason.as_str()) == ("False", "SelectorOverlaps"), "{status} {reason}: {message}");
+        Ok(message.contains("(app=web) also finds pods of Deployment other and Pod stray:"))
+    })
+    .await?;
+    let status = env.scaler("web").await?.status.context("a status")?;
+    let pods = status.pods.context("pods")?;
+    ensure!((pods.ready, pods.actual) == (1, 1), "{pods:?}");
+    ensure!(env.scaler("web").await?.is_ready(), "it is served");
+
+    until_asleep(&env).await?;
+    ensure!(ready(&env, "other").await? == 2, "the others stay");
+    let spec = env.api::<Service>().get("web").await?.spec.context("a spec")?;
+    let address = (spec.cluster_ip.context("a cluster IP")?.parse::<std::net::IpAddr>()?, 80).into();
+    for load in [Load::new(address, "web"), env.load(Entry::Activator, "web")] {
+        call(&load).await?;
+        for _ in 0..50 {
+            call(&load).await?;
+        }
+    }
+    ensure!(record.asked("autoscaler", "get", "replicasets"), "who controls the others is known from the API server");
+    ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
+
+    env.api::<Pod>().delete("stray", &DeleteParams::default()).await?;
+    env.api::<Deployment>().delete("other", &DeleteParams::background()).await?;
+    call_until(&env, &load, "the end of the condition", async || Ok(overlap(&env).await?.is_none())).await?;
+    until_asleep(&env).await?;
+    env.until(SOON, "the private Service's own selector", async || {
+        let private = env.api::<Service>().get("web-private").await?;
+        Ok(private.spec.and_then(|spec| spec.selector).is_some())
+    })
+    .await?;
+    call(&load).await?;
+    let events = env.api::<Event>().list(&ListParams::default()).await?.items;
+    let told = events.iter().filter(|event| event.reason.as_deref() == Some("SelectorOverlaps")).count();
+    ensure!(told == 1, "{told} events");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: a Deployment that adopts a ReplicaSet, which another one has left behind, is served by its pods: they are its own,
+/// whatever their names say.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let labels = json!({"app": "web", "pod-template-hash": "5d8f"});
+    let mut set = like_web("former-5d8f", 1)?;
+    (set["kind"], set["metadata"]["labels"]) = (json!("ReplicaSet"), labels.clone());
+    set["spec"]["selector"]["matchLabels"] = labels.clone();
+    set["spec"]["template"]["metadata"]["labels"] = labels;
+    env.create::<ReplicaSet>(set).await?;
+    env.until(SOON, "its pod", async || Ok(ready(&env, "former").await? == 1)).await?;
+    env.create_workload(&Workload::new("web").replicas(1)).await?;
+    env.until(SOON, "one pod, which is its own", async || {
+        let status = env.scaler("web").await?.status.unwrap_or_default();
+        Ok(status.pods.is_some_and(|pods| pods.ready == 1) && overlap(&env).await?.is_none())
+    })
+    .await?;
+    let load = env.load(Entry::Activator, "web");
+    env.until_served("web").await?;
+    let answer = load.get("/").await?;
+    ensure!(answer.pod().is_some_and(|pod| pod.starts_with("former-")), "{answer:?}");
+    env.until_asleep("web").await?;
+    let edit = json!({"spec": {"template": {"metadata": {"annotations": {"edit": "1"}}}}});
+    env.api::<Deployment>().patch("web", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    call(&load).await?;
+    ensure!(overlap(&env).await?.is_none() && env.api::<ZeroScaler>().get("web").await?.is_ready());
+    env.end().await;
+    Ok(())
+}
