@@ -1,11 +1,13 @@
 //! Whether the API server is new enough, asked at the start.
 //!
-//! The least version is `KUBERNETES_MIN_VERSION`, default v1.34.0. A pre-release of the same version passes, since
+//! The least version is `KUBERNETES_MIN_VERSION`, by default the oldest that the end-to-end tests of the mode have run on:
+//! v1.31.0 in standalone, and Knative's v1.34.0 in the drop-in. A pre-release of the same version passes, since
 //! clusters run them; a minimum that names a pre-release means exactly that. Asked every second: a server that says
 //! nothing is waited for as long as it takes ([`crate::api_server`] logs it), one that is too old for a minute,
 //! since it may be on its way to a newer version.
 
 use crate::api_server::is_reported;
+use crate::environment::Mode;
 use crate::failure_log::FailureLog;
 use kube::Client;
 use semver::{Prerelease, Version};
@@ -28,10 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinimumVersion(Version);
 
-impl Default for MinimumVersion {
-    /// Upstream's.
-    fn default() -> Self {
-        Self(Version::new(1, 34, 0))
+impl MinimumVersion {
+    /// Returns the default of a mode.
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Standalone => Self(Version::new(1, 31, 0)),
+            Mode::Knative => Self(Version::new(1, 34, 0)),
+        }
     }
 }
 
@@ -118,7 +123,7 @@ mod tests {
             let least: MinimumVersion = least.parse().expect("a version");
             assert_eq!(least.judge(server).is_ok(), passes, "{least} {server}");
         }
-        let error = MinimumVersion::default().judge("v1.30.1").expect_err("too old");
+        let error = MinimumVersion::of(Mode::Knative).judge("v1.30.1").expect_err("too old");
         assert!(error.contains("v1.30.1") && error.contains("v1.34.0") && error.contains(VARIABLE), "{error}");
         assert!("1.34".parse::<MinimumVersion>().is_err());
     }
@@ -138,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_old_server_is_waited_for_and_then_named() {
-        let least = MinimumVersion::default();
+        let least = MinimumVersion::of(Mode::Knative);
         let upgraded = server(|asked| if asked < 3 { "v1.33.0" } else { "v1.34.1" });
         least.check(&upgraded).await.expect("new enough in the end");
         let start = Instant::now();
