@@ -17,6 +17,7 @@ pub mod key;
 pub mod labels;
 pub mod names;
 pub mod ownership;
+pub mod pod_names;
 pub mod ports;
 pub mod scaling;
 pub mod stat;

@@ -7,6 +7,8 @@ use md5::{Digest, Md5};
 pub const SIDE: &str = "zeroscale.dev/side";
 /// Label of standalone on the same: name of the ZeroScaler.
 pub const WORKLOAD: &str = "zeroscale.dev/workload";
+/// Kubernetes' label that says who writes an EndpointSlice: [`MANAGED_BY`], where we do.
+pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The same of Knative.
 pub const SERVICE_TYPE: &str = "networking.internal.knative.dev/serviceType";
 /// The Service that clients call.

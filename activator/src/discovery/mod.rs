@@ -17,6 +17,7 @@ use activator_core::contract::Contract;
 use common::RevisionKey;
 use common::backend::{Backend, Protocol};
 use common::host::HostPattern;
+use common::pod_names::PodNames;
 use common::ports::{Block, Ledger, PortId};
 use common_api::zeroscaler::{Answers, PortProtocol};
 use http::HeaderValue;
@@ -150,6 +151,8 @@ pub struct Spec {
     pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.
     pub answers: Option<Arc<Answers>>,
+    /// What its pods are called.
+    pub pod_names: PodNames,
     /// Whether its Service is being given back: its clients come anew once they are led past this activator.
     pub given_back: bool,
 }

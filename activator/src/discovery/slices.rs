@@ -15,6 +15,7 @@ use super::{Event, Listing, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::names;
+use common::pod_names::PodNames;
 use common_controller::ObjectKey;
 use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Endpoints;
@@ -33,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, and whether they are called ready.
     pub(crate) addresses: Addresses,
+    /// Names of the pods at these, where somebody else than the autoscaler says so; empty: unknown.
+    pods: Box<[Box<str>]>,
 }
 
 type Addresses = Arc<[(IpAddr, bool)]>;
@@ -96,14 +99,18 @@ impl Entry {
         let ports = slice.ports.iter().flatten();
         let ports =
             ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port?).ok()?)));
+        let is_ours = slice.labels().get(names::SLICE_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
+        let tells_pods = labels.side == names::SIDE && side == Side::Private && !is_ours;
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
             let usable = !conditions.terminating.unwrap_or(false);
-            usable.then_some((endpoint.addresses.first()?.parse().ok()?, ready))
+            let pod = endpoint.target_ref.as_ref().filter(|_| tells_pods).and_then(|pod| pod.name.as_deref());
+            usable.then_some(((endpoint.addresses.first()?.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
         });
+        let (addresses, pods): (Vec<_>, Vec<_>) = addresses.unzip();
         let owner = controller(&slice.metadata).map(|owner| ObjectOwner::Uid(owner.uid.as_str().into()));
-        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.collect() }]
+        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods: trimmed(pods) }]
     }
 
     /// From Endpoints, one entry for each subset; nothing if they are not of a revision.
@@ -116,10 +123,23 @@ impl Entry {
                 ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port).ok()?)));
             let ready = subset.addresses.iter().flatten().map(|address| (address, true));
             let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
-            let addresses =
-                ready.chain(not_ready).filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready)));
+            let (addresses, pods): (Vec<_>, Vec<_>) = ready
+                .chain(not_ready)
+                .filter_map(|(address, ready)| {
+                    let pod = address.target_ref.as_ref().filter(|_| labels.side == names::SIDE);
+                    let pod = pod.and_then(|pod| pod.name.as_deref());
+                    Some(((address.ip.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
+                })
+                .unzip();
             let owner = Some(ObjectOwner::Service(endpoints.name_any().into()));
-            Self { key: key.clone(), side, owner, ports: ports.collect(), addresses: addresses.collect() }
+            Self {
+                key: key.clone(),
+                side,
+                owner,
+                ports: ports.collect(),
+                addresses: addresses.into(),
+                pods: trimmed(pods),
+            }
         };
         subsets.map(entry).collect()
     }
@@ -145,6 +165,11 @@ impl Entry {
             _ => None,
         }
     }
+}
+
+/// None, if they are all unknown.
+fn trimmed(pods: Vec<Box<str>>) -> Box<[Box<str>]> {
+    if pods.iter().all(|pod| pod.is_empty()) { Box::default() } else { pods.into() }
 }
 
 impl Index {
@@ -189,17 +214,18 @@ impl Index {
 
     /// The sum of one side. `port` is the wanted port's name, if the revision is known.
     pub(crate) fn event(&self, owner: &Owner, port: Option<&str>, ports: Ports) -> Event {
-        self.event_of(owner, port, ports, None, |_| true)
+        self.event_of(owner, port, ports, None, &PodNames::Any, |_| true)
     }
 
     /// The same of the entries that `counts` lets count. `at`: where pods take requests if none of their ports has the
-    /// wanted name.
+    /// wanted name. `own`: what its pods are called, where somebody else than the autoscaler tells of them.
     pub(crate) fn event_of(
         &self,
         owner: &Owner,
         port: Option<&str>,
         ports: Ports,
         at: Option<u16>,
+        own: &PodNames,
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
         let (key, side) = owner;
@@ -212,7 +238,10 @@ impl Index {
                 for entry in entries {
                     let at = || at.filter(|at| entry.ports.iter().any(|(_, number)| number == at));
                     let Some(port) = entry.port(port, ports).or_else(at) else { continue };
-                    for (ip, ready) in &*entry.addresses {
+                    for (n, (ip, ready)) in entry.addresses.iter().enumerate() {
+                        if entry.pods.get(n).is_some_and(|pod| !pod.is_empty() && !own.fit(pod)) {
+                            continue; // Another workload's with the same labels.
+                        }
                         if entry.ports.len() > 1 {
                             let named = entry.ports.iter().map(|(name, port)| (name.to_string(), *port));
                             listing.ports.insert(*ip, named.collect());
@@ -325,6 +354,40 @@ mod tests {
         };
         assert_eq!(addresses, ["10.0.1.1", "10.0.1.2"]);
         assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
+    }
+
+    /// Goal: where Kubernetes tells of pods, those of another workload with the same labels are no addresses; where the autoscaler
+    /// does, all are.
+    #[test]
+    fn pods_that_are_called_after_others_are_left_out() {
+        let told_by = |manager: &str| -> EndpointSlice {
+            let endpoint = |address: &str, pod: serde_json::Value| json!({"addresses": [address], "targetRef": pod});
+            let pod = |name: &str| json!({"kind": "Pod", "name": name});
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": "s", "labels": {
+                    names::SIDE: "Private", names::WORKLOAD: "app", names::SLICE_MANAGED_BY: manager}},
+                "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+                "endpoints": [endpoint("10.0.0.1", pod("web-6c4d4cdbcf-vd82f")), endpoint("10.0.0.2", pod("other-6c4d4cdbcf-vd82f")),
+                    endpoint("10.0.0.3", json!(null))],
+            }))
+            .expect("a slice")
+        };
+        let own = PodNames::of("apps/v1", "Deployment", "web".into());
+        let rows = [
+            ("endpointslice-controller.k8s.io", vec!["10.0.0.1:8080", "10.0.0.3:8080"]),
+            (names::MANAGED_BY, vec!["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"]),
+        ];
+        for (manager, expected) in rows {
+            let mut index = Index::default();
+            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(Labels::OWN, &told_by(manager)));
+            let owner = (RevisionKey::new("ns", "app"), Side::Private);
+            let Event::Pods { listing, .. } = index.event_of(&owner, None, Ports::NamedOrOnly, None, &own, |_| true)
+            else {
+                panic!("not pods")
+            };
+            let found: Vec<_> = listing.ready.iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{manager}");
+        }
     }
 
     /// A subset without a port of the wanted name is no address; standalone takes the only port there is.

@@ -15,7 +15,7 @@ use workspace_tests::imports::{Edge, Imports};
 const ORDERS: &[(&str, &str)] = &[
     (
         "common",
-        "lib > backend bound_ports election headers hosts key ownership ports time wire write_rate > annotations stat > \
+        "lib > backend bound_ports election headers hosts key ownership pod_names ports time wire write_rate > annotations stat > \
          config field host labels scaling > golang names",
     ),
     (

@@ -19,6 +19,7 @@ use common::RevisionKey;
 use common::backend::{Backend, Probe, Protocol};
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
+use common::pod_names::PodNames;
 use common_api::Revision;
 use common_controller::key_of;
 use http::HeaderValue;
@@ -55,6 +56,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         uid: Arc::default(),
         ports: Box::default(),
         answers: None,
+        pod_names: PodNames::Any,
         given_back: false,
         backend: Backend {
             service: name.into(),

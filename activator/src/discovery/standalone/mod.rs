@@ -17,6 +17,7 @@ use activator_net::Trust;
 use common::RevisionKey;
 use common::backend::{Backend, Probe};
 use common::config::NetworkConfig;
+use common::pod_names::PodNames;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::environment::Cidr;
 use common_runtime::namespaces::Namespaces;
@@ -101,6 +102,7 @@ impl Spec {
             uid: Arc::default(),
             ports: Box::default(),
             answers: None,
+            pod_names: PodNames::Any,
             given_back: false,
             backend,
         }

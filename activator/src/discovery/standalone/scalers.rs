@@ -8,9 +8,10 @@
 use crate::discovery::{Port, Spec};
 use activator_core::backends::Proof;
 use common::host;
+use common::pod_names::PodNames;
 use common::ports::PortId;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{PortStatus, ProbeChoice};
+use common_api::zeroscaler::{PortStatus, ProbeChoice, Target};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,26 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
         spec.rules.proof = Proof::ProbeThenReady;
     }
     let given_back = object.metadata.deletion_timestamp.is_some();
-    Some(Spec { uid: object.uid()?.into(), ports, answers, given_back, ..spec })
+    let pod_names = pod_names(object, &spec);
+    Some(Spec { uid: object.uid()?.into(), ports, answers, pod_names, given_back, ..spec })
+}
+
+/// What the pods of the target that is in force are called.
+fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
+    let Target { api_version, kind, name } = &object.spec.target;
+    let in_force = object.status.as_ref().and_then(|status| status.in_force.as_ref());
+    let said = |field: &str| in_force?.spec.pointer(field)?.as_str().map(str::to_owned);
+    let defaults = Target::deployment("");
+    let (api_version, kind, name) = match in_force {
+        Some(_) => (
+            said("/target/apiVersion").unwrap_or(defaults.api_version),
+            said("/target/kind").unwrap_or(defaults.kind),
+            said("/target/name").unwrap_or_default(),
+        ),
+        None => (api_version.clone(), kind.clone(), name.clone()),
+    };
+    let shared = (*spec.configuration == *name).then(|| spec.configuration.clone());
+    PodNames::of(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
 }
 
 /// Whether pods are asked by the readiness probe of the template, which those of a former one may not have: then

@@ -19,6 +19,7 @@ use crate::discovery::{Closed, Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
 use common::names;
+use common::pod_names::PodNames;
 use common::ports::{self, Block};
 use common_api::ZeroScaler;
 use common_controller::changes::{Change, changes};
@@ -168,8 +169,8 @@ impl StandaloneWatch {
             return Ok(()); // What was known stays in force.
         };
         // What of it tells which addresses are its pods'.
-        fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>) {
-            (Proof::of(spec), scalers::first_port(spec))
+        fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>, &PodNames) {
+            (Proof::of(spec), scalers::first_port(spec), &spec.pod_names)
         }
         let former = self.scalers.get(&key);
         if former.is_some_and(|former| **former == spec) {
@@ -280,7 +281,8 @@ impl StandaloneWatch {
         let proof = spec.map(Proof::of);
         let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side, private));
         let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
-        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, at, counts);
+        let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);
+        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, at, own, counts);
         if let Event::Pods { listing, .. } = &event {
             match listing.ready.iter().chain(&listing.not_ready).next() {
                 Some(pod) => _ = self.at.insert(key.clone(), pod.address().port()),
@@ -313,7 +315,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     /// What is kept here of a workload that sleeps, its spec included.
-    const ASLEEP_BYTES: u64 = 1020;
+    const ASLEEP_BYTES: u64 = 1040;
 
     fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
         StandaloneWatch {

@@ -137,7 +137,8 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
         .expect("birth");
     pods(&f, true);
     let stranger = Strangers { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
-    let own = PodAddress { pod: "o".into(), address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
+    let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
+    let own = PodAddress { pod, address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
     (*f.fakes.strangers.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
     let gone = || json!({"kind": "Status", "status": "Success"});
     let private = format!("PUT {SERVICES}/hello-private");

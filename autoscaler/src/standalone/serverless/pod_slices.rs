@@ -2,6 +2,8 @@
 //! by expressions; and where labels find the pods of others, too, only we know which are the target's own. What Kubernetes'
 //! controller would write is written here, from the pods as they are counted.
 //!
+//! Those of an adopted ReplicaSet are its own as well, though nobody can tell by their names ([`common::pod_names`]).
+//!
 //! A target that selects by labels has its slices from us from the first pod of another that its labels find, before which
 //! has an address as a rule, until there is none and it sleeps: then nobody is led anywhere while the selector is put back.
 
@@ -14,6 +16,7 @@ use crate::reconcile::stores::facts::{Labels, Target};
 use crate::scale::PodAddress;
 use common::RevisionKey as Key;
 use common::names;
+use common::pod_names::PodNames;
 use common_controller::objects::controller_reference;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -28,9 +31,20 @@ impl Pass<'_> {
         let private = cluster.services.get(&Key::new(self.key.namespace(), private));
         let is_led = private.is_some_and(|private| private.spec.as_ref().is_none_or(|spec| spec.selector.is_none()));
         match pods.strangers(self.key) {
-            Some(strangers) => strangers.controllers.is_empty() && (!is_led || pods.addresses(self.key).is_empty()),
+            Some(strangers) => {
+                let (own, names) = (pods.addresses(self.key), self.pod_names());
+                let are_known = own.iter().all(|pod| names.fit(&pod.pod));
+                strangers.controllers.is_empty() && are_known && (!is_led || own.is_empty())
+            }
             None => !is_led, // As it is.
         }
+    }
+
+    /// What activators take for the names of its pods, where Kubernetes' controller says which they are.
+    fn pod_names(&self) -> PodNames {
+        let target = &self.object.spec.object_ref;
+        let said = |text: &Option<String>| text.clone().unwrap_or_default();
+        PodNames::of(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
     }
 
     /// Writes them, and returns them; none: Kubernetes' controller writes its own, and what we wrote before goes.

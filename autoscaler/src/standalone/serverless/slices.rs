@@ -12,8 +12,7 @@ use std::sync::Arc;
 pub(crate) const ENDPOINTS_MAX: usize = 1000;
 /// Label that ties a slice to its Service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label that says who writes a slice.
-pub(crate) const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(crate) use common::names::SLICE_MANAGED_BY;
 
 /// Where the traffic goes, after what is ready has been looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
