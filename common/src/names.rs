@@ -40,8 +40,6 @@ pub const LEDGER_OF_PORTS: &str = "ports";
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a ZeroScaler: replicas and Service are given back before it goes.
 pub const FINALIZER: &str = "zeroscale.dev/restore";
-/// Label of ConfigMaps whose texts may be sent as they are to whoever calls: `"true"`.
-pub const RESPONSE: &str = "zeroscale.dev/response";
 /// Label of the EndpointSlices that lead to activators, on port numbers of the workload's own.
 pub const LEADS_TO: &str = "zeroscale.dev/leads-to";
 /// Value of [`LEADS_TO`] of those that do.

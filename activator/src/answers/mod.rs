@@ -86,9 +86,9 @@ pub(crate) struct Request<'a> {
 }
 
 impl Answers {
-    /// From what its owner has resolved.
+    /// From those of a ZeroScaler.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
-        let zeroscaler::Answers { page, page_html, placeholder, fixed, fallback } = said;
+        let zeroscaler::Answers { page, placeholder, fixed, fallback } = said;
         let placeholder = placeholder
             .as_ref()
             .map(|said| (Matching::new(&said.matching, Asked::Anything), Fixed::placeholder(&said.response)));
@@ -101,7 +101,7 @@ impl Answers {
         Self {
             page: page
                 .as_ref()
-                .map(|said| (Matching::new(&said.matching, Asked::Get), Arc::new(Page::new(page_html.as_deref())))),
+                .map(|said| (Matching::new(&said.matching, Asked::Get), Arc::new(Page::new(said.html.as_deref())))),
             placeholder,
             fixed: fixed.collect(),
             fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),
@@ -181,7 +181,7 @@ mod tests {
 
     fn answers(yaml: &str) -> Answers {
         let wake: zeroscaler::Wake = serde_yaml_ng::from_str(yaml).expect(yaml);
-        Answers::new(&wake.answers().expect("something"))
+        Answers::new(&wake.answers(None).expect("something"))
     }
 
     fn headers(fields: &str) -> HeaderMap {

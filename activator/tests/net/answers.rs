@@ -19,7 +19,7 @@ async fn workload(rig: &Rig, wake: &str, change: impl FnOnce(&mut Backend)) {
     let wake: Wake = serde_yaml_ng::from_str(wake).expect(wake);
     let mut backend = backend("app");
     change(&mut backend);
-    let answers = wake.answers().map(Arc::new);
+    let answers = wake.answers(None).map(Arc::new);
     rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
     rig.settled().await;
 }

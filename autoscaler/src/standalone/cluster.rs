@@ -3,7 +3,7 @@
 //!
 //! | event | keys of the path | keys of the scale |
 //! |---|---|---|
-//! | PodAutoscaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it; all of its namespace, if it changes who has texts | – |
+//! | PodAutoscaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it | – |
 //! | ServerlessService | itself | – |
 //! | Service | those whose public Service it is, or whose pods it selects, and its owner; the statuses of those that fall back on it | those whose public Service it is, or whose pods it selects |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
@@ -15,10 +15,9 @@
 //! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
 //! of ours.
 
-use super::answers::{Resolved, Texts};
 use super::choice::{self, Choice, Selections};
 use super::claims::{Claims, Named};
-use super::fallbacks::{self, Fallbacks};
+use super::fallbacks::{self, Fallbacks, Resolved};
 use super::finalizer::{adopted_target, has_finalizer};
 use super::handover::{Addresses, Handovers};
 use super::horizontals::Horizontals;
@@ -63,7 +62,6 @@ pub(crate) struct Cluster {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
     policies: Arc<Policies>,
-    pub(crate) texts: Arc<Texts>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) handovers: Arc<Handovers>,
@@ -129,7 +127,6 @@ impl Cluster {
             hosts,
             horizontals: Arc::default(),
             policies: Arc::default(),
-            texts: Arc::default(),
             numbers,
             scalers,
             handovers,
@@ -190,20 +187,12 @@ impl Cluster {
         self.routes.serverless.clone()
     }
 
-    /// What activators answer without a pod of this version of an object; none: that is not known yet.
-    pub(crate) fn answers(&self, object: &ZeroScaler) -> Option<Resolved> {
-        let (key, wake) = (object.key(), &object.spec.wake);
-        let mut resolved = self.texts.resolve(key.namespace(), wake)?;
-        if let Some(said) = &wake.fallback {
-            let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
-            let own = object.spec.service_name();
-            let circle = self.routes.fallbacks.circle(key.namespace(), own, &said.service);
-            match fallbacks::resolve(said, service.as_deref(), circle.as_deref()) {
-                Ok(found) => resolved.answers.fallback = Some(found),
-                Err(wrong) => _ = resolved.wrong.get_or_insert(wrong),
-            }
-        }
-        Some(resolved)
+    /// Finds the fallback of this version of an object, or what is wrong with it; none: it has none.
+    pub(crate) fn fallback(&self, object: &ZeroScaler) -> Option<Resolved> {
+        let (key, said) = (object.key(), object.spec.wake.fallback.as_ref()?);
+        let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
+        let circle = self.routes.fallbacks.circle(key.namespace(), object.spec.service_name(), &said.service);
+        Some(fallbacks::resolve(said, service.as_deref(), circle.as_deref()))
     }
 
     /// Slices about a Service, whoever wrote them, in order of their names.
@@ -280,9 +269,6 @@ impl Watches for Cluster {
         self.horizontals.follow(client, namespaces, shutdown, stores.concern());
         let scalers = self.scalers.clone();
         self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
-        let (scalers, all) = (self.scalers.clone(), self.scalers.clone());
-        let (looks, listed) = (move |namespace: &str| scalers.look_in(namespace), move || all.look());
-        self.texts.follow(client, namespaces, shutdown, looks, listed);
         self.services.spawn(namespaces.reach(client), shutdown);
         // The activators' own slices are read here, too.
         self.slices.spawn(namespaces.and(self.routes.activators.namespace()).reach(client), shutdown);
@@ -311,11 +297,6 @@ impl Watches for Cluster {
         let original = new.and_then(|autoscaler| self.routes.scalers.behind(autoscaler));
         for concerned in self.routes.fallbacks.apply(key, original.as_deref().map(|original| &original.spec)) {
             self.scalers.queue().add(concerned, Priority::Slow);
-        }
-        let former = original.as_deref().and_then(in_force_before);
-        let versions = original.as_deref().into_iter().chain(&former);
-        if self.texts.ask(key, versions.map(|version| &version.spec.wake)) {
-            self.scalers.look_in(key.namespace());
         }
         let status = new.and_then(|autoscaler| autoscaler.status.as_ref()?.condition(ACTIVE));
         match status.is_some_and(|active| active.is_true()) {

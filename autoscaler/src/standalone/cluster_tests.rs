@@ -280,32 +280,6 @@ async fn activators_concern_every_serverless_service() {
     assert_eq!(f.cluster.activators().len(), 1);
 }
 
-/// Goal: when one goes whose texts took room, all of its namespace are looked at again; of an edit that has not been
-/// accepted the texts in force count.
-#[tokio::test]
-async fn room_for_texts_is_told() {
-    let f = Fixture::new();
-    let texts = (0..4).map(|key| (key.to_string(), "x".repeat(16 * 1024))).collect();
-    f.cluster.texts.apply("ns", "texts", Some(texts));
-    let answer = |key: usize| json!({"response": {"bodyFrom": {"configMap": "texts", "key": (key % 4).to_string()}}});
-    let full = json!({"wake": {"static": (0..8).map(answer).collect::<Vec<_>>()}});
-    for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
-        f.scaler(name, "2026-01-02T00:00:00Z", full.clone());
-    }
-    drain(&f.cluster.scalers.queue()).await;
-    let mut spec = full.clone();
-    spec["target"] = json!({"name": "a"});
-    let edited = json!({
-        "metadata": {"name": "a", "namespace": "ns", "uid": "a", "generation": 2},
-        "spec": {"target": {"name": "a"}}, "status": {"inForce": {"generation": 1, "spec": spec}},
-    });
-    f.take(edited);
-    assert_eq!(drain(&f.cluster.scalers.queue()).await, keys(&["a"]));
-    f.cluster.scalers.gone(&f.stores.autoscalers, &Key::new("ns", "a"));
-    let others = keys(&["b", "c", "d", "e", "f", "g", "h", "i"]);
-    assert_eq!(drain(&f.cluster.scalers.queue()).await, others);
-}
-
 #[tokio::test]
 async fn a_status_of_our_own_does_not_concern_the_services() {
     let f = Fixture::new();

@@ -140,16 +140,15 @@ fn remove(all: &mut ByService, service: &Key, key: &Key) {
     }
 }
 
+/// A fallback that was found, or what is wrong with it: a word, and a sentence with field, value and rule.
+pub(crate) type Resolved = Result<FallbackStatus, (&'static str, String)>;
+
 /// What activators are told of a fallback. `service`: the one that it names; `circle`: the way from the workload's own
 /// back to it, or one that is too long.
 ///
 /// # Errors
 /// It cannot answer: a word, and a sentence with field, value and rule.
-pub(crate) fn resolve(
-    said: &Fallback,
-    service: Option<&Service>,
-    circle: Option<&[String]>,
-) -> Result<FallbackStatus, (&'static str, String)> {
+pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option<&[String]>) -> Resolved {
     let name = &said.service;
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
     if let Some(way) = circle {

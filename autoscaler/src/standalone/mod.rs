@@ -8,7 +8,6 @@
 
 mod admission;
 mod adoption;
-pub(crate) mod answers;
 pub(crate) mod choice;
 mod claims;
 pub(crate) mod cluster;

@@ -1,8 +1,8 @@
 //! ZeroScalers, as revisions.
 //!
-//! Everything is in the status: what the owner made of spec, Service and pod template, and left as it was while a later
-//! spec is wrong. Whoever may write it speaks for the object's own namespace alone: for a workload and the names of a
-//! Service there. Which numbers and which hosts lead to it is not read here but in the ledgers of the system namespace,
+//! Nearly everything is in the status: what the owner made of spec, Service and pod template, and left as it was while a
+//! later spec is wrong. Responses that need no pod are read from the spec in force. Whoever may write either speaks for the
+//! object's own namespace alone: for a workload and the names of a Service there. Which numbers and which hosts lead to it is not read here but in the ledgers of the system namespace,
 //! where no tenant writes.
 
 use crate::discovery::{Port, Spec};
@@ -26,9 +26,16 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     }
     let backend = status.backend.as_ref()?.to_backend(service);
     let ports = status.ports.iter().map(port).collect();
-    let answers = status.answers.clone().map(Arc::new);
+    // Another version than the newest, if that is refused, or has not been looked at yet.
+    let in_force = status.in_force.as_ref().filter(|version| version.generation != object.metadata.generation);
+    let in_force = in_force.and_then(|version| version.version_of(object));
+    let wake = &in_force.as_ref().unwrap_or(object).spec.wake;
+    let answers = wake.answers(status.fallback.clone()).map(Arc::new);
     let mut spec = Spec::standalone(&object.namespace()?, &name, backend);
-    if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && asks_what_kubernetes_asks(object) {
+    // Pods are asked by the readiness probe of the template, which those of a former one may not have: then Kubernetes
+    // knows of them what the probe does not. A probe that the ZeroScaler names is asked for in any case.
+    let asks_what_kubernetes_asks = wake.probe() == ProbeChoice::Auto;
+    if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && asks_what_kubernetes_asks {
         spec.rules.proof = Proof::ProbeThenReady;
     }
     let given_back = object.metadata.deletion_timestamp.is_some();
@@ -52,15 +59,6 @@ fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
     };
     let shared = (*spec.configuration == *name).then(|| spec.configuration.clone());
     PodNames::of(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
-}
-
-/// Whether pods are asked by the readiness probe of the template, which those of a former one may not have: then
-/// Kubernetes knows of them what the probe does not. A probe that the ZeroScaler names is asked for in any case.
-fn asks_what_kubernetes_asks(object: &ZeroScaler) -> bool {
-    match object.status.as_ref().and_then(|status| status.in_force.as_ref()) {
-        Some(version) => version.spec.pointer("/wake/probe").is_none_or(|probe| *probe == "auto"),
-        None => object.spec.wake.probe() == ProbeChoice::Auto,
-    }
 }
 
 /// The name that the first port has in slices; none: it has none.
@@ -122,5 +120,44 @@ mod tests {
         }))
         .expect("a ZeroScaler");
         assert_eq!(spec(&silent).map(|spec| spec.rules.proof), Some(Proof::ProbeThenReady), "auto unless said");
+    }
+
+    /// Goal: responses are those of the version in force, the newest or the one before, and the fallback is the one that was
+    /// found; where nothing is said nothing is kept.
+    #[test]
+    fn responses_are_those_of_the_version_in_force() {
+        let page = |html: &str| json!({"target": {"name": "app"}, "wake": {"page": {"html": html}}});
+        let fallback = json!({"service": "sorry", "port": 80, "afterMs": 1});
+        let plain = json!({"target": {"name": "app"}});
+        let former = json!({"generation": 1, "spec": page("former")});
+        let newest = json!({"generation": 2, "spec": page("newest")});
+        // (spec, version in force, fallback, HTML and Service)
+        let rows = [
+            (page("newest"), Value::Null, Value::Null, Some((Some("newest"), None))),
+            (page("newest"), newest, Value::Null, Some((Some("newest"), None))),
+            (page("newest"), former.clone(), fallback.clone(), Some((Some("former"), Some("sorry")))),
+            (plain.clone(), former, Value::Null, Some((Some("former"), None))),
+            (plain.clone(), Value::Null, fallback, Some((None, Some("sorry")))),
+            (plain, Value::Null, Value::Null, None),
+        ];
+        for (written, in_force, fallback, expected) in rows {
+            let mut status = json!({"backend": {"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000}});
+            for (field, value) in [("inForce", &in_force), ("fallback", &fallback)] {
+                if !value.is_null() {
+                    status[field] = value.clone();
+                }
+            }
+            let object: ZeroScaler = from_value(json!({
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "spec": written, "status": status,
+                "metadata": {"namespace": "ns", "name": "app", "uid": "u", "generation": 2},
+            }))
+            .expect("a ZeroScaler");
+            let answers = spec(&object).expect("a revision").answers;
+            let found = answers.as_ref().map(|answers| {
+                let html = answers.page.as_ref().and_then(|page| page.html.as_deref());
+                (html, answers.fallback.as_ref().map(|fallback| fallback.service.as_str()))
+            });
+            assert_eq!(found, expected, "{written} {in_force} {fallback}");
+        }
     }
 }

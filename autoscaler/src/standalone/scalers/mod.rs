@@ -100,13 +100,6 @@ impl Scalers {
         }
     }
 
-    /// Looks at all statuses again.
-    pub(super) fn look(&self) {
-        for key in self.objects.keys() {
-            self.publications.add(key, Priority::Slow);
-        }
-    }
-
     /// All of them.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.objects.keys()

@@ -280,8 +280,7 @@ impl Publisher {
             is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
-            answers: (self.cluster.answers(served))
-                .map(|resolved| self.cluster.texts.bounded(key, &served.spec.wake, resolved)),
+            fallback: self.cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
@@ -456,13 +455,15 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     };
     let informs = [HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
     let told = [READY, ADOPTED].iter().chain(&informs).all(|t| status(written, t) == status(wanted, t));
+    let version = |status: &ZeroScalerStatus| status.in_force.as_ref().and_then(|version| version.generation);
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
         == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted)
-        && written.services == wanted.services;
+        && written.services == wanted.services
+        && version(written) == version(wanted);
     if !told
         || !same
         || written.backend != wanted.backend
-        || written.answers != wanted.answers
+        || written.fallback != wanted.fallback
         || written.request != wanted.request
     {
         return Duration::ZERO; // Somebody may wait for it.

@@ -7,7 +7,7 @@
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
 //! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
-//! | AnswersResolved | each text that is answered without a pod was found, and so was the fallback | some was not, or is too large, or cannot answer | not yet |
+//! | AnswersResolved | the Service of the fallback was found, and can answer | it was not, or cannot; absent without a fallback | |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
@@ -21,7 +21,7 @@ use super::fault::Found;
 use crate::reconcile::kpa::conditions::{
     ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, SCALED_BY, SETTINGS_HONORED,
 };
-use crate::standalone::answers::Resolved;
+use crate::standalone::fallbacks::Resolved;
 use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
@@ -34,8 +34,8 @@ use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SERVICE
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, Answers, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus,
-    ServiceStatus, State, ZeroScalerStatus,
+    Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServiceStatus, State,
+    ZeroScalerStatus,
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 use std::collections::BTreeSet;
@@ -86,8 +86,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) is_led: bool,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
-    /// What is answered without a pod; none: that is not known yet.
-    pub(crate) answers: Option<Resolved>,
+    /// Its fallback, if it has one.
+    pub(crate) fallback: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
     /// What keeps its pods from serving.
@@ -116,7 +116,7 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
-    let Inputs { answers, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
+    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(said, pods);
@@ -153,19 +153,14 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::SCALED_BY, contest.map(|_| notice(contest, PENDING)));
     let overlap = said.condition(PODS_OWNED);
     set(written::PODS_OWNED, overlap.map(|_| notice(overlap, PENDING)));
-    let wrong = answers.as_ref().and_then(|resolved| resolved.wrong.as_ref());
-    let resolved = match (&answers, wrong) {
-        (None, _) => says(ConditionStatus::Unknown, PENDING, "no ConfigMap is known yet"),
-        (_, Some((reason, message))) => says(ConditionStatus::False, reason, message),
-        _ => says(ConditionStatus::True, RESOLVED, ""),
-    };
-    let asks = object.spec.wake.answers().is_some() || object.spec.wake.fallback.is_some();
-    set(written::ANSWERS_RESOLVED, Some(resolved).filter(|_| asks));
+    let resolved = fallback.as_ref().map(|resolved| match resolved {
+        Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
+        Err((reason, message)) => says(ConditionStatus::False, reason, message),
+    });
+    set(written::ANSWERS_RESOLVED, resolved);
     let silence = silence(&ports, &silent).filter(|_| state != State::Awake);
     let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
-    let answers =
-        answers.map_or(before.answers, |resolved| Some(resolved.answers).filter(|all| *all != Answers::default()));
     let woke = state == State::Awake && before.state != State::Awake;
     ZeroScalerStatus {
         observed_generation: said.observed_generation.or(before.observed_generation),
@@ -189,7 +184,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
                 None => found.tell(backend, Instant::now()),
             }
         }),
-        answers,
+        fallback: fallback.and_then(Result::ok),
         adopted,
         in_force: in_force.or(before.in_force),
         request: said.request.clone(),

@@ -69,7 +69,7 @@ fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCo
         allocation: Some(Allocation::Whole),
         is_led: true,
         backend: None,
-        answers: None,
+        fallback: None,
         unreachable: None,
         found: Found::default(),
         adopted: None,

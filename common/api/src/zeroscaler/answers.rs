@@ -1,17 +1,17 @@
-//! What is answered without a pod: a page for browsers, a placeholder, answers that wake nobody.
+//! Responses that need no pod: a page for browsers, a placeholder, responses that wake nobody.
 //!
-//! Each is for the requests that its [`RequestMatch`] names. What stands here is also the form in which the owner hands it
-//! to the activators ([`Answers`], in the status): there every text from a ConfigMap has been read and bounded.
+//! Each is for the requests that its [`RequestMatch`] names. All texts are part of the object; activators read them from
+//! the spec in force ([`Answers`]).
 
 use super::ProbeHeader as Header;
 use super::fallback::FallbackStatus;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
-/// Most bytes of a page, or of a placeholder's body. With all others they stay below what an object may have.
-pub const BODY_BYTES_MAX: usize = 32_768;
-/// The same of a static answer, of which there may be sixteen.
-pub const STATIC_BODY_BYTES_MAX: usize = 16_384;
+/// Most characters of a page, or of the body of a response. An object with a page, a placeholder and sixteen static
+/// responses of this length, and the same in the version in force of its status, still fits into etcd.
+pub const BODY_LENGTH_MAX: usize = 32_768;
 
 /// Which requests are meant. What is not said matches everything; what is said has to match in each of its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,22 +49,21 @@ pub struct Page {
     /// Which of the browsers' requests; those of programs and of scripts in a page are held in any case.
     #[serde(default, rename = "match", skip_serializing_if = "super::is_default")]
     pub matching: RequestMatch,
-    /// HTML of your own. Of it `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}` and `{{state}}`
-    /// (waking, or paused; HTML without it is not shown of a paused workload) are replaced, and `{{script}}` by what
-    /// replaces the page when the workload is ready, which stands at the end if it is not named. Default: a page that
-    /// says all that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub html: Option<TextSource>,
+    /// HTML of your own. Of it `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{cause}}` and
+    /// `{{state}}` (waking, or paused; HTML without it is not shown of a paused workload) are replaced, and `{{script}}` by
+    /// what replaces the page when the workload is ready, which stands at the end if it is not named. Default: a page
+    /// that says all that.
+    #[serde(default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
+    pub html: Option<String>,
 }
 
-/// A text in a ConfigMap of the same namespace, which has the label `zeroscale.dev/response: "true"`. At most 32768 bytes; 16384 of a static answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TextSource {
-    /// Name of the ConfigMap.
-    pub config_map: String,
-    /// The key in it.
-    pub key: String,
+/// Reads a text. A stored value of another type, as a former definition had it, is read as none: one object must never
+/// keep a list from being read.
+fn text<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(value)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
 }
 
 /// What is answered at once, instead of holding a request, while the workload wakes.
@@ -119,28 +118,33 @@ pub struct FixedResponse {
     /// Body. Content-Type is text/plain unless a header says otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
-    /// Body from a ConfigMap. Not together with body.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub body_from: Option<TextSource>,
 }
 
-/// What activators answer without a pod, as the owner has resolved it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+/// What activators answer without a pod: the responses of `spec.wake`, and the fallback that the owner has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// What browsers are shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Page for browsers.
     pub page: Option<Page>,
-    /// HTML of that page; none: the activator's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page_html: Option<String>,
-    /// What is answered instead of holding a request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Response in place of holding a request.
     pub placeholder: Option<Placeholder>,
-    /// What is answered without waking.
-    #[serde(default, rename = "static", skip_serializing_if = "Vec::is_empty")]
+    /// Responses that wake nobody.
     pub fixed: Vec<StaticAnswer>,
-    /// Who answers when the workload does not wake in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Service that answers if the workload does not wake in time.
     pub fallback: Option<FallbackStatus>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{from_value, json};
+
+    /// Goal: one object whose page is a reference to a ConfigMap, as a former definition had it, keeps no list from being
+    /// read.
+    #[test]
+    fn a_page_that_is_no_text_is_read_as_none() {
+        for (html, expected) in [(json!("<p>"), Some("<p>")), (json!({"configMap": "a", "key": "b"}), None)] {
+            let page: Page = from_value(json!({"html": html})).expect("readable");
+            assert_eq!(page.html.as_deref(), expected);
+        }
+    }
 }

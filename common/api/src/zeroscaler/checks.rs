@@ -3,7 +3,7 @@
 //! [`FIELDS`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
 //! They have no backslashes and no single quotes, so that they can stand in CEL as they are.
 
-use super::answers::{BODY_BYTES_MAX, STATIC_BODY_BYTES_MAX};
+use super::answers::BODY_LENGTH_MAX;
 use common::golang::{GoDuration, parse_duration};
 use regex::Regex;
 use serde_json::Value;
@@ -133,12 +133,6 @@ pattern!(
 pattern!(HEADER_NAME, 128, "^[A-Za-z0-9!#$%&*+.^_`|~-]+$", "the name of a header is expected, such as Content-Type");
 pattern!(HEADER_VALUE, 1024, "^([!-~]([ -~]*[!-~])?)?$", "the value of a header is expected: printable ASCII");
 pattern!(
-    CONFIG_MAP_KEY,
-    253,
-    "^[-._a-zA-Z0-9]+$",
-    "the key of a ConfigMap is expected: letters, digits, -, _ and ., at most 253"
-);
-pattern!(
     TIME,
     40,
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
@@ -256,8 +250,7 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.page.match.accept[]", Check::Text(&MEDIA_TYPE)),
     ("spec.wake.page.match.headers[].name", Check::Text(&HEADER_NAME)),
     ("spec.wake.page.match.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.page.html.configMap", Check::Text(&OBJECT_NAME)),
-    ("spec.wake.page.html.key", Check::Text(&CONFIG_MAP_KEY)),
+    ("spec.wake.page.html", BODY),
     ("spec.wake.placeholder.match.paths[]", Check::Text(&PATH)),
     ("spec.wake.placeholder.match.methods[]", Check::Text(&METHOD)),
     ("spec.wake.placeholder.match.accept[]", Check::Text(&MEDIA_TYPE)),
@@ -267,8 +260,6 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.placeholder.response.headers[].name", Check::Text(&HEADER_NAME)),
     ("spec.wake.placeholder.response.headers[].value", Check::Text(&HEADER_VALUE)),
     ("spec.wake.placeholder.response.body", BODY),
-    ("spec.wake.placeholder.response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
-    ("spec.wake.placeholder.response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
     ("spec.wake.static[].match.paths[]", Check::Text(&PATH)),
     ("spec.wake.static[].match.methods[]", Check::Text(&METHOD)),
     ("spec.wake.static[].match.accept[]", Check::Text(&MEDIA_TYPE)),
@@ -277,9 +268,7 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.static[].response.status", STATUS),
     ("spec.wake.static[].response.headers[].name", Check::Text(&HEADER_NAME)),
     ("spec.wake.static[].response.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.static[].response.body", STATIC_BODY),
-    ("spec.wake.static[].response.bodyFrom.configMap", Check::Text(&OBJECT_NAME)),
-    ("spec.wake.static[].response.bodyFrom.key", Check::Text(&CONFIG_MAP_KEY)),
+    ("spec.wake.static[].response.body", BODY),
     ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
     ("spec.wake.fallback.match.paths[]", Check::Text(&PATH)),
     ("spec.wake.fallback.match.methods[]", Check::Text(&METHOD)),
@@ -301,8 +290,7 @@ pub const FIELDS: &[(&str, Check)] = &[
 ];
 
 const STATUS: Check = Check::Within(200.0, 599.0);
-const BODY: Check = Check::Length(BODY_BYTES_MAX as i64);
-const STATIC_BODY: Check = Check::Length(STATIC_BODY_BYTES_MAX as i64);
+const BODY: Check = Check::Length(BODY_LENGTH_MAX as i64);
 
 /// How a list is merged by server-side apply, and most items.
 pub const LISTS: &[(&str, List, i64)] = &[

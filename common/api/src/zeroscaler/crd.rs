@@ -106,8 +106,8 @@ fn complete(root: &mut JSONSchemaProps) {
         at(root, path, |field| field.default = Some(JSON(json!({}))));
     }
     // In the form of `spec.wake`, which says what it means, and checked there.
-    at(root, "status.answers", |answers| {
-        (answers.properties, answers.x_kubernetes_preserve_unknown_fields) = (None, Some(true));
+    at(root, "status.fallback.match", |matching| {
+        (matching.properties, matching.x_kubernetes_preserve_unknown_fields) = (None, Some(true));
     });
     let pending = json!({
         "type": READY, "status": "Unknown", "reason": "Pending", "message": "no autoscaler has looked at it yet",

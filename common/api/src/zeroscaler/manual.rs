@@ -100,7 +100,7 @@ spec:
       response: {status: 202, body: accepted}
     static:                                    # nobody wakes for these
     - {match: {paths: [/healthz]}, response: {body: ok}}
-    - {match: {paths: [/robots.txt]}, response: {bodyFrom: {configMap: shop, key: robots.txt}}, answer: Always}
+    - {match: {paths: [/robots.txt]}, response: {body: \"User-agent: *\"}, answer: Always}
     fallback: {service: shop-sorry, after: 20s}  # who has waited for so long is answered by this Service
   schedules:                                   # two pods on working days, ready when the day begins
   - {cron: 0 8 * * 1-5, timeZone: Europe/Berlin, duration: 10h, min: 2, prewarm: 2m}
@@ -125,11 +125,9 @@ spec:
   given to no further fallback: it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not
   there, speaks TLS, or leads back here by the fallbacks of others, or on by more than eight, is left out, and the condition
   AnswersResolved says why.
-- A ConfigMap of the same namespace whose texts may be sent has the label `zeroscale.dev/response: \"true\"`. In HTML
-  `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
-  replaces the page goes. A text that is missing or too large is the condition AnswersResolved. What stands in the
-  object itself is always sent. With it all texts of one object are 128 KiB at most, those of all in a namespace 1 MiB:
-  texts from ConfigMaps that do not fit are left out, of a namespace all those of an object, by the objects' names.
+- HTML and bodies are part of the object, each of at most 32768 characters. In HTML `{{workload}}`, `{{since}}`, `{{elapsed}}`,
+  `{{typical}}`, `{{retry}}`, `{{cause}}` and `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
+  replaces the page goes.
 - Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `page-events-full`, `placeholder`,
   `static`). They and those of fallbacks count in `zeroscale_answered_total`.
 - `status.nextChange` says when `min` and `max` change next by the schedules. Of several in force the one with the largest
@@ -154,7 +152,7 @@ of its own or of a schedule, or by a metric; nobody is turned away for it. `kube
 ";
 
 /// Fields whose own fields are explained elsewhere: those of another API, and those that stand in the spec as well.
-const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.answers", "status.conditions"];
+const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.fallback.match", "status.conditions"];
 
 /// The page.
 pub fn page() -> String {

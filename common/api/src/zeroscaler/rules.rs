@@ -3,7 +3,7 @@
 //! Each stands at the field that holds all that it reads; its message names the values, since an API server shows of an
 //! object only that it is one.
 
-use super::{DurationText, FixedResponse, PortProtocol, ZeroScalerSpec};
+use super::{DurationText, PortProtocol, ZeroScalerSpec};
 use common::golang::GoDuration;
 use k8s_openapi::api::autoscaling::v2::MetricSpec;
 
@@ -128,25 +128,6 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        at: "spec.wake.placeholder.response",
-        field: ".bodyFrom",
-        cel: "!has(self.body) || !has(self.bodyFrom)",
-        says: "a response has `body` or `bodyFrom`, not both",
-        message: "'bodyFrom ' + self.bodyFrom.configMap + ' and body are two bodies: say one'",
-        broken: |spec| {
-            let response = spec.wake.placeholder.as_ref().map(|placeholder| &placeholder.response);
-            response.and_then(two_bodies).into_iter().map(|message| (None, message)).collect()
-        },
-    },
-    Rule {
-        at: "spec.wake.static[]",
-        field: ".response.bodyFrom",
-        cel: "!has(self.response.body) || !has(self.response.bodyFrom)",
-        says: "so it is with those of `static`",
-        message: "'bodyFrom ' + self.response.bodyFrom.configMap + ' and body are two bodies: say one'",
-        broken: |spec| items(&spec.wake.fixed, |fixed| two_bodies(&fixed.response)),
-    },
-    Rule {
         at: "spec.wake.static[]",
         field: ".match",
         cel: "has(self.match) && ((has(self.match.paths) && size(self.match.paths) > 0) || \
@@ -221,11 +202,6 @@ pub const RULES: &[Rule] = &[
         },
     },
 ];
-
-fn two_bodies(response: &FixedResponse) -> Option<String> {
-    let from = response.body_from.as_ref().filter(|_| !response.body.is_empty())?;
-    Some(format!("bodyFrom {} and body are two bodies: say one", from.config_map))
-}
 
 fn has_its_field(metric: &MetricSpec) -> bool {
     let is = |kind: &str| metric.type_ == kind;

@@ -1,7 +1,7 @@
 //! What the owner answers.
 
-use super::Answers;
 use super::BackendStatus;
+use super::FallbackStatus;
 use super::Fault;
 use super::PortProtocol;
 use super::RequestStatus;
@@ -24,10 +24,9 @@ pub struct ZeroScalerStatus {
     pub observed_generation: Option<i64>,
     /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
     /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
-    /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: each text that is answered
-    /// without a pod was found, and so was the fallback. ProtocolsDetected: False while it sleeps and clients of a port say
-    /// nothing. ScaledBy: False while another writer keeps changing the replicas. PodsOwned: False while the selector finds
-    /// pods of others.
+    /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: the Service of `wake.fallback`
+    /// was found, and can answer. ProtocolsDetected: False while it sleeps and clients of a port say nothing. ScaledBy: False
+    /// while another writer keeps changing the replicas. PodsOwned: False while the selector finds pods of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.
@@ -66,9 +65,9 @@ pub struct ZeroScalerStatus {
     /// How activators reach the workload, as it was last configured without a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendStatus>,
-    /// What activators answer without a pod, in the form of `spec.wake`.
+    /// The fallback of `spec.wake`, as it was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<Answers>,
+    pub fallback: Option<FallbackStatus>,
     /// What was found, and is given back when this object goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,

@@ -2,7 +2,7 @@
 
 use super::DurationText;
 use super::answers::{Answers, Page, Placeholder, StaticAnswer};
-use super::fallback::Fallback;
+use super::fallback::{Fallback, FallbackStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -69,10 +69,10 @@ impl Wake {
         u32::try_from(self.max_held.max(1)).unwrap_or(1)
     }
 
-    /// What is answered without a pod, texts of ConfigMaps and the fallback's Service aside; none: nothing is.
-    pub fn answers(&self) -> Option<Answers> {
+    /// Returns what is answered without a pod, `fallback` being the one that the owner has found; none: nothing is.
+    pub fn answers(&self, fallback: Option<FallbackStatus>) -> Option<Answers> {
         let (page, placeholder) = (self.page.clone(), self.placeholder.clone());
-        let answers = Answers { page, page_html: None, placeholder, fixed: self.fixed.clone(), fallback: None };
+        let answers = Answers { page, placeholder, fixed: self.fixed.clone(), fallback };
         Some(answers).filter(|answers| *answers != Answers::default())
     }
 

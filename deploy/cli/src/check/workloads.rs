@@ -134,9 +134,7 @@ fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
         "ServiceNotOwned" => format!("name a Service with a cluster IP that nobody else manages: {edit}"),
         "HostConflict" | "HostRefused" => format!("take the host out of spec.hosts here or at its other owner: {edit}"),
         "RangeExhausted" => "widen `range` of the ConfigMap config-ports".to_owned(),
-        "TextNotFound" | "TextTooLarge" | "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => {
-            format!("correct what spec.wake names: {edit}")
-        }
+        "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => format!("correct spec.wake.fallback: {edit}"),
         "FailedUpdateScale" | "FailedCreate" => {
             format!(
                 "allow what the message names, a right, a quota or a webhook: kubectl -n {namespace} get resourcequota,events"

@@ -72,13 +72,12 @@ pub(super) fn response(from: &mut Source, at: &str) -> Option<Value> {
     }
     let source = format!("{at}/bodyFromConfigMap");
     if let Some(name) = from.text(&format!("{source}/name")) {
-        match from.text(&format!("{source}/key")) {
-            Some(key) => {
-                response.insert("bodyFrom".to_owned(), json!({"configMap": name, "key": key}));
-                from.note(&source, format!("give ConfigMap {name} the label zeroscale.dev/response: \"true\""));
-            }
-            None => from.note(&source, "a body has one key; that of the request's path has no equivalent"),
-        }
+        let key = from.text(&format!("{source}/key"));
+        let key = key.map_or("of the request's path".to_owned(), |key| format!("{key:?}"));
+        from.note(
+            &source,
+            format!("bodies stand in the ZeroScaler: copy the text of key {key} of ConfigMap {name} into body"),
+        );
     }
     Some(response.into())
 }

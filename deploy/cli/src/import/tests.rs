@@ -262,7 +262,7 @@ fn placeholders_and_static_routes_are_carried_over() {
         ),
         (
             "  coldStart: {placeholder: {response: {bodyFromConfigMap: {name: placeholder-page, key: index.html}}}}",
-            json!({"placeholder": {"response": {"bodyFrom": {"configMap": "placeholder-page", "key": "index.html"}}}}),
+            json!({"placeholder": {"response": {}}}),
             1,
         ),
         (

@@ -2,10 +2,8 @@
 
 use super::picture;
 use e2e::browser::{Browser, Tab};
-use e2e::space::SOON;
 use e2e::up::Up;
 use e2e::{Gate, Workload};
-use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use std::time::Duration;
 
@@ -98,24 +96,11 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyh
     let (space, gate) = (&up.space, Gate::new()?);
     let html = "<!doctype html><html lang=en><title>{{workload}}</title><p id=own title=\"{{workload}}\">{{workload}} \
                 comes, {{elapsed}} s so far, {{other}}</p>";
-    let texts =
-        json!({"metadata": {"name": "pages", "labels": {"zeroscale.dev/response": "true"}}, "data": {"own": html}});
-    space.create::<ConfigMap>(texts).await?;
-    let own = sleeper(&gate, "own").set("wake.page", json!({"html": {"configMap": "pages", "key": "own"}}));
+    let own = sleeper(&gate, "own").set("wake.page", json!({"html": html}));
     let failing = Workload::new("failing").env("HELLO_EXIT_AFTER_MS", 1).set("wake.page", json!({}));
     for workload in [sleeper(&gate, "plain"), own, failing] {
         space.deploy(&workload).await?;
     }
-    space
-        .until(SOON, "its HTML", async || {
-            Ok(space
-                .scaler("own")
-                .await?
-                .status
-                .and_then(|status| status.answers)
-                .is_some_and(|a| a.page_html.is_some()))
-        })
-        .await?;
 
     let plain = browser.tab().await?;
     plain.call("Emulation.setScriptExecutionDisabled", json!({"value": true})).await?;
