@@ -298,7 +298,7 @@ async fn begin(
     let connections =
         Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());
     let report = Report::new(Timeouts::new(hold), sink.clone());
-    let answering = Answering::new(report, sink.clone(), metrics.answered(), readiness.clone());
+    let answering = Answering::new(report, sink.clone(), metrics.answered(), readiness.clone(), configs.page);
     let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
     let lookup =
         Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());

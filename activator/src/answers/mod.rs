@@ -43,10 +43,19 @@ pub(crate) const EVENTS: &str = "/.zeroscale/wake";
 /// What one workload answers without a pod.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    page: Option<(Matching, Arc<Page>)>,
+    page: Option<(Matching, PageChoice)>,
     placeholder: Option<(Matching, Fixed)>,
     fixed: Vec<Static>,
     fallback: Option<Arc<Fallback>>,
+}
+
+/// Which page browsers see.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PageChoice {
+    /// The workload's own.
+    Own(Arc<Page>),
+    /// The cluster's.
+    Cluster,
 }
 
 #[derive(Debug, PartialEq)]
@@ -67,7 +76,7 @@ pub(crate) enum Answer<'a> {
     /// This, and nobody wakes.
     Static(&'a Fixed),
     /// The page, and the workload wakes.
-    Page(&'a Page),
+    Page(&'a PageChoice),
     /// What tells a page when the workload is ready.
     Events,
     /// This, and the workload wakes.
@@ -85,6 +94,12 @@ pub(crate) struct Request<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
+impl PageChoice {
+    fn of(said: &zeroscaler::Page) -> Self {
+        said.html.as_deref().map_or(Self::Cluster, |html| Self::Own(Arc::new(Page::new(Some(html)))))
+    }
+}
+
 impl Answers {
     /// From those of a ZeroScaler.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
@@ -99,9 +114,7 @@ impl Answers {
             keeps_awake: said.keeps_awake,
         });
         Self {
-            page: page
-                .as_ref()
-                .map(|said| (Matching::new(&said.matching, Asked::Get), Arc::new(Page::new(said.html.as_deref())))),
+            page: page.as_ref().map(|said| (Matching::new(&said.matching, Asked::Get), PageChoice::of(said))),
             placeholder,
             fixed: fixed.collect(),
             fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),
@@ -132,7 +145,7 @@ impl Answers {
     }
 
     /// The page that a browser sees where it cannot see the workload.
-    pub(crate) fn page(&self, request: Request<'_>) -> Option<&Arc<Page>> {
+    pub(crate) fn page(&self, request: Request<'_>) -> Option<&PageChoice> {
         let (matching, page) = self.page.as_ref()?;
         (matching::is_for_a_window(request) && matching.matches(request)).then_some(page)
     }

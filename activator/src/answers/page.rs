@@ -45,7 +45,7 @@ static OF_PAUSED: LazyLock<Page> = LazyLock::new(|| Page::new(None));
 
 /// A page, ready to be filled in.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Page {
+pub struct Page {
     pieces: Vec<Piece>,
     is_own: bool,
     /// Whether it knows of workloads that are paused.
@@ -103,7 +103,7 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Page {
-    /// Of this HTML; none: our own.
+    /// Reads HTML; none: our own.
     pub(crate) fn new(html: Option<&str>) -> Self {
         let text = html.unwrap_or(OWN);
         // Its end is a place that every browser takes a script in.

@@ -10,6 +10,7 @@
 //! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the request log |
 //! | the same | `runtime-profiling` | [`common_runtime::profiling`] |
+//! | `config-page` | `html` | the page of workloads that have none of their own, in standalone mode |
 //!
 //! `metrics-*` and `tracing-*` of `config-observability` are read at the start alone, too ([`common_runtime::observe`],
 //! [`common_runtime::telemetry::traces`]).
@@ -26,13 +27,15 @@ pub(crate) mod certificates;
 pub(crate) mod clients;
 pub(crate) mod options;
 
+use crate::answers::page::Page;
 use crate::layers::request_log::Observability;
 use certificates::InternalTls;
-use common::config::{LogLevel, NETWORK, NetworkConfig, ObservabilityConfig};
+use common::config::{LogLevel, NETWORK, NetworkConfig, ObservabilityConfig, PAGE};
 use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::process::ProcessOptions;
 use kube::Client;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,6 +53,8 @@ pub struct Configs {
     pub observability: watch::Receiver<Arc<Observability>>,
     /// The same map, as far as both planes read it.
     pub telemetry: watch::Receiver<Arc<ObservabilityConfig>>,
+    /// The cluster's page.
+    pub page: watch::Receiver<Arc<Page>>,
     /// System-internal TLS; none: off.
     pub tls: Option<InternalTls>,
     /// Which maps break a rule.
@@ -78,12 +83,15 @@ impl Configs {
             let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, "activator");
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
+        let page =
+            |data: &BTreeMap<String, String>| Ok::<_, Infallible>(Page::new(data.get("html").map(String::as_str)));
+        let page = maps.subscribe(PAGE, Page::new(None), page);
         let refusals = maps.refusals();
         if !maps.start_if_allowed(client, namespace, ALLOWED_WITHIN, shutdown).await {
             let remedy = "grant list and watch of configmaps there, and restart for what is read at the start alone";
             tracing::warn!(namespace, remedy, "config maps may not be read; defaults until they may");
         }
-        Self { network, observability, telemetry, tls: None, refusals }
+        Self { network, observability, telemetry, page, tls: None, refusals }
     }
 }
 
@@ -94,6 +102,7 @@ impl Default for Configs {
             network: watch::channel(Arc::default()).1,
             observability: watch::channel(Arc::default()).1,
             telemetry: watch::channel(Arc::default()).1,
+            page: watch::channel(Arc::new(Page::new(None))).1,
             tls: None,
             refusals: Refusals::default(),
         }

@@ -42,6 +42,8 @@ pub const LOGGING: &str = "config-logging";
 pub const OBSERVABILITY: &str = "config-observability";
 /// Name of the config map that [`NetworkConfig`] reads.
 pub const NETWORK: &str = "config-network";
+/// Name of the config map with the cluster's page: HTML that browsers see while a workload wakes that has no page of its own.
+pub const PAGE: &str = "config-page";
 /// Name of the config map that [`PortsConfig`] reads.
 pub const PORTS: &str = "config-ports";
 

@@ -2,8 +2,8 @@
 //!
 //! Nearly everything is in the status: what the owner made of spec, Service and pod template, and left as it was while a
 //! later spec is wrong. Responses that need no pod are read from the spec in force. Whoever may write either speaks for the
-//! object's own namespace alone: for a workload and the names of a Service there. Which numbers and which hosts lead to it is not read here but in the ledgers of the system namespace,
-//! where no tenant writes.
+//! object's own namespace alone: for a workload and the names of a Service there. Which numbers and which hosts lead to it
+//! is not read here but in the ledgers of the system namespace, where no tenant writes.
 
 use crate::discovery::{Port, Spec};
 use activator_core::backends::Proof;

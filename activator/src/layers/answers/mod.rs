@@ -21,7 +21,7 @@ mod events;
 
 use crate::answers::fixed::Fixed;
 use crate::answers::page::{Moment, Page, Wake};
-use crate::answers::{Answer, Answers, Request};
+use crate::answers::{Answer, Answers, PageChoice, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
 use crate::layers::fallback::Standby;
@@ -46,6 +46,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -61,14 +62,22 @@ struct Shared {
     answered: Answered,
     streams: Streams,
     readiness: Arc<Readiness>,
+    /// The cluster's page.
+    page: watch::Receiver<Arc<Page>>,
     clock: Clock,
 }
 
 impl<S> Answering<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, sink: StatSink, answered: Answered, readiness: Arc<Readiness>) -> Self {
+    pub(crate) fn new(
+        inner: S,
+        sink: StatSink,
+        answered: Answered,
+        readiness: Arc<Readiness>,
+        page: watch::Receiver<Arc<Page>>,
+    ) -> Self {
         let (streams, clock) = (Streams::default(), Clock::system());
-        Self { inner, shared: Arc::new(Shared { sink, answered, streams, readiness, clock }) }
+        Self { inner, shared: Arc::new(Shared { sink, answered, streams, readiness, page, clock }) }
     }
 }
 
@@ -111,7 +120,7 @@ struct Instead {
 
 enum Other {
     /// What a browser sees, where pods fail.
-    Page(Arc<Page>),
+    Page(PageChoice),
     /// What one gets that counts as nothing, where no pod is ready.
     Static(Arc<Fixed>),
 }
@@ -172,6 +181,7 @@ impl Shared {
                 Some(self.whole("placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
             }
             Answer::Page(page) if is_paused => {
+                let page = self.chosen(page);
                 let paused = Wake { workload: revision.key.name(), moment: None };
                 Some(self.whole(
                     "page-paused",
@@ -188,7 +198,15 @@ impl Shared {
         }
     }
 
-    fn page(&self, page: &Page, revision: &Revision, now: Instant) -> Response<events::Own> {
+    fn chosen(&self, page: &PageChoice) -> Arc<Page> {
+        match page {
+            PageChoice::Own(page) => page.clone(),
+            PageChoice::Cluster => self.page.borrow().clone(),
+        }
+    }
+
+    fn page(&self, page: &PageChoice, revision: &Revision, now: Instant) -> Response<events::Own> {
+        let page = self.chosen(page);
         let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
         let since = rfc3339(self.clock.now() - elapsed);
         let typical = revision.wakes.typical();

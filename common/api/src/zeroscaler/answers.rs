@@ -51,8 +51,8 @@ pub struct Page {
     pub matching: RequestMatch,
     /// HTML of your own. Of it `{{workload}}`, `{{since}}`, `{{elapsed}}`, `{{typical}}`, `{{retry}}`, `{{cause}}` and
     /// `{{state}}` (waking, or paused; HTML without it is not shown of a paused workload) are replaced, and `{{script}}` by
-    /// what replaces the page when the workload is ready, which stands at the end if it is not named. Default: a page
-    /// that says all that.
+    /// what replaces the page when the workload is ready, which stands at the end if it is not named. Default: the
+    /// cluster's page, `html` of the ConfigMap config-page; without that a page that says all of this.
     #[serde(default, deserialize_with = "text", skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
 }

@@ -125,7 +125,8 @@ spec:
   given to no further fallback: it waits where it is. A fallback that does not answer is a 502 (`fallback`). One that is not
   there, speaks TLS, or leads back here by the fallbacks of others, or on by more than eight, is left out, and the condition
   AnswersResolved says why.
-- HTML and bodies are part of the object, each of at most 32768 characters. In HTML `{{workload}}`, `{{since}}`, `{{elapsed}}`,
+- HTML and bodies are part of the object, each of at most 32768 characters. A page without `html` is the cluster's: `html` of
+  the ConfigMap `config-page` in the activators' namespace, whose edits take effect at once; without that it is ours. In HTML `{{workload}}`, `{{since}}`, `{{elapsed}}`,
   `{{typical}}`, `{{retry}}`, `{{cause}}` and `{{state}}` (`waking` or `paused`) are replaced, escaped; `{{script}}` is where what
   replaces the page goes.
 - Each answer of ours has `x-zeroscale-reason` (`page`, `page-paused`, `page-events`, `page-events-full`, `placeholder`,

@@ -4,8 +4,10 @@
 use e2e::space::SOON;
 use e2e::up::Up;
 use e2e::{Load, Space, Workload};
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use local::up::system::NAMESPACE;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -47,6 +49,30 @@ async fn static_answers_wake_nobody_and_placeholders_do() -> anyhow::Result<()> 
     space.until(SOON, "the pod's own answer", async || Ok(load.get("/jobs/1").await?.pod().is_some())).await?;
     let own = load.get("/healthz").await?;
     assert!(own.pod().is_some(), "awake, the pod answers itself: {own:?}");
+    up.end().await
+}
+
+/// Goal: workloads without a page of their own share the cluster's, which counts as soon as it is there, and until it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn workloads_without_a_page_of_their_own_share_the_clusters() -> anyhow::Result<()> {
+    let up = Up::start().await?;
+    let space = &up.space;
+    for (name, page) in [("shop", json!({})), ("own", json!({"html": "{{workload}} has its own"}))] {
+        space.deploy(&Workload::new(name).env("HELLO_NEVER_READY", 1).set("wake.page", page)).await?;
+    }
+    let shows = async |name: &str, text: &str| -> anyhow::Result<bool> {
+        let page = up.load(name).with("accept", "text/html").get("/").await?;
+        anyhow::ensure!(page.headers["x-zeroscale-reason"] == "page", "{page:?}");
+        Ok(String::from_utf8_lossy(&page.body).contains(text))
+    };
+    anyhow::ensure!(shows("shop", "shop is waking up").await? && shows("own", "own has its own").await?);
+    let maps = Api::<ConfigMap>::namespaced(space.api::<ConfigMap>().into_client(), NAMESPACE);
+    let map = json!({"metadata": {"name": "config-page"}, "data": {"html": "the cluster's {{workload}}"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    space.until(SOON, "the cluster's page", async || shows("shop", "the cluster's shop").await).await?;
+    anyhow::ensure!(shows("own", "own has its own").await?);
+    maps.delete("config-page", &DeleteParams::default()).await?;
+    space.until(SOON, "our page again", async || shows("shop", "shop is waking up").await).await?;
     up.end().await
 }
 

@@ -293,6 +293,7 @@ fn the_operators_manual_is_true() -> anyhow::Result<()> {
     check(&map, &Data::new(), &["pod-autoscaler-class"], AutoscalerConfig::from_map)?;
     check(&of("config-deployment")?, &Data::new(), &[], DeploymentConfig::from_map)?;
     check(&of("config-network")?, &Data::new(), &["mesh-compatibility-mode"], NetworkConfig::from_map)?;
+    ensure!(of("config-page")?.keys().eq(["html"]), "its one key");
     check(&of("config-ports")?, &Data::new(), &[], PortsConfig::from_map)?;
     let election = of("config-leader-election")?;
     check(&election, &election, &[], LeaderElectionConfig::from_map)?;
