@@ -21,13 +21,13 @@
 
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
-use crate::layers::charge;
-use crate::layers::hold::{ClientWatch, Occupied, head_too_much};
+use crate::layers::hold::Occupied;
+use crate::layers::send::{Client, Sending};
 use crate::metrics::Answered;
 use crate::refusal::Refusal;
 use activator_core::accounting::InFlight;
 use activator_core::contract::Contract;
-use activator_net::{Evidence, Failure, Guarded, HeadCharge, PodBody, Pools, Prepared, ProxyError};
+use activator_net::{Evidence, Failure, Guarded, PodBody, Pools, Prepared, ProxyError};
 use common_runtime::resolve::Resolve;
 use http::{HeaderValue, Response};
 use parking_lot::Mutex;
@@ -89,72 +89,43 @@ impl Fallbacks {
         call: Call,
         standby: Arc<Standby>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
-        let Call { mut request, peer, received, again, revision, trace, released, .. } = call;
-        released.iter().for_each(|clock| clock.set(Some(Instant::now())));
+        let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = call;
+        let (fallback, clock) = (&standby.fallback, released.as_deref());
+        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of: None };
+        client.release(Some(Instant::now()));
         standby.release();
-        let fallback = &standby.fallback;
-        let client = request.version();
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
         request.headers_mut().insert(MARK, workload);
         let addresses = self.addresses(fallback, revision.key.namespace()).await?;
         let mut prepared = Prepared::new(request, Contract::Plain, fallback.protocol, peer.clone(), None)?;
-        let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
-        let mut cause = "it has no address".to_owned();
+        let mut sending = Sending::new(client, trace);
         let mut attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
-        let (mut watch, mut waiting) = (ClientWatch::default(), None);
         for address in addresses.iter().cycle() {
             let pool = self.pools.get(*address, revision.key.namespace());
-            if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
-                trace.sending(at_pod, prepared.head_mut());
-            }
-            match prepared.send(&pool).await {
+            match sending.attempt(prepared, &pool).await {
                 Ok(mut response) => {
-                    if let Some(at_pod) = &at_pod {
-                        at_pod.answered(response.status());
-                    }
-                    if let Some(kept) = charge::answer(response.headers(), client) {
-                        let charge = revision.memory.hold(kept).map_err(head_too_much)?;
-                        response.extensions_mut().insert(HeadCharge::new(charge));
-                    }
+                    sending.charge(&revision, &mut response)?;
                     response.headers_mut().insert(MARK, fallback.mark.clone());
                     self.answered.count("fallback");
-                    return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(at_pod))));
+                    return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(sending.at_pod))));
                 }
-                Err(Failure::Elsewhere { request, cause: why, evidence }) => {
-                    let has_no_room = evidence == Evidence::None;
-                    if let Some(at_pod) = &mut at_pod
-                        && (!has_no_room || !watch.has_begun())
-                    {
-                        at_pod.failed(&why);
-                    }
-                    (prepared, cause) = (request, why);
-                    if has_no_room {
-                        if watch.has_gone(|| peer.disconnect(client, prepared.body())) {
-                            return Err(Refusal::ClientGone);
-                        }
-                        if let Some(refusal) = revision.bounds().waited_out(received) {
-                            return Err(refusal);
-                        }
-                        let kept = || charge::charge_of(client, &prepared, again);
-                        waiting.get_or_insert_with(|| revision.memory.hold_again(kept()));
-                        continue;
-                    }
-                    attempts -= 1;
+                Err(Failure::Elsewhere { request, cause, evidence }) => {
+                    sending.note(&cause, evidence);
+                    attempts -= usize::from(evidence != Evidence::None);
                     if attempts == 0 {
-                        break;
+                        fallback.found.lock().await.failed(Instant::now());
+                        return Err(failed(fallback, cause));
                     }
+                    sending.again(&revision, &request, evidence)?;
+                    prepared = request;
                 }
                 Err(Failure::Final { error: ProxyError::Pod { cause, .. }, .. }) => {
-                    if let Some(at_pod) = &mut at_pod {
-                        at_pod.failed(&cause);
-                    }
                     return Err(failed(fallback, cause));
                 }
                 Err(Failure::Final { error, .. }) => return Err(error.into()),
             }
         }
-        fallback.found.lock().await.failed(Instant::now());
-        Err(failed(fallback, cause))
+        Err(failed(fallback, "it has no address".to_owned()))
     }
 
     async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {

@@ -32,10 +32,11 @@
 //! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
 //! also one whose body lies unread. Nothing of a body is read while its request waits.
 
-use super::charge::{self, charge};
+use super::charge::charge;
 use super::compact::compact;
 use super::fallback::{Fallbacks, Standby};
-use crate::layers::call::{Call, Released};
+use super::send::{Client, Sending};
+use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::ending::Ending;
@@ -51,11 +52,10 @@ use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, HeadCharge, Learned, Peer, PodBody, Pool, Pools, Prepared,
-    ProxyError, is_over,
+    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Peer, PodBody, Pool, Pools, Prepared, ProxyError, is_over,
 };
 use futures::future::BoxFuture;
-use http::{HeaderMap, Response, Version};
+use http::{HeaderMap, Response};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -355,24 +355,21 @@ async fn send(
 ) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
     let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
-    let mut at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
+    let mut sending = Sending::new(client, trace);
     let told = |pool: &Pool, ending, since: Instant| {
         let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
-    let (mut failed, begun, mut watch, mut waiting) = (0, Instant::now(), ClientWatch::default(), None);
-    let (mut since, mut has_run) = (client.received, false);
-    let mut permit = pick(&shared.sink, revision, client.of, admitted, || client.waits(&prepared, since)).await?;
+    let (mut failed, begun) = (0, Instant::now());
+    let pick = async |admitted, since, request: &Prepared| {
+        pick(&shared.sink, revision, client.of, admitted, || client.waits(request, since)).await
+    };
+    let mut permit = pick(admitted, sending.since, &prepared).await?;
     loop {
         let (at, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
-        let released = Instant::now();
-        client.release(Some(released));
-        if let (Some(trace), Some(at_pod)) = (&trace, &mut at_pod) {
-            trace.sending(at_pod, prepared.head_mut());
-        }
-        let mut seat = Seat::new(at);
-        match prepared.send(&pool).await {
+        let (released, mut seat) = (Instant::now(), Seat::new(at));
+        match sending.attempt(prepared, &pool).await {
             Ok(mut response) => {
                 if let Some(Learned(protocol)) = response.extensions_mut().remove() {
                     revision.learn(peer.port(), protocol);
@@ -381,22 +378,13 @@ async fn send(
                     port.speaker.note_http();
                 }
                 told(&pool, Ending::answered(response.status()), released);
-                if let Some(at_pod) = &at_pod {
-                    at_pod.answered(response.status());
-                }
-                if let Some(kept) = charge::answer(response.headers(), client.version) {
-                    let charge = revision.memory.hold(kept).map_err(head_too_much)?;
-                    response.extensions_mut().insert(HeadCharge::new(charge));
-                }
+                sending.charge(revision, &mut response)?;
                 seat.has_ended = seat.sees_end() && is_over(response.body());
-                let occupied = Occupied { place: Some((seat, active)), _trace: at_pod };
+                let occupied = Occupied { place: Some((seat, active)), _trace: sending.at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
                 told(&pool, Ending::unanswered(error_type(&error)), released);
-                if let Some(at_pod) = &mut at_pod {
-                    at_pod.failed(&error);
-                }
                 if let ProxyError::Pod { dest, cause } = &error {
                     // The metrics count them all (`zeroscale_refused_total`).
                     if pool.is_told_again(Instant::now()) {
@@ -407,19 +395,9 @@ async fn send(
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
-                client.release(None);
-                if request.may_have_run() && !std::mem::replace(&mut has_run, true) {
-                    since = Instant::now(); // A pod had it, so this is another wait.
-                }
                 prepared = request;
                 let judged = seat.permit.as_ref().map(|permit| permit.destination().address());
-                // A port that nobody judges the pod by: nobody listens there, or a policy bars the way.
-                let is_of_the_port = match evidence {
-                    Evidence::Refused => true,
-                    Evidence::Out => !pool.has_connected(),
-                    Evidence::None | Evidence::Ours | Evidence::Silent => false,
-                };
-                let is_beside = is_of_the_port && judged != Some(address);
+                let is_beside = is_of_the_port(&pool, evidence) && judged != Some(address);
                 if is_beside
                     && begun.elapsed() < LISTENS_WITHIN
                     && let Some(left) = seat.permit.take()
@@ -428,7 +406,7 @@ async fn send(
                     permit = if evidence == Evidence::Refused {
                         let admitted = left.give_up_pod();
                         pause.await;
-                        pick(&shared.sink, revision, client.of, admitted, || client.waits(&prepared, since)).await?
+                        pick(admitted, sending.since, &prepared).await?
                     } else {
                         // It may be the pod itself that has gone, and another one be well.
                         pause.await;
@@ -436,12 +414,8 @@ async fn send(
                     };
                     continue;
                 }
-                // A wait for room is many attempts, of which the first is told.
-                if evidence != Evidence::None || !watch.has_begun() {
+                if sending.note(&cause, evidence) {
                     told(&pool, Ending::unanswered(LOST), released);
-                    if let Some(at_pod) = &mut at_pod {
-                        at_pod.failed(&cause);
-                    }
                 }
                 if !is_beside {
                     seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
@@ -451,67 +425,32 @@ async fn send(
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
-                if let Some(refusal) = revision.bounds().waited_out(since) {
-                    return Err(refusal);
-                }
-                let disconnect = || peer.disconnect(client.version, prepared.body());
-                if evidence == Evidence::None && watch.has_gone(disconnect) {
-                    return Err(Refusal::ClientGone);
-                }
+                sending.again(revision, &prepared, evidence)?;
                 if evidence == Evidence::Ours {
                     tokio::time::sleep(PAUSE.1).await;
                 }
                 permit = match evidence {
-                    Evidence::None | Evidence::Ours => {
-                        waiting.get_or_insert_with(|| revision.memory.hold_again(client.keeps(&prepared)));
-                        left.prefer_another(&mut rand::rng())
-                    }
-                    _ => {
-                        waiting = None; // It is charged where it waits for a place.
-                        pick(&shared.sink, revision, client.of, left.abandon_pod(), || client.waits(&prepared, since))
-                            .await?
-                    }
+                    Evidence::None | Evidence::Ours => left.prefer_another(&mut rand::rng()),
+                    _ => pick(left.abandon_pod(), sending.since, &prepared).await?,
                 };
             }
         }
     }
 }
 
-/// The client of a request that goes from one connect to the next, where nobody else notices its going.
-#[derive(Default)]
-pub(super) struct ClientWatch(Option<Option<Disconnect>>);
-
-impl ClientWatch {
-    /// Whether it has been asked for yet.
-    pub(super) fn has_begun(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Whether it has gone. It is looked after from the first call on.
-    pub(super) fn has_gone(&mut self, disconnect: impl FnOnce() -> Option<Disconnect>) -> bool {
-        self.0.get_or_insert_with(disconnect).as_ref().is_some_and(Disconnect::has_gone)
+/// Returns whether an attempt says something of the port alone, if nobody judges the pod by that: nobody listens there, or a
+/// policy bars the way.
+fn is_of_the_port(pool: &Pool, evidence: Evidence) -> bool {
+    match evidence {
+        Evidence::Refused => true,
+        Evidence::Out => !pool.has_connected(),
+        Evidence::None | Evidence::Ours | Evidence::Silent => false,
     }
 }
 
 /// How long what has waited since then waits before it tries again a port of a pod on which nobody listens.
 pub(super) fn until_it_listens(since: Instant) -> Duration {
     (since.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
-}
-
-/// Whose request it is.
-#[derive(Clone, Copy)]
-struct Client<'a> {
-    peer: &'a Peer,
-    version: Version,
-    /// Whether it is not the first of its connection.
-    again: bool,
-    /// Whether it is load.
-    counts: bool,
-    received: Instant,
-    /// Clock that starts when a pod has the request.
-    clock: Option<&'a Released>,
-    /// The client's address, where that decides on the pod.
-    of: Option<IpAddr>,
 }
 
 /// The address that a client is told apart by: the peer's, or the last that a trusted peer says it was sent from.
@@ -522,18 +461,6 @@ fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
 }
 
 impl Client<'_> {
-    /// Notes when a pod got the request, or that it waits for one.
-    fn release(self, at: Option<Instant>) {
-        if let Some(clock) = self.clock {
-            clock.set(at);
-        }
-    }
-
-    /// What the request keeps while it waits.
-    fn keeps(self, prepared: &Prepared) -> u64 {
-        charge::charge_of(self.version, prepared, self.again)
-    }
-
     /// `since`: when the wait for a pod began.
     fn waits(self, prepared: &Prepared, since: Instant) -> Waits {
         Waits {
@@ -691,11 +618,6 @@ fn error_type(error: &ProxyError) -> &'static str {
         ProxyError::Unsupported { .. } => "unsupported",
         ProxyError::NoRoom { .. } => "max-connections",
     }
-}
-
-/// Why there is no memory for an answer's head.
-pub(super) fn head_too_much(full: BytesFull) -> Refusal {
-    Refusal::AnswerFull { needed: full.needed, bound: full.limit, own: full.own }
 }
 
 /// Why there is no memory to wait.

@@ -27,5 +27,6 @@ pub(crate) mod lookup;
 pub(crate) mod probe;
 pub(crate) mod report;
 pub(crate) mod request_log;
+mod send;
 pub(crate) mod timeouts;
 pub(crate) mod trace;

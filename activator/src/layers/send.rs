@@ -1,0 +1,140 @@
+//! The attempts of one request: at pods ([`super::hold`]), or at the addresses of a fallback ([`super::fallback`]).
+//!
+//! Who sends chooses the address of each attempt. [`Sending`] does what is the same everywhere: it keeps the clock of the
+//! bounds on the exchange and the spans, and charges a large head of a response. If an attempt found no room for a connect, it
+//! watches the client, which nobody else does then, and charges what the request keeps.
+
+use super::charge;
+use crate::layers::call::Released;
+use crate::layers::trace::{AtPod, Trace};
+use crate::refusal::Refusal;
+use crate::registry::revision::Revision;
+use activator_core::hold::Charge;
+use activator_net::{Disconnect, Evidence, Failure, HeadCharge, Peer, PodBody, Pool, Prepared};
+use http::{Response, Version};
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Attempts of one request.
+pub(super) struct Sending<'a> {
+    client: Client<'a>,
+    trace: Option<Arc<Trace>>,
+    /// Span of the attempts.
+    pub(super) at_pod: Option<Box<AtPod>>,
+    /// Time from which the wait for a pod counts.
+    pub(super) since: Instant,
+    has_run: bool,
+    /// Watch over the client from the first lack of room on.
+    watch: Option<Option<Disconnect>>,
+    waiting: Option<Charge>,
+}
+
+impl<'a> Sending<'a> {
+    /// Begins for a client's request.
+    pub(super) fn new(client: Client<'a>, trace: Option<Arc<Trace>>) -> Self {
+        let at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
+        Self { client, trace, at_pod, since: client.received, has_run: false, watch: None, waiting: None }
+    }
+
+    /// Sends the request once.
+    pub(super) async fn attempt(
+        &mut self,
+        mut request: Box<Prepared>,
+        pool: &Arc<Pool>,
+    ) -> Result<Response<PodBody>, Failure> {
+        self.client.release(Some(Instant::now()));
+        if let (Some(trace), Some(at_pod)) = (&self.trace, &mut self.at_pod) {
+            trace.sending(at_pod, request.head_mut());
+        }
+        let sent = request.send(pool).await;
+        match &sent {
+            Ok(response) => self.at_pod.iter().for_each(|at_pod| at_pod.answered(response.status())),
+            Err(Failure::Final { error, .. }) => self.failed(error),
+            Err(Failure::Elsewhere { request, .. }) => {
+                self.client.release(None);
+                if request.may_have_run() && !std::mem::replace(&mut self.has_run, true) {
+                    self.since = Instant::now(); // A pod had it, so this is another wait.
+                }
+            }
+        }
+        sent
+    }
+
+    fn failed(&mut self, cause: &dyn Display) {
+        self.at_pod.iter_mut().for_each(|at_pod| at_pod.failed(cause));
+    }
+
+    /// Charges a large head of the response.
+    pub(super) fn charge(&self, revision: &Revision, response: &mut Response<PodBody>) -> Result<(), Refusal> {
+        if let Some(kept) = charge::answer(response.headers(), self.client.version) {
+            let charge = revision.memory.hold(kept).map_err(|full| Refusal::AnswerFull {
+                needed: full.needed,
+                bound: full.limit,
+                own: full.own,
+            })?;
+            response.extensions_mut().insert(HeadCharge::new(charge));
+        }
+        Ok(())
+    }
+
+    /// Notes a failed attempt. A wait for room is many attempts, of which the first counts: returns whether this one does.
+    pub(super) fn note(&mut self, cause: &str, evidence: Evidence) -> bool {
+        let counts = evidence != Evidence::None || self.watch.is_none();
+        if counts {
+            self.failed(&cause);
+        }
+        counts
+    }
+
+    /// Checks that the request may be sent again, and charges it if it does not wait for a place before.
+    pub(super) fn again(&mut self, revision: &Revision, request: &Prepared, evidence: Evidence) -> Result<(), Refusal> {
+        if let Some(refusal) = revision.bounds().waited_out(self.since) {
+            return Err(refusal);
+        }
+        if evidence == Evidence::None {
+            let watch = || self.client.peer.disconnect(self.client.version, request.body());
+            if self.watch.get_or_insert_with(watch).as_ref().is_some_and(Disconnect::has_gone) {
+                return Err(Refusal::ClientGone);
+            }
+        }
+        match evidence {
+            Evidence::None | Evidence::Ours => {
+                self.waiting.get_or_insert_with(|| revision.memory.hold_again(self.client.keeps(request)));
+            }
+            _ => self.waiting = None,
+        }
+        Ok(())
+    }
+}
+
+/// The client of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Client<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) version: Version,
+    /// Whether the request is not the first of its connection.
+    pub(super) again: bool,
+    /// Whether the request is load.
+    pub(super) counts: bool,
+    pub(super) received: Instant,
+    /// Clock that starts when a pod has the request.
+    pub(super) clock: Option<&'a Released>,
+    /// The client's address, if that decides on the pod.
+    pub(super) of: Option<IpAddr>,
+}
+
+impl Client<'_> {
+    /// Notes when a pod got the request, or that it waits for one.
+    pub(super) fn release(self, at: Option<Instant>) {
+        if let Some(clock) = self.clock {
+            clock.set(at);
+        }
+    }
+
+    /// Returns what the request keeps while it waits.
+    pub(super) fn keeps(self, request: &Prepared) -> u64 {
+        charge::charge_of(self.version, request, self.again)
+    }
+}
