@@ -2,14 +2,17 @@
 //!
 //! The ledger says it ([`common::ports`]), the machine there what to bind and unbind; this carries it out. A workload
 //! and its numbers come from two watches. A number is bound as soon as the ledger has it, so that nobody waits for it
-//! later, but while its workload is not known here it is proven to nobody, and who comes all the same is refused.
+//! later, but while its workload, or that port of it, is not known here it is proven to nobody, and who comes all the same
+//! is refused.
 //!
 //! A connection means the object, by its uid, that its number stood for when it came. One of the same name that comes
 //! later is another one, maybe of another Service.
 //!
 //! It means that port of the object, also after the Service has given the port another name or number. The number's line
 //! and what the object says of its ports follow such an edit one after the other; in between they are matched as whoever
-//! gives numbers does: by name, else by number ([`WorkloadPort::among`]).
+//! gives numbers does: by name, else by where the port leads, else by number ([`WorkloadPort::among`]).
+//!
+//! A Service that is served no more still leads here for a moment. Its port goes on leading where it led at the pods.
 //!
 //! While its Service is given back the object is served as ever, and once clients are led past this activator connections
 //! to its ports end ([`PortListeners::leave`]): who kept one beyond that would be refused.
@@ -47,7 +50,7 @@ pub(crate) struct WorkloadPort {
     /// The same as its line is now: it calls the port by its present name and number.
     line: ArcSwap<Entry>,
     number: u16,
-    /// Which of their ports it was when pods were last asked for by its name; 0: they have not been.
+    /// Its number at the pods, as it was last known; 0: it has not been.
     at_pods: AtomicU16,
     /// What its pods speak, as far as it was learned.
     pub(super) learned: Learned,
@@ -81,25 +84,35 @@ impl WorkloadPort {
         Self { line, entry, number, at_pods, learned: Learned::default(), speaker: Speaker::default() }
     }
 
-    /// Which of its workload's ports it is; none: it is none of them, or not any more.
+    /// Finds it among its workload's ports, and notes where it leads; none: it is none of them, or not any more.
     pub(crate) fn among<'a>(&self, ports: &'a [Port]) -> Option<&'a Port> {
         let line = self.line.load();
         let PortId { name, port: number } = &line.port;
-        let find = |is_it: &dyn Fn(&PortId) -> bool| ports.iter().find(|port| is_it(&port.id));
-        find(&|id| *id == line.port).or_else(|| find(&|id| id.name == *name)).or_else(|| find(&|id| id.port == *number))
+        let find = |is_it: &dyn Fn(&Port) -> bool| ports.iter().find(|port| is_it(port));
+        let found = find(&|port| port.id == line.port)
+            .or_else(|| find(&|port| port.id.name == *name))
+            .or_else(|| find(&|port| port.pod_port.is_some() && port.pod_port == self.led_to()))
+            .or_else(|| find(&|port| port.id.port == *number));
+        if let Some(leads_to) = found.and_then(|found| found.pod_port) {
+            self.leads_to(leads_to);
+        }
+        found
     }
 
-    /// Which of a pod's ports it is: the one that was `found` by its name, else the one that was found last. While it is
-    /// renamed, its line, its workload and the pods' slices say so one after the other.
-    fn of_pod(&self, found: Option<u16>, mut ports: impl Iterator<Item = u16>) -> Option<u16> {
-        let known = self.at_pods.load(Ordering::Relaxed);
-        match found {
-            None => ports.find(|port| *port == known),
-            Some(number) if number != known => {
-                self.at_pods.store(number, Ordering::Relaxed);
-                found
-            }
-            Some(_) => found,
+    /// Returns whether it is known where it leads, as far as its workload says of its ports at all.
+    fn is_described(&self, ports: &[Port]) -> bool {
+        ports.is_empty() || self.among(ports).is_some() || self.led_to().is_some()
+    }
+
+    /// Its number at the pods, as it was last known.
+    fn led_to(&self) -> Option<u16> {
+        Some(self.at_pods.load(Ordering::Relaxed)).filter(|known| *known != 0)
+    }
+
+    fn leads_to(&self, number: u16) {
+        // Written seldom: all cores read it.
+        if self.led_to() != Some(number) {
+            self.at_pods.store(number, Ordering::Relaxed);
         }
     }
 
@@ -127,13 +140,18 @@ impl Revision {
         let said = port.among(&live.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
         let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
-        // Where a pod has one port, that is where it takes requests.
-        let all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
-        match port.of_pod(by_name.or_else(|| said?.pod_port), all) {
-            Some(number) => Some(SocketAddr::new(address.ip(), number)),
+        // While it is renamed its line, its workload and the pods' slices say so one after the other. Where a pod has one
+        // port, that is where it takes requests. Of one that its workload has no more nobody else knows.
+        let mut all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
+        let known = || port.led_to().filter(|known| said.is_none() || all.any(|of_pod| of_pod == *known));
+        match by_name.or_else(|| said?.pod_port).or_else(known) {
+            Some(number) => {
+                port.leads_to(number);
+                Some(SocketAddr::new(address.ip(), number))
+            }
             // The first one is where it takes requests.
             None if said.is_some() && said == live.ports.first() => {
-                port.at_pods.store(address.port(), Ordering::Relaxed);
+                port.leads_to(address.port());
                 Some(address)
             }
             None => live.ports.is_empty().then_some(address),
@@ -270,19 +288,21 @@ impl Registry {
     }
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
-        let is_known =
-            self.get(&entry.key).and_then(|workload| workload.spec()).is_some_and(|spec| spec.uid == entry.uid);
+        let spec = self.get(&entry.key).and_then(|workload| workload.spec()).filter(|spec| spec.uid == entry.uid);
         let told = |port: &PortIdentity, error: Option<&io::Error>| {
             // Since it was looked up it may have become another's.
-            let is_its = port.downcast_ref::<WorkloadPort>().is_some_and(|port| port.entry.uid == entry.uid);
-            is_its.then(|| error.map(|error| (error.kind() == io::ErrorKind::AddrInUse, error.to_string())))
+            let port = port.downcast_ref::<WorkloadPort>().filter(|port| port.entry.uid == entry.uid)?;
+            Some(match (error, &spec) {
+                (Some(error), _) => (error.kind() == io::ErrorKind::AddrInUse, Some(error.to_string())),
+                (None, None) => (false, Some("its workload is not known here".to_owned())),
+                (None, Some(spec)) if !port.is_described(&spec.ports) => {
+                    (false, Some("this port of its workload is not known here".to_owned()))
+                }
+                (None, Some(_)) => (false, None),
+            })
         };
-        let (in_use, error) = match ports.sockets.one(number, told).flatten() {
-            None => (false, Some("it is being closed".to_owned())),
-            Some(None) if !is_known => (false, Some("its workload is not known here".to_owned())),
-            Some(None) => (false, None),
-            Some(Some((in_use, error))) => (in_use, Some(error)),
-        };
+        let being_closed = || (false, Some("it is being closed".to_owned()));
+        let (in_use, error) = ports.sockets.one(number, told).flatten().unwrap_or_else(being_closed);
         let closing = entry.state != common::ports::State::Held;
         BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }
     }

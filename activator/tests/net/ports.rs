@@ -298,6 +298,40 @@ async fn a_further_port_that_is_renamed_is_served_all_the_while() {
     }
 }
 
+/// Goal: a Service that is served no more leads here until its clients are led elsewhere. Its port leads where it led, also
+/// for a request that is held during the edit, and on a connection that comes after it.
+#[tokio::test]
+async fn a_port_that_is_given_up_leads_on() {
+    let (rig, ip) = rig().await;
+    let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
+    let [web, admin] = [id("web", 80), id("admin", 9000)];
+    let tell = async |ports: &[(&PortId, SocketAddr)]| {
+        let port = |(id, at): &(&PortId, SocketAddr)| Port {
+            id: (*id).clone(),
+            protocol: PortProtocol::Auto,
+            wake_after: None,
+            pod_port: Some(at.port()),
+            spoken: None,
+        };
+        let ports = ports.iter().map(port).collect();
+        let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
+        rig.tell(Event::Revision(Arc::new(spec))).await;
+        rig.settled().await;
+    };
+    tell(&[(&web, first.address), (&admin, second.address)]).await;
+    ledger(&rig, &[(FIRST, "app", web.clone(), State::Held), (FIRST + 1, "app", admin.clone(), State::Held)]).await;
+    let get = || Request::get("/").header("host", "h");
+    let held = tokio::spawn(ask(SocketAddr::new(ip, FIRST + 1), get()));
+    rig.until(|load| load.queued == 1).await;
+    tell(&[(&web, first.address)]).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Closing)]).await;
+    pod_of(&rig, "app", &first).await;
+    assert_eq!(held.await.expect("no panic").body, "admin");
+    for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
+        assert_eq!(ask(SocketAddr::new(ip, number), get()).await.body, text);
+    }
+}
+
 /// Goal: so does a connection that is no HTTP, to the port of that name at that pod; where only TCP comes, HTTP is passed on
 /// as it is.
 #[tokio::test]

@@ -1113,14 +1113,14 @@ async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
 async fn one_that_is_made_anew_unseen_inherits_nothing() {
     let mut f = born_asleep();
     f.settle().await;
-    f.cx.cluster().scalers.led(&f.key, true);
+    f.cx.cluster().scalers.led(&f.key, vec!["hello".to_owned()]);
     let mut anew = scaler(json!({}));
     (anew["metadata"]["uid"], anew["metadata"]["resourceVersion"]) = (json!("anew"), json!("300"));
     f.put_scaler(anew);
     f.put_service(at(&service(), "400")); // Nobody's.
     let private = common::RevisionKey::new("ns", "hello-private");
     f.cx.cluster().services.apply(&private, "", None); // The garbage collector takes what had an owner.
-    assert!(!f.cx.cluster().scalers.is_led(&f.key), "nor is what was noted of it");
+    assert!(!f.cx.cluster().scalers.are_led(&f.key, ["hello"].into_iter()), "nor is what was noted of it");
     f.settle().await;
     let (serverless, metric) = (f.cx.stores.serverless.get(&f.key), f.cx.stores.metrics.get(&f.key));
     assert_eq!(serverless.and_then(|value| value.metadata.uid.clone()).as_deref(), Some("anew"));

@@ -43,9 +43,11 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// What became of a port of the Service.
-    pub(crate) fn of(&self, port: u16) -> Option<&Outcome> {
-        self.ports.iter().find_map(|(of, outcome)| (of.port == port).then_some(outcome))
+    /// Returns what became of the port of the Service that has this number. One whose name another port has now is that
+    /// one's.
+    pub(crate) fn of(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&Outcome> {
+        let is_it = |of: &PortId| of.port == port && !is_anothers(&of.name);
+        self.ports.iter().find_map(|(of, outcome)| is_it(of).then_some(outcome))
     }
 
     /// The same, of the one that is called exactly so.

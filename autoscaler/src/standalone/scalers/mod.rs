@@ -65,8 +65,8 @@ pub(crate) struct Scalers {
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
     kept: DashMap<Key, Kept>,
-    /// Whether clients of each have been led to somebody since this process knows it.
-    led: DashMap<Key, bool>,
+    /// Services of each whose clients are led to somebody, since this process knows it.
+    led: DashMap<Key, Vec<String>>,
     /// Workloads that ask for one by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
@@ -267,19 +267,19 @@ impl Scalers {
         });
     }
 
-    /// Notes whether clients of one are led to somebody who is ready.
-    pub(crate) fn led(&self, key: &Key, is_led: bool) {
-        if self.led.get(key).is_none_or(|led| *led != is_led) {
+    /// Notes of which Services of one clients are led to somebody who is ready.
+    pub(crate) fn led(&self, key: &Key, services: Vec<String>) {
+        if self.led.get(key).is_none_or(|led| *led != services) {
             self.note(key, || {
-                self.led.insert(key.clone(), is_led);
+                self.led.insert(key.clone(), services);
                 self.publications.add(key.clone(), Priority::Normal);
             });
         }
     }
 
-    /// Whether they are, as far as it is known.
-    pub(crate) fn is_led(&self, key: &Key) -> bool {
-        self.led.get(key).is_some_and(|led| *led)
+    /// Whether clients of all these Services of one are, as far as it is known.
+    pub(crate) fn are_led<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
+        self.led.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }
 
     /// Whether it is known how activators reach the pods of one.
@@ -351,12 +351,12 @@ mod tests {
                     scalers.gone(&autoscalers, &key);
                 });
                 together.wait();
-                scalers.led(&key, true);
+                scalers.led(&key, vec!["a".to_owned()]);
                 scalers.answered(&autoscalers, version("2"));
                 scalers.keep(&key, Some(Arc::new(version("1"))));
             });
             assert!(!scalers.has(&key) && autoscalers.get(&key).is_none());
-            assert!(!scalers.is_led(&key) && scalers.kept(&key).is_none());
+            assert!(!scalers.are_led(&key, ["a"].into_iter()) && scalers.kept(&key).is_none());
         }
     }
 }

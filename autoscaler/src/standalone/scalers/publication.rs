@@ -39,6 +39,7 @@ use crate::scale::{Collection, Failing, ObservedPorts, Pods};
 use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
+use common::ports::PortId;
 use common_api::zeroscaler::conditions::{
     ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
 };
@@ -51,6 +52,7 @@ use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, status as statuses};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::{Event, Service};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,10 +276,10 @@ impl Publisher {
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: ports(&tcp_ports(served, &services, target.as_deref()), served, known, written),
             silent: observed.silent,
+            is_led: self.scalers.are_led(key, services.iter().filter_map(|service| service.metadata.name.as_deref())),
             services: told(&choice, &services),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
-            is_led: self.scalers.is_led(key),
             allocation: given.as_ref().map(Allocation::of),
             backend: backend.as_ref(),
             fallback: self.cluster.fallback(served),
@@ -382,9 +384,10 @@ fn ports(
     (target, given, observed): (Option<&Target>, Option<&Given>, &ObservedPorts),
     written: &[PortStatus],
 ) -> Vec<PortStatus> {
-    let number_of = |number: u16| match given {
-        Some(given) => given.of(number)?.number,
-        None => written.iter().find(|written| written.port == number)?.number,
+    let is_anothers = |name: &str| ports.iter().any(|port| port.id.name == name);
+    let number_of = |id: &PortId| match given {
+        Some(given) => given.of_id(id).or_else(|| given.of(id.port, is_anothers))?.number,
+        None => written.iter().find(|written| written.port == id.port)?.number,
     };
     let status = |port: &TcpPort| {
         let (name, number) = (port.label(), port.id.port);
@@ -412,12 +415,16 @@ fn ports(
         PortStatus {
             name,
             port: number,
-            number: number_of(number),
+            number: number_of(&port.id),
             protocol: said.protocol,
             wake_after_ms: wake_after,
+            pod_port: match port.target {
+                IntOrString::Int(number) => u16::try_from(number).ok(),
+                // Each pod says which one that is.
+                IntOrString::String(_) => None,
+            },
             spoken,
             learned,
-            ..PortStatus::default()
         }
     };
     ports.iter().map(status).collect()

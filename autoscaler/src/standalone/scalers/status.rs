@@ -34,8 +34,8 @@ use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SERVICE
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServiceStatus, State,
-    ZeroScalerStatus,
+    Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath,
+    ServiceStatus, State, ZeroScalerStatus,
 };
 use common_api::{PodAutoscalerStatus, ZeroScaler};
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) conflict: Option<&'a str>,
     /// Whether these have numbers; none: nobody has planned for it yet.
     pub(crate) allocation: Option<Allocation>,
-    /// Whether its Service leads to somebody who is ready.
+    /// Whether its Services lead to somebody who is ready.
     pub(crate) is_led: bool,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
@@ -128,8 +128,11 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         None => written::clear(&mut conditions, type_),
     };
     // Once it was, whoever comes to find nobody ready finds it so for a moment: activators that are rolled are not each
-    // workload's to tell. Another Service has yet to be led.
-    let is_same = before.service.as_deref() == Some(said.service_name.as_str());
+    // workload's to tell. Another Service, or one more, has yet to be led.
+    let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
+    let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
+    let is_same = before.service.as_deref() == Some(said.service_name.as_str())
+        && (before.services.is_empty() || services.iter().filter(is_served).all(was_served));
     let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
     let is_served = !said.service_name.is_empty() && first.is_none_or(|first| first == said.service_name);
     let warning = conflict.or(unreachable);

@@ -174,15 +174,18 @@ fn a_number_in_use_is_why_nobody_serves() {
 /// are rolled later take nothing back.
 #[test]
 fn another_service_is_waited_for() {
-    let ready = |before: &str, said: &str, is_led: bool| {
+    let served = |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, message: None };
+    let ready = |before: &str, said: &str, is_led: bool, now: &[&str]| {
         let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
         object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];
-        let mut status = ZeroScalerStatus { service: Some(before.into()), ..ZeroScalerStatus::default() };
+        let services = if now.is_empty() { Vec::new() } else { vec![served(before)] };
+        let mut status = ZeroScalerStatus { service: Some(before.into()), services, ..ZeroScalerStatus::default() };
         let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
         written::set(&mut status.conditions, written::READY, was, Some(1), NOW);
         object.status = Some(status);
         let said = PodAutoscalerStatus { service_name: said.into(), ..Default::default() };
-        let status = of(Inputs { is_led, ..inputs(&object, &said, PodCounts { ready: 1, actual: 1 }) });
+        let services = now.iter().map(|name| served(name)).collect();
+        let status = of(Inputs { is_led, services, ..inputs(&object, &said, PodCounts { ready: 1, actual: 1 }) });
         written::find(&status.conditions, written::READY).expect("always told").status.clone()
     };
     let rows = [
@@ -192,7 +195,11 @@ fn another_service_is_waited_for() {
         ("another", "another", false, "True"),
     ];
     for (before, said, is_led, expected) in rows {
-        assert_eq!(ready(before, said, is_led), expected, "{before}, then {said}, led: {is_led}");
+        assert_eq!(ready(before, said, is_led, &[]), expected, "{before}, then {said}, led: {is_led}");
+    }
+    let rows = [(&["another"][..], "True"), (&["another", "more"], "Unknown")];
+    for (served, expected) in rows {
+        assert_eq!(ready("another", "another", false, served), expected, "{served:?}");
     }
 }
 

@@ -43,7 +43,7 @@ use common_controller::{BoundedApi, Priority, WriteError};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Public,
     pub(super) ports: &'a [ServedPort],
+    /// Names of the workload's ports.
+    pub(super) names: &'a BTreeSet<&'a str>,
     pub(super) common: &'a Common,
     pub(super) target: &'a Target,
     /// Slices of the private Service, where we write them.
@@ -105,6 +107,10 @@ impl Pass<'_> {
         if returned {
             // A Service that has its selector back has slices that are none of our business again.
             writes.retain(|write| !matches!(write, Write::Delete(_)));
+        } else if !outcome.is_led {
+            // Until ours lead, those of Kubernetes do.
+            let is_ours = |name: &str| existing.iter().any(|slice| slice.name_any() == name && slices::is_ours(slice));
+            writes.retain(|write| !matches!(write, Write::Delete(name) if !is_ours(name)));
         }
         let carried = || of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let after = numbered::listed(&outcome.slices, self.uid());
@@ -157,15 +163,16 @@ impl Pass<'_> {
     }
 
     /// Says where all its Services lead; not before that is known of each.
-    pub(super) fn led(&mut self, paths: Option<Vec<Path>>) {
+    pub(super) fn led(&mut self, paths: Option<Vec<(String, Path)>>) {
         let Some(paths) = paths else { return };
-        self.controller.scalers.led(self.key, paths.iter().all(|path| path.is_led));
-        if paths.iter().any(|path| path.pods_ready > 0) {
+        let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
+        self.controller.scalers.led(self.key, led);
+        if paths.iter().any(|(_, path)| path.pods_ready > 0) {
             self.status.mark_endpoints_populated(self.now);
         } else {
             self.status.mark_pending(Pending::NoHealthyBackends, self.now);
         }
-        self.status.mark_activators_in_path(paths.iter().all(|path| path.route == Route::Activators), self.now);
+        self.status.mark_activators_in_path(paths.iter().all(|(_, path)| path.route == Route::Activators), self.now);
     }
 
     /// Says which ports are to have numbers: those of all Services. What their slices lead to is known by any of them, since
@@ -209,7 +216,8 @@ impl Pass<'_> {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // One that is called otherwise since the plan is known by the number that its slices lead to.
             let outcome = given.of_id(&port.workload).or_else(|| given.with(led?.number));
-            let outcome = outcome.or_else(|| given.of(port.workload.port));
+            let is_anothers = |name: &str| of.names.contains(name);
+            let outcome = outcome.or_else(|| given.of(port.workload.port, is_anothers));
             outcome.filter(|_| port.is_carried)
         };
         let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());

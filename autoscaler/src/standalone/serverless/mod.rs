@@ -6,10 +6,11 @@
 //! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
 //!    selects the pods ([`services`]), unless labels alone do not say which they are ([`pod_slices`]).
 //! 3. Public Services: made, put right, or borrowed; former ones are given up.
-//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind goes: the
-//!    slices, and the Endpoints object, which the mirroring controller would make slices of for ever. They lead to the
-//!    pods where no activator is ready, but not while the last pod is being taken: its proof that activators are in the
-//!    path came before. Where no pod is ready either, they go on leading to activators that are not ready for a moment.
+//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
+//!    goes once ours lead somewhere: the slices, and the Endpoints object, which the mirroring controller would make
+//!    slices of for ever. Ours lead to the pods where no activator is ready, but not while the last pod is being taken:
+//!    its proof that activators are in the path came before. Where no pod is ready either, they go on leading to
+//!    activators that are not ready for a moment.
 //! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
 //!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
 //!
@@ -253,13 +254,21 @@ impl Pass<'_> {
         self.give_up_former(&names).await?;
         self.status.service_name.clone_from(&first);
         self.want_numbers(&names, &served.ports);
+        let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
         for (public, ports) in public.iter().zip(&served.ports) {
             let Some(public) = public else { continue };
-            let of = by_port::ByPort { public, ports, common: &common, target: &target, led: led.as_deref() };
+            let of = by_port::ByPort {
+                public,
+                ports,
+                names: &port_names,
+                common: &common,
+                target: &target,
+                led: led.as_deref(),
+            };
             let path = self.endpoints_by_port(&of).await?;
             paths = paths.zip(path).map(|(mut paths, path)| {
-                paths.push(path);
+                paths.push((public.service.name_any(), path));
                 paths
             });
         }

@@ -107,9 +107,11 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
     let led: Vec<_> = carried().filter(|(_, listed)| to_activators(listed)).collect();
     let route = if led.len() == carried().count() && !led.is_empty() { Route::Activators } else { Route::Pods };
-    let is_led = |listed: &[Listed]| match to_activators(listed) {
+    // A port that the private Service has just been given is in its slices a moment later.
+    let is_at_pods = |port: &ServedPort| inputs.private.iter().any(|slice| port_of(slice, &port.private).is_some());
+    let is_led = |port: &ServedPort, listed: &[Listed]| match to_activators(listed) {
         true => listed.iter().filter(counts).any(|listed| listed.ready),
-        false => pods_serve,
+        false => pods_serve && is_at_pods(port),
     };
     let mut made = Made { inputs, slices: Vec::new(), count: BTreeMap::new() };
     for slice in group(led.iter().map(|(port, listed)| (port.id.name.as_str(), listed.as_slice()))) {
@@ -144,7 +146,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
             made.add(kind, family, ports, endpoints);
         }
     }
-    let is_led = carried().all(|(_, listed)| is_led(listed));
+    let is_led = carried().all(|(port, listed)| is_led(port, listed));
     Outcome { route, pods_ready, is_led, slices: made.slices }
 }
 

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// In the order in which they are made, whose names are in the same order.
 const SERVICES: [&str; 4] = ["a-public", "b-internal", "c-edge", "d-metrics"];
@@ -46,15 +48,20 @@ async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
     Ok(made)
 }
 
-/// The status of the answer through a Service's own address.
-async fn call(env: &TestEnv, name: &str) -> anyhow::Result<u16> {
+/// Clients of a Service at its own address.
+async fn clients(env: &TestEnv, name: &str) -> anyhow::Result<Load> {
     let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
     let port = spec.ports.iter().flatten().next().context("a port")?.port;
     let at = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?);
-    Ok(Load::new(at, name).get("/").await?.status.as_u16())
+    Ok(Load::new(at, name))
 }
 
-/// Waits until a Service leads to a pod. The slices of a Service follow an edit, and those of a direct one its pods.
+/// The status of the answer through a Service's own address.
+async fn call(env: &TestEnv, name: &str) -> anyhow::Result<u16> {
+    Ok(clients(env, name).await?.get("/").await?.status.as_u16())
+}
+
+/// Waits until a direct Service leads to a pod, or one that was direct until now.
 async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, name, async || Ok(call(env, name).await.is_ok_and(|status| status == 200))).await
 }
@@ -67,6 +74,21 @@ async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         services.map(|service| service.name.clone()).collect::<Vec<_>>()
     };
     Ok((of(ServicePath::Served), of(ServicePath::Direct)))
+}
+
+/// Edits the list of Services, and waits until these are served.
+async fn edit(env: &TestEnv, services: Value, served: &[&str]) -> anyhow::Result<()> {
+    let edit = json!({"spec": {"services": services}});
+    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    until_served(env, served).await
+}
+
+async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
+    env.until(SOON, "Ready", async || {
+        let is_ready = env.api::<ZeroScaler>().get("shop").await?.is_ready();
+        Ok(is_ready && paths(env).await?.0 == served)
+    })
+    .await
 }
 
 /// All of a Service that its owner could have written.
@@ -88,12 +110,8 @@ async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
 async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let before = shop(&env).await?;
-    let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    env.until(SOON, "Ready with three Services", async || {
-        let is_ready = env.api::<ZeroScaler>().get("shop").await?.is_ready();
-        Ok(is_ready && paths(&env).await? == (all(&SERVICES[..3]), all(&SERVICES[3..])))
-    })
-    .await?;
+    until_served(&env, &SERVICES[..3]).await?;
+    ensure!(paths(&env).await?.1 == SERVICES[3..], "the one for metrics is direct");
     let scraped = tokio::time::timeout(Duration::from_secs(2), call(&env, "d-metrics")).await;
     ensure!(!scraped.is_ok_and(|answer| answer.is_ok()), "nobody answers for metrics while it sleeps");
     ensure!(env.replicas("shop").await? == 0, "a scrape wakes nobody");
@@ -106,23 +124,21 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
         ensure!(call(&env, name).await? == 200, "{name}: asleep");
     }
     // An edit of the list gives back what it names no more, and takes it over again.
-    let only = json!({"spec": {"services": [{"name": "b-internal"}]}});
-    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(only)).await?;
+    let only = json!([{"name": "b-internal"}]);
+    edit(&env, only, &["b-internal"]).await?;
+    ensure!(!selector(&env, "b-internal").await?, "the one that is named stays");
     env.until(SOON, "the others back", async || {
         Ok(selector(&env, "a-public").await? && selector(&env, "c-edge").await?)
     })
     .await?;
-    until_called(&env, "b-internal").await?;
-    ensure!(!selector(&env, "b-internal").await?, "the one that is named stays");
-    let default = json!({"spec": {"services": null}});
-    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(default)).await?;
-    env.until(SOON, "three Services again", async || Ok(paths(&env).await?.0 == all(&SERVICES[..3]))).await?;
-    until_called(&env, "a-public").await?;
-    // One that comes later is taken over, too.
-    let late = env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
-    env.until(SOON, "the late one", async || Ok(paths(&env).await?.0.contains(&"e-late".to_owned()))).await?;
     env.until_asleep("shop").await?;
-    until_called(&env, "e-late").await?;
+    edit(&env, Value::Null, &SERVICES[..3]).await?;
+    ensure!(call(&env, "a-public").await? == 200, "served again");
+    // One that comes later is taken over, too.
+    env.until_asleep("shop").await?;
+    let late = env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
+    until_served(&env, &["a-public", "b-internal", "c-edge", "e-late"]).await?;
+    ensure!(call(&env, "e-late").await? == 200, "the late one wakes it");
 
     env.api::<ZeroScaler>().delete("shop", &DeleteParams::default()).await?;
     env.until(SOON, "the end", async || Ok(env.api::<ZeroScaler>().get_opt("shop").await?.is_none())).await?;
@@ -130,6 +146,40 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
         let name = service.metadata.name.clone().context("a name")?;
         let now = essence(env.api::<Service>().get(&name).await?)?;
         ensure!(now == essence(service)?, "{name} is as it was: {now}");
+    }
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: while the workload is awake, edits of the list of Services, and one that comes later, cost no client of any Service a
+/// request: not of those that stay, nor of those that are given back and taken over again. Method: two clients of each, one
+/// of which connects anew each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    shop(&env).await?;
+    until_served(&env, &SERVICES[..3]).await?;
+    for name in &SERVICES[..3] {
+        ensure!(call(&env, name).await? == 200, "{name}");
+    }
+    let (stop, mut calls) = (CancellationToken::new(), JoinSet::new());
+    for name in &SERVICES[..3] {
+        let kept = clients(&env, name).await?;
+        for load in [kept.clone().with("connection", "close"), kept] {
+            let stop = stop.clone();
+            calls.spawn(async move { load.open(100.0, 10, "/", stop).await });
+        }
+    }
+    edit(&env, json!([{"name": "b-internal"}]), &["b-internal"]).await?;
+    until_called(&env, "a-public").await?;
+    edit(&env, Value::Null, &SERVICES[..3]).await?;
+    edit(&env, json!([{"name": "c-edge"}, {"name": "a-public"}]), &["c-edge", "a-public"]).await?;
+    env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
+    edit(&env, Value::Null, &["a-public", "b-internal", "c-edge", "e-late"]).await?;
+    stop.cancel();
+    for outcome in calls.join_all().await {
+        ensure!(outcome.ok > 0, "called all the while");
+        outcome.none_lost()?;
     }
     env.end().await;
     Ok(())
