@@ -334,6 +334,9 @@ mod tests {
         let quota = refused("pods \"hello-5d8f-x7k2p\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1");
         assert_eq!(quota.reason, "QuotaExceeded");
         assert_eq!(quota.message, "the API server accepts no pod: exceeded quota: q, used: pods=1, limited: pods=1");
+        let event = "create Pod hello-0 in StatefulSet hello failed error: pods \"hello-0\" is forbidden: exceeded quota: q, \
+                     used: pods=1, limited: pods=1";
+        assert_eq!(warned("FailedCreate", event, None).as_ref(), Some(&quota));
         let denied = refused("admission webhook \"w\" denied the request: no");
         assert_eq!(denied.reason, "AdmissionDenied");
         let mount = warned("FailedMount", "MountVolume.SetUp failed for volume \"d\" : secret \"s\" not found", None);

@@ -18,7 +18,7 @@ mod labels;
 mod listening;
 mod ownership;
 mod seen;
-mod warnings;
+pub(crate) mod warnings;
 mod watch;
 
 pub use index::{PodIndex, PodState, ScrapeTarget};

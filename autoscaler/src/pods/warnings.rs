@@ -1,10 +1,11 @@
-//! What Kubernetes says of pods that do not get on: the last warning among their events.
+//! Last warnings among the events of pods that do not get on, and of what makes no pod.
 //!
-//! Some causes stand nowhere else: a volume that cannot be mounted, and how a probe failed last. Only pods that have been
-//! starting for a while are asked about, [`AT_ONCE`] at the same time; whoever finds no place asks with the next look. Where
-//! events may not be read, nothing is known.
+//! Some causes stand nowhere else: a volume that cannot be mounted, how a probe failed last, and why a StatefulSet makes no
+//! pod. Only pods that have been starting for a while are asked about, [`AT_ONCE`] at the same time; whoever finds no place
+//! asks with the next look. Where events may not be read, nothing is known.
 
 use common::RevisionKey as PodName;
+use common::time::Timestamp;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -39,8 +40,9 @@ impl Warnings {
             let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
             let pod = pod.clone();
             self.asked.push(Box::pin(async move {
-                let warning = last(&api, pod.name()).await;
-                (pod, warning)
+                let about = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name());
+                let warning = last(&api, &about).await;
+                (pod, warning.map(|(_, reason, message)| (reason, message)))
             }));
         }
     }
@@ -54,14 +56,17 @@ impl Warnings {
     }
 }
 
-async fn last(api: &Api<Event>, pod: &str) -> Warning {
-    let about = format!("involvedObject.kind=Pod,involvedObject.name={pod},type=Warning");
-    let asked = timeout(WITHIN, api.list(&ListParams::default().fields(&about))).await.ok()?;
-    let events = asked.inspect_err(|error| tracing::debug!(pod, %error, "events cannot be read")).ok()?;
+/// Returns time, reason and message of the last warning that these fields select; none if there is none, or if it cannot be
+/// read.
+pub(crate) async fn last(api: &Api<Event>, about: &str) -> Option<(Timestamp, String, String)> {
+    let warnings = ListParams::default().fields(&format!("{about},type=Warning"));
+    let asked = timeout(WITHIN, api.list(&warnings)).await.ok()?;
+    let events = asked.inspect_err(|error| tracing::debug!(about, %error, "events cannot be read")).ok()?;
     let time = |event: &Event| {
         let last = event.last_timestamp.as_ref().map(|time| time.0);
         last.or(event.event_time.as_ref().map(|time| time.0)).or(event.first_timestamp.as_ref().map(|time| time.0))
     };
     let newest = events.items.into_iter().max_by_key(time)?;
-    Some((newest.reason.unwrap_or_default(), newest.message.unwrap_or_default()))
+    let at = Timestamp::from_secs(time(&newest).map_or(0, |time| time.as_second()));
+    Some((at, newest.reason.unwrap_or_default(), newest.message.unwrap_or_default()))
 }

@@ -91,6 +91,11 @@ impl TargetResource {
         self.group_and_version().0 == "apps" && ["deployments", "statefulsets"].contains(&self.plural.as_str())
     }
 
+    /// Returns whether its status says why the API server accepts no pod of it.
+    pub(crate) fn tells_of_refused_pods(&self) -> bool {
+        self.group_and_version().0 == "apps" && ["deployments", "replicasets"].contains(&self.plural.as_str())
+    }
+
     /// Whether every API server serves it, with a scale.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.api_version == "apps/v1" && self.has_default_replicas()

@@ -18,6 +18,7 @@
 //! lead it takes over what the leader has written, and goes on from there when it becomes the leader.
 
 mod allocation;
+mod creation;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod fault;

@@ -25,6 +25,7 @@ use super::super::serverless::adopt::{self, ADOPTED_BY};
 use super::super::service_ports::{TcpPort, tcp_ports};
 use super::super::validation::Validation;
 use super::allocation::Allocation;
+use super::creation::Creations;
 use super::fault::Found;
 use super::keeper::COMPONENT;
 use super::untold::Untold;
@@ -96,6 +97,8 @@ pub(crate) struct Publisher {
     untold: Untold,
     /// Since when the API server accepts no pod of each.
     refused: DashMap<Key, Instant>,
+    /// Why it does, where events alone tell it.
+    creations: Creations,
 }
 
 impl Publisher {
@@ -120,6 +123,7 @@ impl Publisher {
             since: DashMap::new(),
             untold: Untold::default(),
             refused: DashMap::new(),
+            creations: Creations::new(parts.writes.client.clone()),
         }
     }
 
@@ -135,8 +139,10 @@ impl Publisher {
             self.since.remove(key);
             self.untold.forget(key);
             self.refused.remove(key);
+            self.creations.forget(key);
             return Ok(());
         };
+        self.look_for_pods(key, &object, &said).await;
         // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&said));
         let found = self.found(key, &object, &said);
@@ -298,14 +304,13 @@ impl Publisher {
         let former = self.scalers.kept(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
         let counts = self.pods.counts(key);
-        let is_wanted = said.status.as_ref().and_then(|said| said.desired_scale).is_some_and(|desired| desired > 0);
-        let lacks_pods = is_wanted && counts.ready + counts.not_ready == 0;
-        let refused = target.as_ref().and_then(|target| target.refused.as_deref()).filter(|_| lacks_pods);
+        let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
+        let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, said));
         if refused.is_none() {
             self.refused.remove(key);
         }
-        let refused = refused.map(|words| Failing {
-            cause: cause::refused(words),
+        let refused = refused.map(|cause| Failing {
+            cause,
             pod: String::new(),
             since: *self.refused.entry(key.clone()).or_insert_with(Instant::now),
         });
@@ -316,6 +321,26 @@ impl Publisher {
             of: target.map(|target| format!("{generation}/{}", target.template)),
             awake_for: active.filter(|_| counts.ready > 0),
         }
+    }
+
+    /// Looks why there is no pod, where its target's status does not say it.
+    async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) {
+        let former = self.scalers.kept(key);
+        let of = TargetKey::of(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
+        let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, said));
+        match of.and_then(|of| self.stores.targets.get(&of).ok()) {
+            Some(target) => {
+                let after = self.creations.look(key, &target.uid, self.writes.clock.now()).await;
+                self.scalers.queue().add_after(key.clone(), after);
+            }
+            None => self.creations.forget(key),
+        }
+    }
+
+    fn lacks_pods(&self, key: &Key, said: &PodAutoscaler) -> bool {
+        let is_wanted = said.status.as_ref().and_then(|said| said.desired_scale).is_some_and(|desired| desired > 0);
+        let counts = self.pods.counts(key);
+        is_wanted && counts.ready + counts.not_ready == 0
     }
 
     /// The target, if it is known.

@@ -1,8 +1,8 @@
 //! Each cause of pods that do not serve, on each surface, in the same words: the table of the acceptance, printed.
 //!
 //! What the node of the embedded cluster cannot produce is played: no node takes a pod with a scheduler that is not there, so
-//! the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test says in its
-//! status what the API server says to one.
+//! the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test writes the
+//! event with which one tells what the API server says to it.
 
 use anyhow::Context;
 use clap::Parser;
@@ -14,6 +14,7 @@ use e2e::{Entry, TestEnv, Workload};
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -122,10 +123,16 @@ impl Failing<'_> {
                 Ok(())
             }
             Way::Refused(words) => {
-                let condition =
-                    json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words});
-                let patch = Patch::Merge(json!({"status": {"replicas": 0, "conditions": [condition]}}));
-                self.env.api::<StatefulSet>().patch_status(&self.name, &parameters, &patch).await?;
+                let name = &self.name;
+                let target = self.env.api::<StatefulSet>().get(name).await?;
+                let event = json!({
+                    "metadata": {"generateName": format!("{name}.")}, "type": "Warning", "reason": "FailedCreate",
+                    "involvedObject": {"kind": "StatefulSet", "namespace": self.env.namespace, "name": name,
+                        "uid": target.uid()},
+                    "message": format!("create Pod {name}-0 in StatefulSet {name} failed error: {words}"),
+                    "lastTimestamp": Time(k8s_openapi::jiff::Timestamp::now()),
+                });
+                self.env.create::<Event>(event).await?;
                 Ok(())
             }
         }

@@ -1,0 +1,97 @@
+//! Why the API server accepts no pod of a target, where events alone tell it.
+//!
+//! A Deployment has a condition for it. A StatefulSet has none, and most other kinds have none either: whoever makes their
+//! pods writes the event FailedCreate. It is looked for while pods are wanted and there is none. An event of an earlier
+//! wake may be there still, so an old one counts only once there has been no pod for a while.
+
+use crate::pods::warnings;
+use autoscaler_core::cause::{self, Cause};
+use common::RevisionKey as Key;
+use common::time::Timestamp;
+use dashmap::DashMap;
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client};
+use std::time::Duration;
+
+/// Time without a pod until events are read, and from one reading to the next.
+const AGAIN: Duration = Duration::from_secs(3);
+/// Time without a pod from which on an old event counts.
+const LONG: Duration = Duration::from_secs(10);
+/// Age of the oldest event that counts. Who makes pods tries again, at the latest, in about that time.
+const OLD: Duration = Duration::from_secs(1000);
+/// Events tell whole seconds, of another machine's clock.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Targets that lack their pods.
+pub(super) struct Creations {
+    client: Client,
+    lacking: DashMap<Key, Lacking>,
+}
+
+/// One that does.
+struct Lacking {
+    since: Timestamp,
+    next: Timestamp,
+    cause: Option<Cause>,
+}
+
+impl Creations {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, lacking: DashMap::new() }
+    }
+
+    /// Reads the events of the target with this uid, which lacks its pods, if it is time to. Returns the time until the next
+    /// look.
+    ///
+    /// Cancel safe: what was not read is read with the next look.
+    pub(super) async fn look(&self, key: &Key, uid: &str, now: Timestamp) -> Duration {
+        let fresh = || Lacking { since: now, next: now + AGAIN, cause: None };
+        let (since, next) = {
+            let lacking = self.lacking.entry(key.clone()).or_insert_with(fresh);
+            (lacking.since, lacking.next)
+        };
+        let left = next.saturating_since(now);
+        if !left.is_zero() {
+            return left;
+        }
+        let events = Api::<Event>::namespaced(self.client.clone(), key.namespace());
+        let last = warnings::last(&events, &format!("involvedObject.uid={uid},reason=FailedCreate")).await;
+        let told = last.filter(|(at, ..)| counts(*at, since, now));
+        if let Some(mut lacking) = self.lacking.get_mut(key) {
+            lacking.next = now + AGAIN;
+            lacking.cause = told.and_then(|(_, reason, message)| cause::warned(&reason, &message, None));
+        }
+        AGAIN
+    }
+
+    /// Returns why the API server accepts no pod of one, as far as events have told.
+    pub(super) fn cause(&self, key: &Key) -> Option<Cause> {
+        self.lacking.get(key)?.cause.clone()
+    }
+
+    /// Forgets one that has its pods, or wants none.
+    pub(super) fn forget(&self, key: &Key) {
+        self.lacking.remove(key);
+    }
+}
+
+/// Returns whether an event of this time says why there has been no pod `since` then.
+fn counts(at: Timestamp, since: Timestamp, now: Timestamp) -> bool {
+    let is_long = now.saturating_since(since) >= LONG;
+    since.saturating_since(at) <= if is_long { OLD } else { MARGIN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_event_counts_only_after_a_while() {
+        let at = Timestamp::from_secs;
+        for (event, now, expected) in
+            [(100, 103, true), (98, 103, true), (97, 103, false), (97, 109, false), (97, 110, true), (-901, 110, false)]
+        {
+            assert_eq!(counts(at(event), at(100), at(now)), expected, "{event}, {now}");
+        }
+    }
+}
