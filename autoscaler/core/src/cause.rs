@@ -215,9 +215,12 @@ fn cause(reason: &str, message: String) -> Cause {
         "SecretMissing" => "create the Secret, or correct the reference in the pod template",
         "ConfigMapMissing" => "create the ConfigMap, or correct the reference in the pod template",
         "VolumeFailed" => "create what the volume refers to, or correct the volume in the pod template",
-        "Unschedulable" => "add nodes, or lower what the pod template requests",
-        "ProbeFailing" => "correct the probe, or what the program answers to it",
-        "PortClosed" => "let the program listen there on all addresses (0.0.0.0), or correct the Service's targetPort",
+        "Unschedulable" => "wait if a node is being added; else add one, or lower what the pod template requests",
+        "ProbeFailing" => "wait if it is still starting; else correct the probe, or what the program answers to it",
+        "PortClosed" => {
+            "wait if it is still starting; else let the program listen there on all addresses (0.0.0.0), or correct the \
+             Service's targetPort"
+        }
         "QuotaExceeded" => "raise the ResourceQuota, or lower what the pod template requests",
         "AdmissionDenied" => "change the pod template as the webhook asks, or correct the webhook",
         "PodRefused" => "correct the pod template",
