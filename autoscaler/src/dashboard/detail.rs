@@ -6,7 +6,7 @@ use crate::explain;
 use autoscaler_core::history::{Entry, Outcome, words};
 use common::RevisionKey;
 use common_api::zeroscaler::conditions::Condition;
-use common_api::zeroscaler::{ZeroScalerSpec, ZeroScalerStatus};
+use common_api::zeroscaler::{PortProtocol, ServicePath, ZeroScalerSpec, ZeroScalerStatus};
 use common_controller::Leadership;
 use serde_json::{Value, json};
 
@@ -71,21 +71,28 @@ impl Own {
         detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
         detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
         detail["events"] = events.into();
-        detail["links"] = self.links(key, &looked.object.spec, &looked.status).into();
+        detail["links"] = links(self.entry, key, &looked.object.spec, &looked.status).into();
         detail["schedules"] = serde_json::to_value(&looked.object.spec.schedules).ok()?;
         Some(detail)
     }
 }
 
-impl Own {
-    /// Where a browser calls one: at the machine's own entry, or at each of its hosts that is a name.
-    fn links(&self, key: &RevisionKey, spec: &ZeroScalerSpec, status: &ZeroScalerStatus) -> Vec<String> {
-        let port = self.entry.map_or_else(String::new, |port| format!(":{port}"));
-        let named =
-            status.hosts.iter().filter(|host| !host.starts_with('*')).map(|host| format!("http://{host}{port}/"));
-        let own = self.entry.map(|_| format!("http://{}.{}.localhost{port}/", spec.service_name(), key.namespace()));
-        own.into_iter().chain(named).collect()
+/// Returns where a browser calls a workload: each of its Services at the machine's own `entry`, and each of its hosts that is
+/// a name. One that carries tcp alone no browser can call.
+fn links(entry: Option<u16>, key: &RevisionKey, spec: &ZeroScalerSpec, status: &ZeroScalerStatus) -> Vec<String> {
+    if !status.ports.is_empty() && status.ports.iter().all(|port| port.protocol == PortProtocol::Tcp) {
+        return Vec::new();
     }
+    let port = entry.map_or_else(String::new, |port| format!(":{port}"));
+    let named = status.hosts.iter().filter(|host| !host.starts_with('*')).map(|host| format!("http://{host}{port}/"));
+    let served = status.services.iter().filter(|service| service.path == ServicePath::Served);
+    let mut services: Vec<&str> = served.map(|service| service.name.as_str()).collect();
+    if services.is_empty() {
+        services.push(spec.service_name());
+    }
+    let own = |service: &str| format!("http://{service}.{}.localhost{port}/", key.namespace());
+    let own = services.into_iter().filter(|_| entry.is_some()).map(own);
+    own.chain(named).collect()
 }
 
 type Event = (i64, String, String);
@@ -124,4 +131,25 @@ fn of_conditions(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
         let said = if message.is_empty() { String::new() } else { format!(": {message}") };
         (last_transition_time.0.as_second(), reason.clone(), format!("{type_} is {status}{said}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::zeroscaler::{PortStatus, ServiceStatus};
+
+    #[test]
+    fn each_service_that_a_browser_can_call_has_a_link() {
+        let (key, spec) = (RevisionKey::new("ns", "a"), ZeroScalerSpec::deployment("a"));
+        let mut status = ZeroScalerStatus { hosts: vec!["*.b.c".into(), "b.c".into()], ..Default::default() };
+        assert_eq!(links(Some(80), &key, &spec, &status), ["http://a.ns.localhost:80/", "http://b.c:80/"]);
+        let service = |name: &str, path| ServiceStatus { name: name.to_owned(), path, message: None };
+        status.services = vec![service("one", ServicePath::Served), service("two", ServicePath::Served)];
+        status.services.push(service("metrics", ServicePath::Direct));
+        let own = ["http://one.ns.localhost:80/", "http://two.ns.localhost:80/"];
+        assert_eq!(links(Some(80), &key, &spec, &status)[..2], own);
+        assert_eq!(links(None, &key, &spec, &status), ["http://b.c/"]);
+        status.ports = vec![PortStatus { protocol: PortProtocol::Tcp, ..PortStatus::default() }];
+        assert!(links(Some(80), &key, &spec, &status).is_empty());
+    }
 }

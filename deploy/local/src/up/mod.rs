@@ -29,17 +29,20 @@ use activator::ColdStart;
 use anyhow::Context;
 use common::RevisionKey;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::conditions::READY;
 use common_controller::Kind;
 use common_runtime::descriptor;
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
@@ -141,10 +144,17 @@ impl Wakes {
 
 /// The workloads that a cluster starts with.
 struct Workloads {
-    /// Each with its Service.
-    served: Vec<(RevisionKey, String)>,
+    served: Vec<Served>,
     /// Each with what is known about it.
     unserved: BTreeMap<RevisionKey, String>,
+}
+
+/// A workload that is served.
+struct Served {
+    namespace: String,
+    service: String,
+    /// Address of its Service, where that carries tcp.
+    tcp: Option<SocketAddr>,
 }
 
 impl Workloads {
@@ -169,8 +179,7 @@ impl Workloads {
             match scalers.get_opt(key.name()).await? {
                 None => {}
                 Some(scaler) if scaler.is_ready() => {
-                    let service = scaler.status.as_ref().and_then(|status| status.service.clone());
-                    all.served.push((key, service.unwrap_or_else(|| scaler.spec.service_name().to_owned())));
+                    all.served.push(Served::of(&scaler, &client).await?);
                 }
                 Some(scaler) => {
                     let ready = scaler.condition(READY).map(|ready| format!("{}: {}", ready.reason, ready.message));
@@ -182,16 +191,35 @@ impl Workloads {
     }
 }
 
-/// Prints what a newcomer can try next: the URL of each Service that is served, and why others are not.
-fn suggest(cluster: &Cluster, workloads: &Workloads) {
-    for (key, service) in &workloads.served {
-        match ingress::url_of(cluster.ingress, key.namespace(), service) {
-            Some(url) => print_line(format_args!("  try:  {url}")),
-            None => {
-                let (host, ingress) = (format!("{service}.{}", key.namespace()), cluster.ingress);
-                print_line(format_args!("  try:  curl -H 'Host: {host}' http://{ingress}/"));
-            }
+impl Served {
+    async fn of(scaler: &ZeroScaler, client: &Client) -> anyhow::Result<Self> {
+        let status = scaler.status.clone().unwrap_or_default();
+        let namespace = scaler.key().namespace().to_owned();
+        let service = status.service.unwrap_or_else(|| scaler.spec.service_name().to_owned());
+        let mut tcp = None;
+        if let Some(first) = status.ports.first().filter(|first| first.protocol == PortProtocol::Tcp) {
+            let found = Api::<Service>::namespaced(client.clone(), &namespace).get_opt(&service).await?;
+            let address = found.and_then(|found| found.spec?.cluster_ip?.parse().ok());
+            tcp = address.map(|address| SocketAddr::new(address, first.port));
         }
+        Ok(Self { namespace, service, tcp })
+    }
+
+    /// How a newcomer tries it.
+    fn hint(&self, ingress: SocketAddr) -> String {
+        let Self { namespace, service, tcp } = self;
+        match (tcp, ingress::url_of(ingress, namespace, service)) {
+            (Some(at), _) => format!("nc {} {}", at.ip(), at.port()),
+            (None, Some(url)) => url,
+            (None, None) => format!("curl -H 'Host: {service}.{namespace}' http://{ingress}/"),
+        }
+    }
+}
+
+/// Prints what a newcomer can try next: how each workload that is served is called, and why others are not.
+fn suggest(cluster: &Cluster, workloads: &Workloads) {
+    for served in &workloads.served {
+        print_line(format_args!("  try:  {}", served.hint(cluster.ingress)));
     }
     for (key, why) in &workloads.unserved {
         print_line(format_args!("  not served:  {key}  {why}"));
@@ -238,4 +266,19 @@ fn print_line(line: fmt::Arguments<'_>) {
 /// Time of day, to the millisecond.
 fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S%.3f").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_fits_what_the_workload_speaks() {
+        let at = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        let served = |tcp| Served { namespace: "ns".into(), service: "a".into(), tcp };
+        let local = at("127.0.0.1:8080");
+        assert_eq!(served(None).hint(local), "http://a.ns.localhost:8080/");
+        assert_eq!(served(None).hint(at("192.0.2.1:80")), "curl -H 'Host: a.ns' http://192.0.2.1:80/");
+        assert_eq!(served(Some(at("127.1.128.3:5432"))).hint(local), "nc 127.1.128.3 5432");
+    }
 }
