@@ -38,7 +38,7 @@ use super::fallback::{Fallbacks, Standby};
 use super::send::{Client, Sending};
 use crate::layers::call::Call;
 use crate::layers::trace::{AtPod, Trace};
-use crate::metrics::cold_start::{ColdStart, OnColdStart};
+use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::ending::Ending;
 use crate::metrics::{ExchangeKind, Queued};
 use crate::refusal::{Refusal, TimedOut};
@@ -593,21 +593,8 @@ pub(super) fn report_cold_start(
     received: Instant,
     released: Instant,
 ) {
-    let timeline = revision.timeline();
-    let cold = ColdStart {
-        key: revision.key.clone(),
-        received,
-        signalled: timeline.signalled,
-        address_known: timeline.address_known.unwrap_or(received),
-        probed: timeline.probed.unwrap_or(released),
-        released,
-        first_byte: Instant::now(),
-    };
-    revision.woke(&cold);
+    let cold = revision.woke(on_cold_start, received, released, Instant::now());
     revision.metrics.cold_start(&cold);
-    if let Some(on_cold_start) = on_cold_start {
-        on_cold_start(&cold);
-    }
 }
 
 /// What an error towards a pod is called.

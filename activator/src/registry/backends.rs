@@ -7,7 +7,7 @@
 //! What comes in is coalesced in an [`Inbox`].
 
 use crate::discovery::Listing;
-use crate::metrics::cold_start::{ColdStart, OnColdStart};
+use crate::metrics::cold_start::OnColdStart;
 use crate::registry::Parts;
 use crate::registry::inbox::{Inbox, Judge, Shared};
 use crate::registry::revision::Revision;
@@ -198,26 +198,9 @@ impl Task {
         if serving {
             let since = revision.wakes.end(now);
             if let Some(since) = since.filter(|_| is_woken && !is_held) {
-                self.report_page_wake(&revision, since, now);
+                // Only waiting pages and placeholders were answered.
+                revision.woke(self.on_cold_start.as_ref(), since, now, now);
             }
-        }
-    }
-
-    /// Reports a wake for which only waiting pages and placeholders were answered.
-    fn report_page_wake(&self, revision: &Revision, received: Instant, probed: Instant) {
-        let timeline = revision.timeline();
-        let cold = ColdStart {
-            key: revision.key.clone(),
-            received,
-            signalled: timeline.signalled,
-            address_known: timeline.address_known.unwrap_or(received),
-            probed,
-            released: probed,
-            first_byte: probed,
-        };
-        revision.woke(&cold);
-        if let Some(on_cold_start) = &self.on_cold_start {
-            on_cold_start(&cold);
         }
     }
 }

@@ -19,7 +19,7 @@
 
 use super::Registry;
 use super::speaker::Speaker;
-use super::spoken::Learned;
+use super::spoken::PortHttp;
 use super::workload::Workload;
 use crate::discovery::{Port, Spec};
 use crate::registry::revision::Revision;
@@ -53,7 +53,7 @@ pub(crate) struct WorkloadPort {
     /// Its number at the pods, as it was last known; 0: it has not been.
     at_pods: AtomicU16,
     /// What its pods speak, as far as it was learned.
-    pub(super) learned: Learned,
+    pub(super) learned: PortHttp,
     /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,
 }
@@ -81,7 +81,7 @@ pub(super) struct Numbers {
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
         let (line, at_pods) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
-        Self { line, entry, number, at_pods, learned: Learned::default(), speaker: Speaker::default() }
+        Self { line, entry, number, at_pods, learned: PortHttp::default(), speaker: Speaker::default() }
     }
 
     /// Finds it among its workload's ports, and notes where it leads; none: it is none of them, or not any more.

@@ -6,12 +6,12 @@
 use crate::answers::Answers;
 use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
-use crate::metrics::cold_start::ColdStart;
+use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
 use crate::registry::seen::SeenHere;
-use crate::registry::spoken::Learned;
+use crate::registry::spoken::PortHttp;
 use crate::slots::Slots;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -60,7 +60,7 @@ pub(crate) struct Revision {
     /// What that needs to know of its wakes. They outlive it.
     pub(crate) wakes: Arc<Wakes>,
     /// What the pods speak where the shared ports lead, as far as it was learned.
-    pub(super) learned: Learned,
+    pub(super) learned: PortHttp,
     /// Where its pods may be shared with other activators.
     slots: Option<Slots>,
 }
@@ -161,7 +161,7 @@ impl Revision {
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
-            learned: Learned::default(),
+            learned: PortHttp::default(),
             slots,
         });
         revision.take(spec, true);
@@ -292,12 +292,32 @@ impl Revision {
         step(&mut self.timeline.lock())
     }
 
-    /// Reports a wake that has ended: once, whichever of the requests that waited for it is answered first.
-    pub(crate) fn woke(&self, cold: &ColdStart) {
+    /// Reports a wake that has ended for who came at `received`: once, whichever of those who waited for it is first.
+    pub(crate) fn woke(
+        &self,
+        on_cold_start: Option<&OnColdStart>,
+        received: Instant,
+        released: Instant,
+        first_byte: Instant,
+    ) -> ColdStart {
+        let timeline = self.timeline();
+        let cold = ColdStart {
+            key: self.key.clone(),
+            received,
+            signalled: timeline.signalled,
+            address_known: timeline.address_known.unwrap_or(received),
+            probed: timeline.probed.unwrap_or(released),
+            released,
+            first_byte,
+        };
         if self.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
             cold.announce();
-            self.seen.answered(cold);
+            self.seen.answered(&cold);
         }
+        if let Some(on_cold_start) = on_cold_start {
+            on_cold_start(&cold);
+        }
+        cold
     }
 
     /// A request that came at `received` was refused. Of one that waited for a pod that is a wake that failed.

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// HTTP that pods of a port were found to speak, where it was not what was assumed.
 #[derive(Debug, Default)]
-pub(crate) struct Learned(AtomicU8);
+pub(crate) struct PortHttp(AtomicU8);
 
-impl Learned {
+impl PortHttp {
     fn get(&self) -> Option<Protocol> {
         match self.0.load(Ordering::Relaxed) {
             1 => Some(Protocol::Http1),
@@ -91,7 +91,7 @@ impl Revision {
         }
     }
 
-    fn learned<'a>(&'a self, port: Option<&'a WorkloadPort>) -> &'a Learned {
+    fn learned<'a>(&'a self, port: Option<&'a WorkloadPort>) -> &'a PortHttp {
         port.map_or(&self.learned, |port| &port.learned)
     }
 }

@@ -38,7 +38,7 @@ use http1::Http1Pool;
 use http2::Http2Pool;
 use parking_lot::Mutex;
 use probe_connect::ProbeConnects;
-use spoken::Spoken;
+use spoken::PodHttp;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -62,7 +62,7 @@ pub struct Pool {
     /// Whether the pod is sent connections that are no HTTP.
     relays: AtomicBool,
     /// HTTP that the pod has been found to speak.
-    pub(crate) spoken: Spoken,
+    pub(crate) spoken: PodHttp,
     /// When its last failure was told of.
     told: Mutex<Option<Instant>>,
 }
@@ -79,7 +79,7 @@ impl Pool {
         let dialler = Dialler::new(address, tls, liveness);
         let host = HeaderValue::try_from(dialler.target().to_string()).unwrap_or(HeaderValue::from_static("pod"));
         let (probes, http1, http2) = (ProbeConnects::default(), Http1Pool::new(idle_max), Http2Pool::default());
-        let (relays, spoken, told) = (AtomicBool::new(false), Spoken::default(), Mutex::default());
+        let (relays, spoken, told) = (AtomicBool::new(false), PodHttp::default(), Mutex::default());
         Self { address, host, dialler, probes, http1, http2, relays, spoken, told }
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// For each protocol: whether the pod speaks it, if that was found out.
 #[derive(Debug, Default)]
-pub(crate) struct Spoken(AtomicU8);
+pub(crate) struct PodHttp(AtomicU8);
 
-impl Spoken {
+impl PodHttp {
     /// Returns whether the pod speaks `protocol`; none if that is not known yet.
     pub(crate) fn knows(&self, protocol: Protocol) -> Option<bool> {
         let [does, does_not] = bits(protocol);
