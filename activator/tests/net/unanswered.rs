@@ -9,7 +9,7 @@ use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
 use http::{Request, StatusCode};
-use http_body_util::Empty;
+use http_body_util::Full;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -287,22 +287,24 @@ async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<Ato
 
 /// Goal: the same over HTTP/2, where a stream's reset says that it ran, unless it says REFUSED_STREAM (which
 /// `terminating_pods` and `hostile_pods` have); and so does a GOAWAY that names it. A connection that stood idle is as one
-/// that has answered.
+/// that has answered. A small body is sent again with its PUT.
 #[tokio::test]
 async fn a_stream_that_was_taken_runs_twice_at_most() {
     let rows = [
-        (Http2Way::Finish, 2, 1),
-        (Http2Way::Reset, 2, 1),
-        (Http2Way::GoAway, 2, 1),
-        (Http2Way::ResetStream(2), 1, 1),
-        (Http2Way::ResetStream(8), 1, 1),
+        // A new connection that is reset may be one of a killed pod's kernel. Frames that cross its end reset it, too.
+        (Http2Way::Finish, 2..=2, 1..=2),
+        (Http2Way::Reset, 2..=2, 1..=2),
+        (Http2Way::GoAway, 2..=2, 1..=2),
+        (Http2Way::ResetStream(2), 1..=1, 1..=1),
+        (Http2Way::ResetStream(8), 1..=1, 1..=1),
     ];
     for (way, over_used, over_new) in rows {
         for (method, first, expected) in [
-            ("GET", First::Answered, over_used),
-            ("GET", First::Unanswered, over_used),
+            ("GET", First::Answered, over_used.clone()),
+            ("GET", First::Unanswered, over_used.clone()),
             ("GET", First::AsOthers, over_new),
-            ("POST", First::Answered, 1),
+            ("PUT", First::Answered, over_used),
+            ("POST", First::Answered, 1..=1),
         ] {
             let rig = Rig::start().await;
             rig.revision(|backend| {
@@ -326,7 +328,8 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             let mut client = rig::http2_client(rig.address).await;
             let mut send = |method: &str| {
                 let request = Request::builder().method(method).uri("http://app.ns/");
-                client.send_request(request.body(Empty::<Bytes>::new()).expect("a request"))
+                let body = if method == "PUT" { "body" } else { "" };
+                client.send_request(request.body(Full::<Bytes>::from(body)).expect("a request"))
             };
             let name = format!("{way:?} {method}, first: {first:?}");
             match first {
@@ -345,7 +348,8 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             let before = runs.load(Ordering::SeqCst);
             let answer = rig::Answer::read(rig::patient(send(method)).await.expect("an answer")).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}: {}", answer.body);
-            assert_eq!(runs.load(Ordering::SeqCst) - before, expected, "{name}");
+            let runs = runs.load(Ordering::SeqCst) - before;
+            assert!(expected.contains(&runs), "{name}: {runs} runs");
             let load = rig.activator.load(&rig::key("app")).expect("known");
             assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;

@@ -29,7 +29,8 @@
 //! - Closed a second time: the same 502.
 //!
 //! A request that must not run twice goes to a plain pod over a connection that is new, or was idle for a few milliseconds
-//! at most, so that it does not meet the pod's idle time-out.
+//! at most, so that it does not meet the pod's idle time-out. Over HTTP/2 it does not: a pod says there that it closes and
+//! what it has not looked at (GOAWAY), and each gRPC call is such a request.
 //!
 //! So a request runs twice at most: what may have run once goes only over connections that are made for it, on
 //! whatever pod. Half a head is an answer that has begun, and nothing is sent again after it (of an HTTP/2 head, `h2`

@@ -1,13 +1,14 @@
 //! A request on its way to a pod that speaks HTTP/2.
 
 use super::copy::HeadCopy;
-use super::failure::{broken, cause_of, evidence_of, is_stale, is_unprocessed};
+use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale, is_unprocessed};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, connected, finish};
 use crate::body::RequestBody;
 use crate::error::ProxyError;
 use crate::http2::Failed;
 use crate::pool::Pool;
+use activator_core::contract::Contract;
 use http::{Request, Response, request};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let (worked, was_idle) = (stream.has_answered(), stream.was_idle());
-            let repeatable = self.body.is_empty() && self.is_repeatable();
+            let is_empty = self.body.is_empty();
             let Self { head, body, delivery, .. } = *self;
             let (copy, upload) = (HeadCopy::of(&head), body.upload());
             // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
@@ -66,10 +67,23 @@ impl Prepared {
                             pool.leave_http2(&stream); // It takes no more streams.
                         }
                     }
-                    Some(head) if repeatable && is_stale(&error) => {
-                        self = delivery.of(head.into_parts(), RequestBody::Empty);
+                    Some(head) if is_stale(&error) => {
                         let evidence = evidence_of(&error, worked);
-                        if worked || was_idle || self.delivery.may_have_run || evidence != Evidence::None {
+                        let body = if is_empty { Some(RequestBody::Empty) } else { body };
+                        let Some(body) = body else {
+                            return Err(broken(pool, &error, upload.as_deref(), evidence));
+                        };
+                        self = delivery.of(head.into_parts(), body);
+                        if !self.is_repeatable() {
+                            return Err(broken(pool, &error, upload.as_deref(), evidence));
+                        }
+                        let is_plain = self.delivery.contract == Contract::Plain;
+                        if worked
+                            || was_idle
+                            || self.delivery.may_have_run
+                            || evidence != Evidence::None
+                            || is_plain && is_reset(&error)
+                        {
                             return Err(self.repeated(pool, cause_of(&error), evidence));
                         }
                         self.delivery.may_have_run = true;
