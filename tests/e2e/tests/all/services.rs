@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -185,37 +187,84 @@ async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is told apart, and
-/// clients are spread.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    let workload = Workload::new("sticky").set("scale.min", 3);
+/// A workload whose Service has `sessionAffinity: ClientIP`. It wakes to three pods.
+async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<SocketAddr> {
+    let workload = Workload::new(name).set("scale.activation", 3).set("scale.window", "5m");
+    let workload = workload.set("ports", json!([{"name": "http", "protocol": protocol}]));
     env.create::<Deployment>(workload.deployment(&program()?)).await?;
     let mut service = workload.service();
     service["spec"]["sessionAffinity"] = json!("ClientIP");
     env.create::<Service>(service).await?;
     env.create::<ZeroScaler>(workload.scaler()).await?;
+    env.until_served(name).await?;
+    let status = env.api::<ZeroScaler>().get(name).await?.status.context("a status")?;
+    let number = status.ports.first().and_then(|port| port.number).context("a number")?;
+    Ok(SocketAddr::new(env.entry(Entry::Activator).ip(), number))
+}
+
+async fn until_three_pods(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, "three pods", async || {
-        let status = env.api::<ZeroScaler>().get("sticky").await?.status.unwrap_or_default();
+        let status = env.api::<ZeroScaler>().get(name).await?.status.unwrap_or_default();
         Ok(status.pods.is_some_and(|pods| pods.ready == 3))
     })
-    .await?;
+    .await
+}
+
+/// Asks for its pod as each of some clients, again and again.
+async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<String> {
+    // The activator may know two of the pods yet.
+    let mut first = own().await?;
+    env.until(SOON, "its own pod", async || Ok(std::mem::replace(&mut first, own().await?) == first)).await?;
+    for _ in 0..10 {
+        ensure!(own().await? == first, "{client} stays with {first}");
+    }
+    Ok(first)
+}
+
+/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is told apart, and
+/// clients are spread, from the first wake on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    sticky(&env, "sticky", "auto").await?;
+    let load = env.load(Entry::Activator, "sticky");
+    ensure!(load.get("/").await?.status == 200, "it wakes");
+    until_three_pods(&env, "sticky").await?;
     let mut pods = BTreeSet::new();
     for client in
         ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.8"]
     {
-        let load = env.load(Entry::Activator, "sticky").with("x-forwarded-for", client);
+        let load = load.clone().with("x-forwarded-for", client);
         let own = async || anyhow::Ok(load.get("/").await?.pod().context("a pod")?.to_owned());
-        // The activator may know two of the pods yet.
-        let mut first = own().await?;
-        env.until(SOON, "its own pod", async || Ok(std::mem::replace(&mut first, own().await?) == first)).await?;
-        for _ in 0..10 {
-            ensure!(own().await? == first, "{client} stays with {first}");
-        }
-        pods.insert(first);
+        pods.insert(stays(&env, client, own).await?);
     }
     ensure!(pods.len() > 1, "eight clients are spread: {pods:?}");
+    env.end().await;
+    Ok(())
+}
+
+/// Goal: so does a client of a port that carries tcp, which its own address tells apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tcp_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
+    let env = TestEnv::start().await?;
+    let at = sticky(&env, "sticky", "tcp").await?;
+    let own = async |client: &str| {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(client.parse()?, 0))?;
+        let mut stream = socket.connect(at).await?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: sticky\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let pod = answer.lines().find_map(|line| line.strip_prefix("x-pod: "));
+        Ok(pod.with_context(|| answer.clone())?.to_owned())
+    };
+    own("127.0.0.2").await?;
+    until_three_pods(&env, "sticky").await?;
+    let mut pods = BTreeSet::new();
+    for client in ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8"] {
+        pods.insert(stays(&env, client, async || own(client).await).await?);
+    }
+    ensure!(pods.len() > 1, "seven clients are spread: {pods:?}");
     env.end().await;
     Ok(())
 }
