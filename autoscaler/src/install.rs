@@ -1,4 +1,4 @@
-//! What a chart's hooks ask of an install, in a pod of the autoscaler's image: whether it works, and to end it.
+//! Tasks of a chart's hooks, in a pod of the autoscaler's image: to find out whether an install works, and to end it.
 //!
 //! At the end the autoscalers go first, so that none takes up again what is released ([`crate::release`]).
 

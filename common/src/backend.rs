@@ -18,7 +18,7 @@ pub struct Backend {
     pub container_concurrency: u32,
     /// Whether pods hold a queue-proxy: Knative's contract for headers and probes applies.
     pub queue_proxy: bool,
-    /// Whether a client is led to the same pod each time, as long as that is there.
+    /// Set if a client is led to the same pod each time, as long as that is there.
     pub client_affinity: bool,
     /// Whether pods have their node's address, which is then nobody's: others call from there as well.
     pub host_network: bool,

@@ -52,7 +52,7 @@ pub(crate) struct WorkloadPort {
     number: u16,
     /// Its number at the pods, as it was last known; 0: it has not been.
     at_pods: AtomicU16,
-    /// What its pods speak, as far as it was learned.
+    /// HTTP that its pods speak, as far as it was learned.
     pub(super) learned: PortHttp,
     /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,

@@ -59,7 +59,7 @@ pub(crate) struct Revision {
     answers: ArcSwapOption<Answers>,
     /// What that needs to know of its wakes. They outlive it.
     pub(crate) wakes: Arc<Wakes>,
-    /// What the pods speak where the shared ports lead, as far as it was learned.
+    /// HTTP that the pods speak where the shared ports lead, as far as it was learned.
     pub(super) learned: PortHttp,
     /// Where its pods may be shared with other activators.
     slots: Option<Slots>,
@@ -89,7 +89,7 @@ pub(crate) struct Live {
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Its Service's ports.
     pub(crate) ports: Box<[Port]>,
-    /// Whether a client is led to the same pod each time.
+    /// Set if a client is led to the same pod each time.
     pub(crate) client_affinity: bool,
 }
 

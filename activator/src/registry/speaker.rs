@@ -7,7 +7,7 @@
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is known of one port.
+/// Knowledge of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Speaker {
     state: Mutex<State>,
@@ -24,7 +24,7 @@ enum State {
     Client(u64),
 }
 
-/// What a connection without a byte is to do.
+/// Next step of a connection without a byte.
 pub(crate) enum Next<'a> {
     /// Be passed on.
     PassOn,
@@ -52,12 +52,12 @@ impl Speaker {
         *self.state.lock() == State::Pod
     }
 
-    /// Whether it is known who does, or was of former pods.
+    /// Returns whether it is known who does, or was of former pods.
     pub(crate) fn is_known(&self) -> bool {
         self.http.load(Ordering::Relaxed) || matches!(*self.state.lock(), State::Pod | State::Client(_))
     }
 
-    /// What a connection without a byte is to do, `pods` being a number of the present ones.
+    /// Returns what a connection without a byte is to do, `pods` being a number of the present ones.
     pub(crate) fn next(&self, pods: u64) -> Next<'_> {
         let mut state = self.state.lock();
         match *state {

@@ -40,8 +40,8 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 impl Live {
-    /// What a request is sent in, and whether that is an assumption. `port`: the Service's port that it came to; none: one
-    /// that all share, which stands for the first. `learned`: what that port's pods were found to speak.
+    /// Returns what a request is sent in, and whether that is an assumption. `port`: the Service's port that it came to;
+    /// none: one that all share, which stands for the first. `learned`: what that port's pods were found to speak.
     ///
     /// gRPC is HTTP/2, whatever is declared. A port of which nothing is said speaks HTTP/1.1 at plain pods; behind a
     /// queue-proxy all are one.
@@ -72,7 +72,7 @@ impl Live {
 }
 
 impl Revision {
-    /// What a request that came to `port`, or to one that all share, is sent in, and whether that is an assumption.
+    /// Returns what a request that came to `port`, or to one that all share, is sent in, and whether that is an assumption.
     pub(crate) fn protocol_for<B>(
         &self,
         live: &Live,

@@ -50,7 +50,7 @@ async fn rig(spoken: Option<Protocol>) -> Rig {
     rig
 }
 
-/// What the pod answers to a POST.
+/// Returns what the pod answers to a POST.
 async fn post(address: SocketAddr, kind: &str, length: usize, over_http2: bool) -> String {
     let request = Request::post("http://app.ns/s/m").header("content-type", kind);
     let request = if over_http2 { request } else { request.header("host", "app.ns") };

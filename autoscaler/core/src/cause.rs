@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Longest text of others in a message, in characters.
 const FOREIGN_MAX: usize = 300;
-/// How long a container without a readiness probe runs after its first restart until it is believed; twice as long after
+/// Time that a container without a readiness probe runs after its first restart until it is believed; twice as long after
 /// each further one.
 const SETTLES_IN: Duration = Duration::from_secs(10);
 /// Longest of these times.
@@ -34,9 +34,9 @@ const LOOP: u32 = 2;
 pub struct Cause {
     /// One word for programs.
     pub reason: String,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub message: String,
-    /// What helps.
+    /// Description of what helps.
     pub remedy: String,
 }
 
@@ -60,7 +60,7 @@ pub struct Ended {
     pub exit_code: i32,
     /// `Error`, `OOMKilled` and the like.
     pub reason: String,
-    /// What the runtime says.
+    /// Words of the runtime.
     pub message: String,
     /// Duration of the run, if known.
     pub ran: Option<Duration>,
@@ -156,8 +156,8 @@ impl ContainerFacts {
         cause("CrashLoop", format!("container {name:?} ends soon after each start, last with {how}{why}"))
     }
 
-    /// How much longer it must run until it is believed to serve; none: it is believed, or Kubernetes says it does not.
-    /// One that was started again and has no readiness probe is ready for Kubernetes from its first moment on.
+    /// Returns how much longer it must run until it is believed to serve; none: it is believed, or Kubernetes says it does
+    /// not. One that was started again and has no readiness probe is ready for Kubernetes from its first moment on.
     pub fn settles_in(&self) -> Option<Duration> {
         let ran = self.running.filter(|_| self.restarts > 0 && self.probe.is_none() && self.ready)?;
         let is_short = self.last.as_ref().is_none_or(|last| last.ran.is_none_or(|ran| ran < LONG_RUN));
@@ -235,7 +235,7 @@ fn is_missing(message: &str) -> bool {
     words.iter().any(|words| message.contains(words))
 }
 
-/// What others say: one line of bounded length.
+/// Returns what others say as one line of bounded length.
 fn foreign(text: &str) -> String {
     let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = line.collect::<Vec<_>>().join(" ");

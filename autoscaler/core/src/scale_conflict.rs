@@ -40,7 +40,7 @@ pub struct ScaleConflict {
 }
 
 impl ScaleConflict {
-    /// When to write `replicas`, which the target does not have. `is_awaited`: requests wait for them.
+    /// Returns when to write `replicas`, which the target does not have. `is_awaited`: requests wait for them.
     pub fn attempt(&self, replicas: i32, is_awaited: bool, now: Instant) -> Attempt {
         let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
             return Attempt::Now;

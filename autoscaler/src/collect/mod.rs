@@ -40,7 +40,7 @@ pub struct Collector {
     requests: Requests,
     /// Told of what is recorded.
     onlooker: OnceLock<Arc<dyn Onlooker>>,
-    /// Where revisions are added about whose ports something was found out.
+    /// Queue of revisions about whose ports something was found out.
     ports: OnceLock<Requests>,
 }
 

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 /// Pods that are shown at most, the youngest first, of the first so many of their namespace.
 const SHOWN_MAX: usize = 8;
 const LISTED_MAX: u32 = 500;
-/// What is read of each container's log.
+/// Bounds of what is read of each container's log.
 const LINES: i64 = 10;
 const BYTES: i64 = 8 * 1024;
 /// Longest wait for one answer.
@@ -35,7 +35,7 @@ pub(super) async fn document(client: &Client, namespace: &str, target: &Target) 
     json!({"pods": join_all(pods.iter().map(|pod| shown(&api, pod))).await})
 }
 
-/// Whether a pod is the target's. A Deployment's belong to a ReplicaSet, whose name ends with the hash that they bear.
+/// Returns whether a pod is the target's. A Deployment's belong to a ReplicaSet, whose name ends with the hash that they bear.
 fn is_of(pod: &Pod, target: &Target) -> bool {
     let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else { return false };
     if owner.kind == target.kind {

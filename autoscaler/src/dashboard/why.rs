@@ -37,7 +37,7 @@ pub(super) struct Facts<'a> {
     /// Load over the stable and the panic window.
     pub(super) load: Option<[f64; 2]>,
     pub(super) is_panicking: bool,
-    /// Whether what others wrote is shown in full, not as much as fits into a row.
+    /// Set if what others wrote is shown in full, not as much as fits into a row.
     pub(super) is_whole: bool,
     /// Decisions and actions, oldest first.
     pub(super) history: &'a [Outcome],
@@ -170,7 +170,7 @@ pub(super) fn length(seconds: u64) -> String {
 }
 
 impl Facts<'_> {
-    /// What others wrote, on one line, and bounded unless all is to be shown.
+    /// Returns what others wrote on one line, bounded unless all is to be shown.
     fn cut<'b>(&self, text: &'b str) -> Cow<'b, str> {
         let text = text.trim();
         let most = if self.is_whole { usize::MAX } else { FOREIGN_MAX };

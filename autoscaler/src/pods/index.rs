@@ -82,7 +82,7 @@ impl PodIndex {
         self.questioned.lock().take()
     }
 
-    /// Whether the controller of this uid has pods still.
+    /// Returns whether the controller of this uid has pods still.
     pub(super) fn is_controller(&self, uid: &str) -> bool {
         self.index.write().controllers.is_used(uid)
     }
@@ -94,7 +94,7 @@ impl PodIndex {
         self.notify(changed);
     }
 
-    /// Where a pod is to be asked whether it listens; none: it has gone, or need not be asked.
+    /// Returns where a pod is to be asked whether it listens; none: it has gone, or need not be asked.
     pub(super) fn unproven(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
         let index = self.index.read();
         let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;

@@ -1,4 +1,4 @@
-//! Whether somebody listens on the port of a pod that Kubernetes calls ready without having asked it.
+//! Finds out whether somebody listens on the port of a pod that Kubernetes calls ready without having asked it.
 //!
 //! A pod without a readiness probe is ready for Kubernetes as soon as its program runs. So a TCP connect stands for the
 //! probe: until one is accepted the pod counts as not ready. Only a refusal proves that nobody listens; where a policy

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// How long a pod may start until it is asked why it takes so long.
+/// Time that a pod may take to start until it is asked why it takes so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod as far as it is read.
@@ -108,8 +108,8 @@ struct Terminated {
 }
 
 impl SeenPod {
-    /// What is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve and who controls
-    /// it matter, and one that crashes in a loop is not ready.
+    /// Returns what is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve and who
+    /// controls it matter, and one that crashes in a loop is not ready.
     pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
         let status = &self.status;
         let mut ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
@@ -135,7 +135,7 @@ impl SeenPod {
         (state, due)
     }
 
-    /// Whether it has been starting for so long that somebody should say why.
+    /// Returns whether it has been starting for so long that somebody should say why.
     pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
         !self.is_over() && self.own_cause(now).is_none() && self.starting_for(now) >= PATIENCE
     }
@@ -248,7 +248,7 @@ fn ended(run: &Terminated) -> Ended {
     Ended { exit_code: run.exit_code, reason: run.reason.clone(), message: run.message.clone(), ran }
 }
 
-/// What a probe asks.
+/// Returns what a probe asks.
 fn told(probe: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(get) = probe.get("httpGet") {

@@ -171,7 +171,7 @@ pub trait Collection: Send + Sync + 'static {
     /// Forgets a revision's measurements. Unknown keys are ignored.
     fn remove(&self, key: &RevisionKey);
 
-    /// What activators have found out about the ports of a revision's Service.
+    /// Returns what activators have found out about the ports of a revision's Service.
     fn ports(&self, _key: &RevisionKey) -> ObservedPorts {
         ObservedPorts::default()
     }
@@ -183,9 +183,9 @@ pub trait Collection: Send + Sync + 'static {
 /// Ports of a Service, by number, of which activators have found out something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedPorts {
-    /// Those whose clients said nothing and left since the last wake.
+    /// Ports whose clients said nothing and left since the last wake.
     pub silent: BTreeSet<u16>,
-    /// Those on which pods speak first.
+    /// Ports on which pods speak first.
     pub pod_speaks_first: BTreeSet<u16>,
 }
 

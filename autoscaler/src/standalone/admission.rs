@@ -300,7 +300,7 @@ impl Admission {
 }
 
 impl Admission {
-    /// What is said where there is no Service to serve: which there are.
+    /// Returns what is said where there is no Service to serve: which there are.
     fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
         let namespace = key.namespace();
         let mut there = self.cluster.service_names(namespace);

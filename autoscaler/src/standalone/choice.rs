@@ -1,4 +1,4 @@
-//! Which Services of a workload are served, and which go on leading to its pods directly.
+//! Choice of the Services of a workload that are served; the others go on leading to its pods directly.
 //!
 //! | `spec.services` | a Service that selects the pods | |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | | has a cluster IP, and shares a port of the pods with the first or is a LoadBalancer or NodePort | served |
 //! | | leads to other ports, is headless or an ExternalName | direct |
 //!
-//! One that another ZeroScaler has, or that has another's name, is that one's: it is direct, and told of as a conflict if it
-//! would be served otherwise.
+//! A Service that another ZeroScaler has, or that has another's name, is that one's: it is direct, and told of as a conflict
+//! if it would be served otherwise.
 
 use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
 use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
@@ -28,11 +28,11 @@ use std::sync::Arc;
 /// The Services of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Choice {
-    /// Those that are served, the one that counts first first; they may not exist yet.
+    /// Services that are served, the one that counts first first; they may not exist yet.
     pub(crate) names: Vec<ServiceChoice>,
-    /// Those that select its pods and are not.
+    /// Services that select its pods and are not.
     pub(crate) direct: Vec<ServiceStatus>,
-    /// What is wrong with some that should be served.
+    /// Fault of some that should be served.
     pub(crate) conflict: Option<String>,
 }
 
@@ -50,11 +50,11 @@ impl Choice {
     }
 }
 
-/// What a choice follows from.
+/// Facts that a choice follows from.
 pub(crate) struct Inputs<'a> {
     pub(crate) original: &'a ZeroScaler,
     pub(crate) target: &'a Target,
-    /// Who asks.
+    /// ZeroScaler that asks.
     pub(crate) claimant: Claimant<'a>,
     /// Services of the namespace that select the pods, and those that the ZeroScaler names.
     pub(crate) services: &'a [Arc<Service>],
@@ -253,7 +253,7 @@ impl Selections {
         self.inner.read().known.get(key).map(|known| known.services.to_vec()).unwrap_or_default()
     }
 
-    /// Those that are served by a Service.
+    /// Workloads that are served by a Service.
     pub(crate) fn served_by(&self, service: &Key) -> Vec<Key> {
         self.inner.read().served.get(service).into_iter().flatten().cloned().collect()
     }

@@ -69,7 +69,7 @@ impl Claims {
         self.inner.read().named.contains_key(autoscaler)
     }
 
-    /// Those that name this Service, or have a target of its name.
+    /// Returns those that name this Service, or have a target of its name.
     pub(crate) fn of_service(&self, service: &Key) -> Vec<Key> {
         self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()
     }

@@ -155,7 +155,7 @@ impl Cluster {
         all
     }
 
-    /// Which Services a version of an object is served by, of those that are there now.
+    /// Chooses the Services that a version of an object is served by, of those that are there now.
     pub(crate) fn choose(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Choice {
         let (key, spec, selections) = (original.key(), &original.spec, &self.routes.selections);
         let mut keys = selections.selecting(&key, &target.labels);
@@ -370,7 +370,7 @@ impl Routes {
         }
     }
 
-    /// Those whose public Service this is, by the newest version or by the one that is in force.
+    /// Returns those whose public Service this is, by the newest version or by the one that is in force.
     fn of_service(&self, service: &Key) -> Vec<Key> {
         let mut keys = self.claims.of_service(service);
         keys.extend(self.scalers.kept_with(service));
@@ -428,7 +428,7 @@ impl Routes {
     }
 }
 
-/// Whether a Service is for clients: none of those that we make to know the pods of a workload.
+/// Returns whether a Service is for clients: none of those that we make to know the pods of a workload.
 fn is_public(service: &Arc<Service>) -> bool {
     service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }

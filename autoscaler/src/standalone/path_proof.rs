@@ -50,7 +50,7 @@ impl PathProof for PathByPort {
 }
 
 impl PathByPort {
-    /// Where the slices of all Services lead, if that is to activators alone by what they say.
+    /// Returns where the slices of all Services lead, if that is to activators alone by what they say.
     fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
         let each =
             self.services.iter().map(|(service, carried)| leads(&self.cluster.slices_of(service), &self.uid, carried));

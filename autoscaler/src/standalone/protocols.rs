@@ -11,7 +11,7 @@ use common::backend::Protocol;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// What a port speaks, as far as hints say it.
+/// Protocol of a port, as far as hints say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// HTTP of this version.
@@ -59,7 +59,7 @@ const TCP_NAMES: [&str; 25] = [
 /// Ends of names behind a protocol's that mean HTTP beside it, such as `redis-metrics`.
 const BESIDE: [&str; 6] = ["metrics", "exporter", "http", "web", "ui", "admin"];
 
-/// What `port` of a Service speaks at the pods of `target`.
+/// Returns what `port` of a Service speaks at the pods of `target`.
 pub(crate) fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
     let at_pod = target.and_then(|target| container_port(target, &port.target));
     let names = [port.app_protocol.as_deref(), Some(&*port.id.name), at_pod.and_then(|(_, at)| at.name.as_deref())];
@@ -90,7 +90,7 @@ fn container_port<'a>(target: &'a Target, to: &IntOrString) -> Option<(&'a Conta
     })
 }
 
-/// What a name says; none: nothing.
+/// Returns what a name says; none: nothing.
 fn of_name(name: &str) -> Option<Hint> {
     let name = name.strip_prefix("kubernetes.io/").unwrap_or(name).to_ascii_lowercase();
     let (word, rest) = name.split_once('-').unwrap_or((&name, ""));

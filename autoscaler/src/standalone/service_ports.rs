@@ -21,7 +21,7 @@ pub(crate) struct TcpPort {
     pub(crate) target: IntOrString,
     /// Its `appProtocol`.
     pub(crate) app_protocol: Option<String>,
-    /// What further Services say of it, and this one where another had its name or number.
+    /// Ports of further Services that are this one, and its own words where another had its name or number.
     pub(crate) also: Vec<TcpPort>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn target_of(port: &ServicePort) -> IntOrString {
     port.target_port.clone().unwrap_or(IntOrString::Int(port.port))
 }
 
-/// Whether two ports lead to the same port of the pods.
+/// Returns whether two ports lead to the same port of the pods.
 pub(crate) fn leads_alike(one: &IntOrString, other: &IntOrString, target: Option<&Target>) -> bool {
     one == other || number_of(one, target).is_some_and(|number| number_of(other, target) == Some(number))
 }

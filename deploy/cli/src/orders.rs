@@ -191,7 +191,7 @@ impl Wait<'_> {
     }
 }
 
-/// Whether a pod is ready. The target's own word would come earlier, and count pods that restart or do not listen.
+/// Returns whether a pod is ready. The target's own word would come earlier, and count pods that restart or do not listen.
 fn serves(object: &ZeroScaler) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| {

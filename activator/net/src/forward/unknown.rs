@@ -7,7 +7,7 @@
 //! | HTTP/1.1 | answers | |
 //! | HTTP/1.1 | sends a frame of HTTP/2 | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
 //!
-//! What was found out is kept with the address ([`Pool::spoken`]), and told with the answer if it was not as assumed
+//! The address keeps what was found out ([`Pool::spoken`]), and the answer tells it if it was not as assumed
 //! ([`Learned`]). A protocol is believed to be spoken once an answer came in it, and not to be spoken once the other is.
 
 use super::{Evidence, Failure, PodBody, Prepared};

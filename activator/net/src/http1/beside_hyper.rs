@@ -135,7 +135,7 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
     Ok((head.status, head.headers, data, trailers))
 }
 
-/// What is refused here and not by hyper: where the body ends is in doubt, or would be with one.
+/// Answers that are refused here and not by hyper: the end of the body is in doubt, or would be with one.
 const REFUSED_HERE: [&str; 2] =
     ["its answer has a Transfer-Encoding other than chunked", "the Content-Length of its answer is none"];
 

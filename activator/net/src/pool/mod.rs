@@ -266,8 +266,8 @@ impl Pool {
         }
     }
 
-    /// Whether the pod speaks HTTP/2. If that is not known, a new connection tells: the pod answers it with its settings. A
-    /// pod that says nothing is taken to be slow.
+    /// Returns whether the pod speaks HTTP/2. If that is not known, a new connection tells: the pod answers it with its
+    /// settings. A pod that says nothing is taken to be slow.
     ///
     /// # Errors
     /// The pod could not be connected to.

@@ -39,8 +39,8 @@ where
     }
 }
 
-/// As [`serve`], where anything may come: what is not HTTP is passed on by `connector`. Silence is neither, unless pods are
-/// found to speak first.
+/// Serves as [`serve`] does, where anything may come: what is not HTTP is passed on by `connector`. Silence is neither,
+/// unless pods are found to speak first.
 pub(super) async fn serve_or_hold<S, R, C>(
     mut accepted: Connection,
     client: Arc<Peer>,
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// What `told` says of a connection on which it has said nothing for a while; none inside: pods are to be connected to.
+/// Returns what `told` says of a connection on which it has said nothing for a while; none inside: connect to pods.
 /// None: it has ended, or the server drains.
 async fn told_late<C: Connector>(
     told: impl Future<Output = io::Result<Option<Protocol>>>,

@@ -169,7 +169,7 @@ async fn has_left(stream: &TcpStream) {
     }
 }
 
-/// Whether the client has sent something that lies unread.
+/// Returns whether the client has sent something that lies unread.
 pub(super) fn has_spoken(stream: &TcpStream) -> bool {
     first(stream).is_ok()
 }

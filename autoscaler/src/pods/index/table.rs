@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a port refuses connections until that is told.
+/// Time for which a port refuses connections until that is told.
 const REFUSES: Duration = Duration::from_secs(10);
 /// Most controllers of strangers that are remembered by name.
 const OTHERS_MAX: usize = 16;
@@ -52,7 +52,7 @@ pub(super) struct Entry {
     pub(super) revisions: SmallVec<[RevisionKey; 1]>,
 }
 
-/// What is known of a pod that Kubernetes calls ready without having asked it.
+/// Knowledge of a pod that Kubernetes calls ready without having asked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listens {
     /// Nothing yet: it is being asked.
@@ -367,7 +367,7 @@ impl Entry {
     }
 }
 
-/// Whether Kubernetes calls it ready, and it stays.
+/// Returns whether Kubernetes calls it ready, and it stays.
 pub(super) fn is_ready(state: &pod_counts::CountedPod) -> bool {
     state.phase == pod_counts::Phase::Running && state.ready && !state.deleting
 }

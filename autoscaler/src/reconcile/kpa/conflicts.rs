@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where users find the settings of GitOps tools.
+/// Page on which users find the settings of GitOps tools.
 const RECIPE: &str = "deploy/docs/gitops.md";
 
 /// The conflict about each target, where there is one.

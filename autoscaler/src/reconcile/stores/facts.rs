@@ -33,13 +33,13 @@ pub(crate) struct Target {
     /// A number that changes with its pod template.
     #[serde(default)]
     pub(crate) template: u64,
-    /// What the API server says to its pods, while it accepts none.
+    /// Answer of the API server to its pods, while it accepts none.
     #[serde(default)]
     pub(crate) refused: Option<String>,
     /// Init containers of its pod template that go on running beside these.
     #[serde(default)]
     pub(crate) sidecars: Vec<Container>,
-    /// Whether controllers of other kinds take part in its pods' readiness.
+    /// Set if controllers of other kinds take part in its pods' readiness.
     #[serde(default)]
     pub(crate) has_readiness_gates: bool,
 }

@@ -28,7 +28,7 @@ pub(super) struct Creations {
     lacking: DashMap<Key, Lacking>,
 }
 
-/// One that does.
+/// A target that does.
 struct Lacking {
     since: Timestamp,
     next: Timestamp,

@@ -56,7 +56,7 @@ pub(crate) struct Enabled {
 struct Strange {
     uid: Option<String>,
     value: String,
-    /// Whether it has been told.
+    /// Set once it has been told.
     is_told: bool,
 }
 

@@ -12,15 +12,17 @@ use common_api::zeroscaler::{BackendStatus, Fault, conditions};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a cause must last until held requests fail with it: ten seconds, after which a kubelet tries again, and a margin.
+/// Time for which a cause must last until held requests fail with it: ten seconds, after which a kubelet tries again, and a
+/// margin.
 pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(12);
-/// How long a workload that crashed in a loop must be awake until it is believed: it may be ready for a moment each time.
+/// Time for which a workload that crashed in a loop must be awake until it is believed: it may be ready for a moment each
+/// time.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10);
 
-/// What is known of a workload's failure.
+/// Knowledge of a workload's failure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
-    /// What fails at the moment.
+    /// Failure at the moment.
     pub(crate) failing: Option<Failing>,
     /// The versions of the object and of its target; none: the target is not known.
     pub(crate) of: Option<String>,

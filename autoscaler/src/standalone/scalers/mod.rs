@@ -278,7 +278,7 @@ impl Scalers {
         }
     }
 
-    /// Whether clients of all these Services of one are, as far as it is known.
+    /// Returns whether clients of all these Services of one are, as far as it is known.
     pub(crate) fn are_led<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
         self.led.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }

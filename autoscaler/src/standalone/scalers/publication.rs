@@ -299,7 +299,7 @@ impl Publisher {
 }
 
 impl Publisher {
-    /// What keeps its pods from serving.
+    /// Finds what keeps its pods from serving.
     fn found(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Found {
         let former = self.scalers.kept(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
@@ -395,7 +395,7 @@ fn told(choice: &Choice, served: &[Arc<Service>]) -> Vec<ServiceStatus> {
     all.take(SERVICES_MAX).collect()
 }
 
-/// What a port speaks, by the first Service that gives a hint.
+/// Returns what a port speaks, by the first Service that gives a hint.
 fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
     let mut hints = [port].into_iter().chain(&port.also).map(|port| protocols::hint(port, target));
     hints.find(|hint| *hint != Hint::Unknown).unwrap_or(Hint::Unknown)

@@ -72,17 +72,17 @@ pub(crate) struct Inputs<'a> {
     pub(crate) hosts: Vec<String>,
     /// Its Services' ports.
     pub(crate) ports: Vec<PortStatus>,
-    /// Those whose clients say nothing, while it sleeps.
+    /// Ports whose clients say nothing, while it sleeps.
     pub(crate) silent: BTreeSet<u16>,
     /// Its Services.
     pub(crate) services: Vec<ServiceStatus>,
     /// Name of the Service that counts first, if there is one.
     pub(crate) first: Option<&'a str>,
-    /// What is wrong with Services beside that one.
+    /// Fault of Services beside that one.
     pub(crate) conflict: Option<&'a str>,
     /// Whether these have numbers; none: nobody has planned for it yet.
     pub(crate) allocation: Option<Allocation>,
-    /// Whether its Services lead to somebody who is ready.
+    /// Set if its Services lead to somebody who is ready.
     pub(crate) is_led: bool,
     /// How activators reach its pods, if that is known.
     pub(crate) backend: Option<&'a Backend>,
@@ -90,7 +90,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) fallback: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
-    /// What keeps its pods from serving.
+    /// Failure of its pods.
     pub(crate) found: Found,
     /// What was found.
     pub(crate) adopted: Option<Adopted>,
@@ -100,7 +100,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What is suggested for ports whose clients say nothing; none: there are none of which nothing is known.
+/// Returns a suggestion for ports whose clients say nothing; none: there are none of which nothing is known.
 fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     let is_unknown = |port: &&PortStatus| port.protocol == PortProtocol::Auto && port.spoken.is_none();
     let silent: Vec<&PortStatus> = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port)).collect();

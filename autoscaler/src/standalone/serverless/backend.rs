@@ -120,7 +120,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) protocol: Protocol,
     /// Requests that one pod may run at once; 0: no limit.
     pub(crate) container_concurrency: i64,
-    /// Whether a Service has `sessionAffinity: ClientIP`.
+    /// Set if a Service has `sessionAffinity: ClientIP`.
     pub(crate) client_affinity: bool,
     /// What the ZeroScaler says.
     pub(crate) settings: &'a Settings,

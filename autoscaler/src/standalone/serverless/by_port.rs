@@ -68,7 +68,7 @@ pub(super) struct ByPort<'a> {
     pub(super) led: Option<&'a [Arc<EndpointSlice>]>,
 }
 
-/// Where the clients of a Service are led, once its slices are written.
+/// Way of the clients of a Service, once its slices are written.
 pub(super) struct Path {
     pub(super) route: Route,
     pub(super) pods_ready: usize,

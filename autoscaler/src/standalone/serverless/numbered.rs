@@ -37,7 +37,7 @@ use super::slices::Route;
 pub(crate) struct ServedPort {
     /// Its name, empty if it has none, and its number.
     pub(crate) id: PortId,
-    /// Which of the workload's ports it is; of one that activators do not carry the same.
+    /// Name and number of the workload's port that it is; its own, if activators do not carry it.
     pub(crate) workload: PortId,
     /// `TCP`, `UDP` or `SCTP`.
     pub(crate) protocol: String,

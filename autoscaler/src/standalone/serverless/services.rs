@@ -166,7 +166,7 @@ pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: 
 /// The ports of a ZeroScaler's Services, and what its private Service needs for them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Served {
-    /// Those of each Service.
+    /// Ports of each Service.
     pub(crate) ports: Vec<Vec<ServedPort>>,
     /// Name of the private Service's port for requests by host.
     pub(crate) traffic: String,
@@ -174,8 +174,8 @@ pub(crate) struct Served {
     pub(crate) extra: Vec<ExtraPort>,
 }
 
-/// Which ports activators carry: all TCP ports of plain pods, under the names that the Services give them; where there are
-/// queue-proxies, those that lead to them.
+/// Finds the ports that activators carry: all TCP ports of plain pods, under the names that the Services give them; where
+/// there are queue-proxies, those that lead to them.
 pub(crate) fn served_ports(
     original: &ZeroScaler,
     services: &[Arc<Service>],

@@ -23,7 +23,7 @@ pub struct BackendStatus {
     /// Whether the pods hold Knative's queue-proxy, and its contract for headers and probes applies.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub queue_proxy: bool,
-    /// Whether a client is led to the same pod each time, since a Service has `sessionAffinity: ClientIP`.
+    /// Set if a client is led to the same pod each time, since a Service has `sessionAffinity: ClientIP`.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub client_affinity: bool,
     /// Whether the pods have their node's address, from which others call as well.

@@ -11,13 +11,13 @@ use std::fmt;
 pub struct Fault {
     /// One word for programs: the reason of Ready.
     pub reason: String,
-    /// What is wrong.
+    /// Description of what is wrong.
     #[serde(default)]
     pub message: String,
-    /// What helps.
+    /// Description of what helps.
     #[serde(default)]
     pub remedy: String,
-    /// When it was found.
+    /// Time at which it was found.
     pub since: Time,
     /// The versions of this object and of its target that it was found with.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What is wrong and what helps: the message of Ready.
+    /// Returns what is wrong and what helps: the message of Ready.
     pub fn message(&self) -> String {
         format!("{}; {}", self.message, self.remedy)
     }

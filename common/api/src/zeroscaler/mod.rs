@@ -91,7 +91,7 @@ pub struct ZeroScalerSpec {
     /// Stabilization and rate limits, as `behavior` of an autoscaling/v2 HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantities::deserialize")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
-    /// What the Services' ports speak. Each port that is not listed is served with protocol auto.
+    /// Protocols of the Services' ports. Each port that is not listed is served with protocol auto.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
     /// Names on the activators' shared ports that lead here: a host name, or `*.` and a domain for every name below it.
@@ -194,7 +194,7 @@ impl ZeroScalerSpec {
         self.services.first().map_or(&self.target.name, |service| &service.name)
     }
 
-    /// Whether the spec names a Service: as one of its Services, or by the target's name.
+    /// Returns whether the spec names a Service: as one of its Services, or by the target's name.
     pub fn names_service(&self, name: &str) -> bool {
         match &self.services[..] {
             [] => self.target.name == name,

@@ -149,7 +149,7 @@ pub struct ServiceStatus {
     pub message: Option<String>,
 }
 
-/// Where a Service leads.
+/// Way of a Service's clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ServicePath {
     /// To the activators.
@@ -185,7 +185,7 @@ pub struct PortStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub spoken: Option<Protocol>,
-    /// Whether protocol tcp was learned: an activator found that the pods speak first there.
+    /// Set if protocol tcp was learned: an activator found that the pods speak first there.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub learned: bool,
 }

@@ -22,7 +22,7 @@ pub struct Wake {
     /// Most requests, or connections, that one activator holds for this workload. What comes beyond is answered with 503
     /// and Retry-After.
     pub max_held: i32,
-    /// How an activator proves that a pod is ready: auto (the readiness probes of all its containers pass, and a TCP
+    /// Proof for an activator that a pod is ready: auto (the readiness probes of all its containers pass, and a TCP
     /// connect stands for that of the container that takes requests if it has none; with exec, HTTPS or startup probes or
     /// readiness gates Kubernetes' word is awaited; of a pod that Kubernetes calls ready its word counts, too, once the pod
     /// has answered for a second that it is not: it may be of a former template, with another probe), tcp (a connection is

@@ -65,7 +65,7 @@ fn name(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Those that are refused, or not served: each with what helps.
+/// Finds those that are refused, or not served, each with what helps.
 fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let wrong: Vec<(&ZeroScaler, &Condition)> = scalers
         .iter()
@@ -95,7 +95,7 @@ fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
     told(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
 }
 
-/// What some conditions say, each with what helps; of many the first few.
+/// Tells what some conditions say, each with what helps; of many the first few.
 fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
         let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
@@ -112,7 +112,7 @@ fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     findings
 }
 
-/// What helps, by the reason of a condition.
+/// Returns what helps, by the reason of a condition.
 fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
     let (namespace, own) = (scaler.namespace().unwrap_or_default(), scaler.name_any());
     let (target, edit) = (&scaler.spec.target, format!("kubectl -n {namespace} edit zs {own}"));
@@ -149,7 +149,7 @@ fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
     }
 }
 
-/// Those whose pods cannot serve, each with what helps.
+/// Finds those whose pods cannot serve, each with what helps.
 fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let faults = scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?)));
     let told = |(scaler, fault): (&ZeroScaler, &Fault)| {

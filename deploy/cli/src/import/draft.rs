@@ -60,7 +60,7 @@ fn retain(value: &mut Value, typed: &Value, at: &mut String, lose: &mut dyn FnMu
     }
 }
 
-/// Whether a value is what its type leaves out when it is written.
+/// Returns whether a value is what its type leaves out when it is written.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -4,7 +4,7 @@ use super::draft::{Draft, target};
 use super::source::Source;
 use serde_json::{Map, Value, json};
 
-/// Where `autoscaling/v1` keeps all metrics but the one of the CPU, and the behavior.
+/// Annotations in which `autoscaling/v1` keeps all metrics but the one of the CPU, and the behavior.
 const OTHER_METRICS: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1metrics";
 const BEHAVIOR: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1behavior";
 

@@ -121,7 +121,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// How long a rollout may take without progress, of which a Deployment has a field.
+/// Translates how long a rollout may take without progress, of which a Deployment has a field.
 fn progress_deadline(from: &mut Source, deployment: &mut Value) {
     let Some(pointer) = annotation(from, knative::PROGRESS_DEADLINE) else { return };
     let Some(text) = from.text(&pointer) else { return };

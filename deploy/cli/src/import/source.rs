@@ -130,7 +130,7 @@ impl Source {
         (0..self.count(pointer)).filter_map(|index| self.text(&format!("{pointer}/{index}"))).collect()
     }
 
-    /// How many items a list has.
+    /// Returns the number of items of a list.
     pub(super) fn count(&self, pointer: &str) -> usize {
         self.look(pointer).and_then(Value::as_array).map_or(0, Vec::len)
     }

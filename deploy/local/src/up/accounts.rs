@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
-/// What the dashboard shows beside.
+/// Rights for what the dashboard shows beside.
 const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");
 /// For one namespace.
 const RIGHTS: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");

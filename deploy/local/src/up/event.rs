@@ -15,7 +15,7 @@ pub enum Event {
     ColdStart {
         /// What its activator saw.
         cold: ColdStart,
-        /// When the autoscaler's patch had been answered that gave the workload its pods; it names the wake.
+        /// Time at which the autoscaler's patch had been answered that gave the workload its pods; it names the wake.
         scaled: Option<Instant>,
     },
     /// A plane became ready or ceased to be.

@@ -87,7 +87,7 @@ impl Faults {
     }
 }
 
-/// What one of both watches has seen.
+/// Event of one of both watches.
 enum Seen {
     Scaler(Box<watcher::Event<ZeroScaler>>),
     Event(Box<watcher::Event<Event>>),

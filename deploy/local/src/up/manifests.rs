@@ -186,7 +186,7 @@ fn unknown_fields(mut value: Value) -> Vec<String> {
     unknown
 }
 
-/// What an API server says of fields of a ZeroScaler that are not of their type.
+/// Returns what an API server says of fields of a ZeroScaler that are not of their type.
 fn of_wrong_form(value: &Value) -> Vec<String> {
     let mut causes = Causes::default();
     schemas().for_each(|schema| schema::validate(value, &schema, &Patterns::of(&schema), &mut causes));

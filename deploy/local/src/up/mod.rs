@@ -50,9 +50,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long a fault of a workload must last to keep the cluster from being ready: what it names may be applied after it.
+/// Time for which a fault of a workload must last to keep the cluster from being ready: what it names may be applied after
+/// it.
 const FAULT_LASTS: Duration = Duration::from_secs(2);
-/// How long a workload that nothing is wrong with may take to be served.
+/// Time that a workload with which nothing is wrong may take to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Runs a cluster until `shutdown`, telling on standard output what happens.
@@ -205,7 +206,7 @@ impl Served {
         Ok(Self { namespace, service, tcp })
     }
 
-    /// How a newcomer tries it.
+    /// Returns what a newcomer can try it with.
     fn hint(&self, ingress: SocketAddr) -> String {
         let Self { namespace, service, tcp } = self;
         match (tcp, ingress::url_of(ingress, namespace, service)) {

@@ -1,4 +1,4 @@
-//! What the terminal of `local up` says of workloads that are not served.
+//! Words of the terminal of `local up` about workloads that are not served.
 
 use crate::process::Local;
 use crate::up::{client, deployment, scaler, service, sleeper, write};

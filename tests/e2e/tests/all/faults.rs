@@ -1,8 +1,8 @@
 //! Each cause of pods that do not serve, on each surface, in the same words: the table of the acceptance, printed.
 //!
-//! What the node of the embedded cluster cannot produce is played: no node takes a pod with a scheduler that is not there, so
-//! the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test writes the
-//! event with which one tells what the API server says to it.
+//! The test plays what the node of the embedded cluster cannot produce: no node takes a pod with a scheduler that is not
+//! there, so the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test
+//! writes the event with which one tells what the API server says to it.
 
 use anyhow::Context;
 use clap::Parser;
@@ -20,14 +20,14 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Where a cause is shown.
+/// Places in which a cause is shown.
 const SURFACES: [&str; 9] =
     ["Ready", "event", "why", "status", "check", "wake --wait", "dashboard", "waiting page", "held request"];
 
-/// How often the state of pods is played.
+/// Time between two plays of the state of pods.
 const PLAYS_EVERY: Duration = Duration::from_secs(1);
 
-/// How a cause comes about.
+/// Origin of a cause.
 enum Way {
     /// By the workload itself: what its container has beside the usual.
     Container(Value),
@@ -61,7 +61,7 @@ fn causes() -> Vec<(&'static str, Way)> {
     ]
 }
 
-/// What `kubectl-zeroscale` prints, and why it fails.
+/// Returns what `kubectl-zeroscale` prints, and why it fails.
 async fn terminal(env: &TestEnv, words: &[&str]) -> String {
     let kubeconfig = env.cluster.kubeconfig.display().to_string();
     let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &env.namespace];
@@ -158,7 +158,7 @@ impl Failing<'_> {
         found.context("just seen")
     }
 
-    /// Whether the words are on each surface.
+    /// Looks for the words on each surface.
     async fn row(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
         self.deploy().await?;
         let (env, name) = (self.env, self.name.as_str());

@@ -1,4 +1,4 @@
-//! What `kubectl zeroscale import` makes of manifests of others, applied to an API server that refuses fields it does not know.
+//! Output of `kubectl zeroscale import` for manifests of others, applied to an API server that refuses fields it does not know.
 
 use anyhow::{Context, ensure};
 use cli::import::import;

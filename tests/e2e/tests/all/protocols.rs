@@ -1,4 +1,4 @@
-//! What users' own workloads speak, with default settings: gRPC, WebSockets and event streams, servers that speak first.
+//! Protocols of users' own workloads, with default settings: gRPC, WebSockets and event streams, servers that speak first.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;

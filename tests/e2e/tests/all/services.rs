@@ -68,7 +68,7 @@ async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, name, async || Ok(call(env, name).await.is_ok_and(|status| status == 200))).await
 }
 
-/// Which Services are served, and which are direct.
+/// Names of the Services that are served, and of those that are direct.
 async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let status = env.api::<ZeroScaler>().get("shop").await?.status.unwrap_or_default();
     let of = |path: ServicePath| {

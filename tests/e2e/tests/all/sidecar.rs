@@ -9,7 +9,7 @@ use local::up::UpOptions;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long the sidecar takes to start.
+/// Time that the sidecar takes to start.
 const STARTS: Duration = Duration::from_millis(1500);
 
 /// Goal: a request waits for the sidecar's readiness probe as well, on the activator's schedule and not on the kubelet's; once

@@ -105,7 +105,7 @@ pub(crate) struct State {
     is_good: bool,
     successes: u32,
     failures: u32,
-    /// When it was last told that a container has never been ready.
+    /// Time at which it was last told that a container has never been ready.
     told: Option<Instant>,
 }
 

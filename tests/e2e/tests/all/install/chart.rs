@@ -34,7 +34,7 @@ fn values(folder: &TempDir, values: &Value) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What the chart renders to with these values, for a release in this namespace, without its hooks. The images are in
+/// Renders the chart with these values, for a release in this namespace, without its hooks. The images are in
 /// `zeroscale` unless the values say otherwise.
 async fn render(namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
     let mut with = with.clone();

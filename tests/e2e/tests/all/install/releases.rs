@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Where a release takes its images from.
+/// Registry of a release's images.
 const REGISTRY: &str = "images.registry=zeroscale";
 
 /// An API server, a client, and a program with its kubeconfig.
@@ -95,7 +95,8 @@ async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     place.is_uninstalled().await
 }
 
-/// What the hooks run: the first fault of an install is named until there is none, and its end begins with the autoscalers'.
+/// Runs what the hooks run: the first fault of an install is named until there is none, and its end begins with the
+/// autoscalers'.
 async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow::Result<()> {
     let fault = async || install::verify(&place.client, system, &[]).await.err().map(|error| format!("{error:#}"));
     let deployments = place.api::<Deployment>(system);
