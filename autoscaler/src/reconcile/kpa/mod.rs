@@ -288,9 +288,7 @@ impl Pass<'_> {
         let serverless = controller.children.serverless(key, object, have, path, &mut self.status, now).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
         conditions::read_serverless(&mut self.status, &serverless, just_written, now);
-        // Why its pods fail, however slow their start may be, is told elsewhere, and may end sooner.
-        let fails = decided.want == Some(0) && controller.ports.pods.failing(key).is_some();
-        if (decided.sleeps || fails) && self.status.is_activating() {
+        if decided.sleeps && self.status.is_activating() {
             self.status.mark_inactive(Inactive::NoTraffic, now); // It has not timed out.
         }
         let want = self.told(workload, decided.want, counts.ready);

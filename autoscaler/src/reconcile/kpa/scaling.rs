@@ -7,7 +7,7 @@ use super::refusals::RetrySoon;
 use super::scaler::{Change, Scaler};
 use super::workload::{Probed, Requested, Workload};
 use crate::reconcile::error::Error;
-use crate::scale::{Deciders, Initial, Pods, Subject, Surroundings};
+use crate::scale::{Deciders, Failing, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::orders::{self, Step};
@@ -35,7 +35,8 @@ pub(super) struct Decided {
     pub(super) keeps_path: bool,
     /// What became of a request for a wake or a sleep, if there is one.
     pub(super) request: Option<RequestStatus>,
-    /// It falls asleep because an operator has asked for it, or because its pods were taken and nothing waits for them.
+    /// It falls asleep because an operator has asked for it, because its pods were taken and nothing waits for them, or because
+    /// they fail, which is told elsewhere and may end sooner.
     pub(super) sleeps: bool,
 }
 
@@ -76,6 +77,8 @@ impl Scaling {
             replicas: Some(current),
         };
         self.deciders.observe(key, surroundings);
+        // Once, before a patch: what is patched may take those pods.
+        let failing = self.pods.failing(key);
         let decision = self.deciders.status(key);
         let load = decision.and_then(|decision| decision.desired);
         let answer = self.wishes.blend(key, workload, now, load);
@@ -103,7 +106,7 @@ impl Scaling {
             scale_to_zero: parameters.scale_to_zero,
             active,
             stable_window: parameters.decider.stable_window,
-            activation_timeout: self.patience(key, workload, desired.or(held)),
+            activation_timeout: patience(failing.as_ref(), workload, desired.or(held)),
             grace_period: parameters.grace_period,
             pod_retention: parameters.pod_retention,
             path,
@@ -189,18 +192,9 @@ impl Scaling {
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
             request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
-            sleeps: outcome.want == Some(0) && (is_abandoned || matches!(step, Some(Step::Sleep { .. }))),
+            sleeps: outcome.want == Some(0)
+                && (is_abandoned || failing.is_some() || matches!(step, Some(Step::Sleep { .. }))),
         })
-    }
-
-    /// Returns how long pods may take to become ready. Pods that fail while no request waits are given up after a window, as
-    /// ready ones are put to sleep, unless their start may be slow.
-    fn patience(&self, key: &Key, workload: &Workload, desired: Option<i32>) -> Duration {
-        let parameters = &workload.parameters;
-        let is_given_up =
-            desired == Some(0) && self.pods.failing(key).is_some_and(|failing| !failing.cause.may_be_slow());
-        let window = parameters.decider.stable_window.max(GIVES_UP_AFTER);
-        if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
     }
 
     /// Whether the load has come to ask for more pods than when it asked for `load`, and more than `to`.
@@ -264,6 +258,15 @@ impl Scaling {
         self.scaler.leaving.forget(key);
         self.scaler.is_over(key);
     }
+}
+
+/// Returns how long pods may take to become ready. Pods that fail while no request waits are given up after a window, as ready
+/// ones are put to sleep, unless their start may be slow.
+fn patience(failing: Option<&Failing>, workload: &Workload, desired: Option<i32>) -> Duration {
+    let parameters = &workload.parameters;
+    let is_given_up = desired == Some(0) && failing.is_some_and(|failing| !failing.cause.may_be_slow());
+    let window = parameters.decider.stable_window.max(GIVES_UP_AFTER);
+    if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
 }
 
 /// What is said of a request.
