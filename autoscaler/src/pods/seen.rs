@@ -24,9 +24,12 @@ pub(super) struct SeenPod {
     spec: Spec,
     #[serde(default)]
     status: Status,
-    /// Reason and message of the last warning about it.
+    /// Reason and message of the last warning about it, once that is known.
     #[serde(skip)]
-    warning: Option<(String, String)>,
+    warning: Option<Option<(String, String)>>,
+    /// Set while that is asked for, or was.
+    #[serde(skip)]
+    is_asked: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -142,13 +145,18 @@ impl SeenPod {
 
     /// With the last warning about it.
     pub(super) fn with_warning(self, warning: Option<(String, String)>) -> Self {
-        Self { warning, ..self }
+        Self { warning: Some(warning), ..self }
+    }
+
+    /// With a question for that, which is under way. Until it is answered less is said, so that the words stay the same.
+    pub(super) fn asked(self) -> Self {
+        Self { is_asked: true, ..self }
     }
 
     /// Takes over what was known of it before; a warning only as long as nothing has changed since.
     pub(super) fn remember(&mut self, before: Self) {
         if self.warning.is_none() && before.status.container_statuses == self.status.container_statuses {
-            self.warning = before.warning;
+            (self.warning, self.is_asked) = (before.warning, before.is_asked);
         }
     }
 
@@ -169,8 +177,11 @@ impl SeenPod {
                 return None;
             }
             let probed = self.unready(now);
-            let warned =
-                self.warning.as_ref().and_then(|(reason, words)| cause::warned(reason, words, probed.as_ref()));
+            if self.is_asked && self.warning.is_none() {
+                return None;
+            }
+            let warning = self.warning.as_ref().and_then(Option::as_ref);
+            let warned = warning.and_then(|(reason, words)| cause::warned(reason, words, probed.as_ref()));
             warned.or_else(|| Some(cause::probe_fails(&probed?, "")))
         })
     }
@@ -364,7 +375,9 @@ mod tests {
         let message = |pod: &SeenPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
-        let failed = unready.with_warning(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
+        let asked = unready.asked();
+        assert_eq!(message(&asked), None, "how it failed is known in a moment");
+        let failed = asked.with_warning(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
         assert_eq!(message(&failed), Some(format!("{text}: status 503")));
     }
 }

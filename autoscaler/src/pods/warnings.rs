@@ -34,9 +34,10 @@ impl Warnings {
         Self { client, asked: FuturesUnordered::new() }
     }
 
-    /// Asks about a pod, unless too many are asked about.
-    pub(super) fn ask(&mut self, pod: &PodName) {
-        if self.asked.len() < AT_ONCE {
+    /// Asks about a pod, unless too many are asked about. Returns whether it does.
+    pub(super) fn ask(&mut self, pod: &PodName) -> bool {
+        let may = self.asked.len() < AT_ONCE;
+        if may {
             let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
             let pod = pod.clone();
             self.asked.push(Box::pin(async move {
@@ -45,6 +46,7 @@ impl Warnings {
                 (pod, warning.map(|(_, reason, message)| (reason, message)))
             }));
         }
+        may
     }
 
     /// The next answer; waits for ever if nothing is asked.

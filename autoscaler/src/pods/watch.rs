@@ -139,9 +139,9 @@ impl Watching {
     fn look_again(&mut self) {
         let now = self.clock.now();
         while let Some((_, name)) = self.dues.first().filter(|(due, _)| *due <= now).cloned() {
-            let Some(pod) = self.decided(&name) else { return };
-            if pod.is_stuck(now) {
-                self.warnings.ask(&name);
+            let Some(mut pod) = self.decided(&name) else { return };
+            if pod.is_stuck(now) && self.warnings.ask(&name) {
+                pod = pod.asked();
             }
             self.apply(pod);
         }
