@@ -147,6 +147,8 @@ pub struct Spec {
     pub service: Arc<str>,
     /// Of the ZeroScaler; empty where there is none.
     pub uid: Arc<str>,
+    /// Further Services whose names mean it on the shared ports.
+    pub also: Box<[Box<str>]>,
     /// Its Service's ports, if more is known of them than the addresses of its pods say.
     pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.

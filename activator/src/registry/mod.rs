@@ -335,7 +335,9 @@ impl Registry {
             true => state.given_back.insert(spec.key.clone()),
             false => state.given_back.remove(&spec.key),
         };
-        state.hosts_changed |= former.is_none_or(|former| former.backend.service != spec.backend.service);
+        let is_named_alike =
+            |former: &Spec| (&former.backend.service, &former.also) == (&spec.backend.service, &spec.also);
+        state.hosts_changed |= !former.is_some_and(|former| is_named_alike(&former));
         self.callers.set(&spec.key, workload.addresses());
     }
 
@@ -380,9 +382,13 @@ impl Registry {
 
     fn rebuild_hosts(&self, hosts: &Hosts) {
         let known = self.known();
-        let revisions = known.iter().map(|(spec, workload)| Named {
+        let mains = known.iter().map(|(spec, workload)| (spec, &*spec.backend.service, workload));
+        let further =
+            known.iter().flat_map(|(spec, workload)| spec.also.iter().map(move |also| (spec, &**also, workload)));
+        // One that is the main Service of another is that one's.
+        let revisions = mains.chain(further).map(|(spec, service, workload)| Named {
             namespace: spec.key.namespace(),
-            service: &spec.backend.service,
+            service,
             means: workload.clone(),
         });
         let hosts = hosts.iter().flat_map(|(namespace, hosts)| hosts.iter().map(move |host| (namespace, host)));

@@ -143,7 +143,7 @@ mod tests {
         let (key, spec) = (RevisionKey::new("ns", "a"), ZeroScalerSpec::deployment("a"));
         let mut status = ZeroScalerStatus { hosts: vec!["*.b.c".into(), "b.c".into()], ..Default::default() };
         assert_eq!(links(Some(80), &key, &spec, &status), ["http://a.ns.localhost:80/", "http://b.c:80/"]);
-        let service = |name: &str, path| ServiceStatus { name: name.to_owned(), path, message: None };
+        let service = |name: &str, path| ServiceStatus { name: name.to_owned(), path, ..ServiceStatus::default() };
         status.services = vec![service("one", ServicePath::Served), service("two", ServicePath::Served)];
         status.services.push(service("metrics", ServicePath::Direct));
         let own = ["http://one.ns.localhost:80/", "http://two.ns.localhost:80/"];

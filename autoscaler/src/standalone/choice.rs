@@ -157,7 +157,8 @@ fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>,
 }
 
 fn direct(service: &Service, why: &str) -> ServiceStatus {
-    ServiceStatus { name: service.name_any(), path: ServicePath::Direct, message: Some(why.to_owned()) }
+    let message = Some(why.to_owned());
+    ServiceStatus { name: service.name_any(), path: ServicePath::Direct, on_shared_ports: false, message }
 }
 
 /// The selector that a Service has, or had before it was borrowed; none: it has none.

@@ -54,6 +54,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
         uid: Arc::default(),
+        also: Box::default(),
         ports: Box::default(),
         answers: None,
         pod_names: PodNames::Any,

@@ -100,6 +100,7 @@ impl Spec {
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
             uid: Arc::default(),
+            also: Box::default(),
             ports: Box::default(),
             answers: None,
             pod_names: PodNames::Any,

@@ -40,7 +40,9 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     }
     let given_back = object.metadata.deletion_timestamp.is_some();
     let pod_names = pod_names(object, &spec);
-    Some(Spec { uid: object.uid()?.into(), ports, answers, pod_names, given_back, ..spec })
+    let named = status.services.iter().filter(|named| named.on_shared_ports && named.name != service);
+    let also = named.map(|named| named.name.as_str().into()).collect();
+    Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, ..spec })
 }
 
 /// What the pods of the target that is in force are called.

@@ -315,7 +315,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     /// What is kept here of a workload that sleeps, its spec included.
-    const ASLEEP_BYTES: u64 = 1040;
+    const ASLEEP_BYTES: u64 = 1050;
 
     fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
         StandaloneWatch {

@@ -22,7 +22,7 @@ use super::super::protocols::{self, Hint};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::schedules;
 use super::super::serverless::adopt::{self, ADOPTED_BY};
-use super::super::service_ports::{TcpPort, tcp_ports};
+use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
 use super::super::validation::Validation;
 use super::allocation::Allocation;
 use super::creation::Creations;
@@ -272,6 +272,7 @@ impl Publisher {
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
         let observed = self.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
+        let counted = tcp_ports(served, &services, target.as_deref());
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
         Some(status::of(status::Inputs {
@@ -280,10 +281,10 @@ impl Publisher {
             pods,
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: ports(&tcp_ports(served, &services, target.as_deref()), served, known, written),
+            ports: ports(&counted, served, known, written),
             silent: observed.silent,
             is_led: self.scalers.are_led(key, services.iter().filter_map(|service| service.metadata.name.as_deref())),
-            services: told(&choice, &services),
+            services: told(&choice, &services, counted.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
             allocation: given.as_ref().map(Allocation::of),
@@ -387,10 +388,23 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     })
 }
 
-/// Its Services, those first that are served and there.
-fn told(choice: &Choice, served: &[Arc<Service>]) -> Vec<ServiceStatus> {
-    let is_told =
-        |service: &Arc<Service>| ServiceStatus { name: service.name_any(), path: ServicePath::Served, message: None };
+/// Tells of its Services, those first that are served and there. `first`: the port that comes first.
+fn told(
+    choice: &Choice,
+    served: &[Arc<Service>],
+    first: Option<&TcpPort>,
+    target: Option<&Target>,
+) -> Vec<ServiceStatus> {
+    let leads_to_first = |service: &Service| {
+        let mut tcp = ports_of(service).filter(|port| is_tcp(port)).map(target_of);
+        first.is_some_and(|first| tcp.any(|port| leads_alike(&port, &first.target, target)))
+    };
+    let is_told = |service: &Arc<Service>| ServiceStatus {
+        name: service.name_any(),
+        path: ServicePath::Served,
+        on_shared_ports: leads_to_first(service),
+        message: None,
+    };
     let all = served.iter().map(is_told).chain(choice.direct.iter().cloned());
     all.take(SERVICES_MAX).collect()
 }

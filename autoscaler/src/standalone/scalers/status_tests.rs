@@ -174,7 +174,8 @@ fn a_number_in_use_is_why_nobody_serves() {
 /// are rolled later take nothing back.
 #[test]
 fn another_service_is_waited_for() {
-    let served = |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, message: None };
+    let served =
+        |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, ..ServiceStatus::default() };
     let ready = |before: &str, said: &str, is_led: bool, now: &[&str]| {
         let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
         object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];

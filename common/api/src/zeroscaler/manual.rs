@@ -60,6 +60,9 @@ A Service that another ZeroScaler has, or whose name is that of another one's ta
 so. Ports of several Services that lead to the same port of the pods are one port in `ports` and `status.ports`, under its
 name in the first of them; either name selects it.
 
+On the ports that all workloads share, the names of each Service that leads to the first of the ports lead here
+(`status.services[].onSharedPorts`).
+
 `sessionAffinity: ClientIP` of any of them is honoured, for requests and for tcp: a client goes to the same pod as long as that
 is ready. Each activator picks the same one, by a hash of the client's and the pods' addresses; its timeout does not apply. The
 client is the peer of the connection; if that is a trusted proxy, the last address in `X-Forwarded-For`. Under a hard

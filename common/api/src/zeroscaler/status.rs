@@ -144,6 +144,9 @@ pub struct ServiceStatus {
     /// Served: its clients are led to the activators, which wake the workload. Direct: it leads to the pods, and wakes nobody.
     #[serde(default)]
     pub path: ServicePath,
+    /// Set if the ports that all workloads share answer to its names: it is served, and leads to the first of the ports.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub on_shared_ports: bool,
     /// Why it is direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

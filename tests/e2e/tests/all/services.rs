@@ -125,6 +125,10 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     for name in ["c-edge", "a-public"] {
         ensure!(call(&env, name).await? == 200, "{name}: asleep");
     }
+    for (name, expected) in [("a-public", 200), ("b-internal", 200), ("c-edge", 404), ("d-metrics", 404)] {
+        let status = env.load(Entry::Activator, name).get("/").await?.status.as_u16();
+        ensure!(status == expected, "{name} on the shared port: {status}");
+    }
     // An edit of the list gives back what it names no more, and takes it over again.
     let only = json!([{"name": "b-internal"}]);
     edit(&env, only, &["b-internal"]).await?;
