@@ -10,8 +10,7 @@
 //! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
 //! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
 //! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready. Connections that carry
-//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds. What all of it leaves in the heap goes
-//! back to the kernel ([`trim`]).
+//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds.
 
 mod alarm;
 mod body;
@@ -31,7 +30,6 @@ mod relay;
 mod scoped;
 mod server;
 mod tcp;
-pub mod trim;
 mod tunnel;
 mod worker;
 

@@ -1,5 +1,5 @@
 //! What a thread says to whoever it calls, beside the call and for as long as the call lasts: for callees that have no
-//! argument for it, such as an allocator, or a body that another one reads.
+//! argument for it, such as a body that another one reads.
 
 use std::cell::Cell;
 use std::thread::LocalKey;

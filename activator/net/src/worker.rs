@@ -57,26 +57,24 @@ struct Shared {
 }
 
 impl WorkerRuntimes {
-    /// Starts as many as serve `cores` best. `configure` is as for [`WorkerRuntimes::start`].
+    /// Starts as many as serve `cores` best.
     ///
     /// # Errors
     /// As for [`WorkerRuntimes::start`].
-    pub fn for_cores(cores: NonZeroUsize, configure: impl Fn(&mut Builder)) -> io::Result<Self> {
-        Self::start(cores.saturating_mul(PER_CORE), configure)
+    pub fn for_cores(cores: NonZeroUsize) -> io::Result<Self> {
+        Self::start(cores.saturating_mul(PER_CORE))
     }
 
-    /// Starts so many. `configure` has a say in each one's runtime.
+    /// Starts so many.
     ///
     /// # Errors
     /// The system gives no thread, or no means to wait for input.
-    pub fn start(number: NonZeroUsize, configure: impl Fn(&mut Builder)) -> io::Result<Self> {
+    pub fn start(number: NonZeroUsize) -> io::Result<Self> {
         let closed = CancellationToken::new();
         let open = closed.clone().drop_guard();
         let mut handles = Vec::with_capacity(number.get());
         for worker in 0..number.get() {
-            let mut builder = Builder::new_current_thread();
-            configure(builder.enable_all());
-            let runtime = builder.build()?;
+            let runtime = Builder::new_current_thread().enable_all().build()?;
             handles.push(runtime.handle().clone());
             let closed = closed.clone();
             std::thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -85,11 +83,6 @@ impl WorkerRuntimes {
             })?;
         }
         Ok(Self { shared: Arc::new(Shared { handles, next: AtomicUsize::new(0), _open: open }) })
-    }
-
-    /// Has every worker look up once, and go back to sleep if there is nothing to do.
-    pub fn wake(&self) {
-        self.shared.handles.iter().for_each(|worker| drop(worker.spawn(async {})));
     }
 
     /// The worker whose turn it is.
@@ -110,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn workers_take_turns_and_know_themselves() {
-        let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+        let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
         let mut seen = Vec::new();
         for _ in 0..4 {
             // What is spawned from a worker stays on it.

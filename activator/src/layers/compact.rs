@@ -3,17 +3,14 @@
 //! # Why
 //!
 //! The values and the target of an HTTP/1 head are slices of the buffer that it was read into, and keep all of that:
-//! 8 KiB, of which a page at least was written to, for a few hundred bytes. A copy of what they say costs what it says,
-//! and the buffer's memory goes back to the kernel while the request waits. To keep it for the next connection would
-//! gain nothing: that one has three such buffers and writes to one of them. Over HTTP/2 the target alone is such a slice,
-//! of a buffer with whatever else the connection has sent just then.
+//! 8 KiB for a few hundred bytes. A copy of what they say costs what it says, and the next connection reads into the
+//! buffer. Over HTTP/2 the target alone is such a slice, of a buffer with whatever else the connection has sent just then.
 //!
 //! # Not here
 //!
 //! Names, and the values of HTTP/2, which are copies already. A scheme of the target that is neither `http` nor `https`:
 //! its head stays as it is. An HTTP/1 head that is larger than a buffer: the connection keeps what it was read into.
 
-use activator_net::trim;
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
@@ -24,10 +21,6 @@ const BUFFER: usize = 8192;
 
 /// Copies what the request's head says, and lets go of what it was read into.
 pub(super) fn compact<B>(request: &mut Request<B>) {
-    trim::cooling(|| copy(request));
-}
-
-fn copy<B>(request: &mut Request<B>) {
     let target = request.uri();
     let authority = target.authority().map_or("", Authority::as_str).len();
     let target = authority + target.path_and_query().map_or("", PathAndQuery::as_str).len();

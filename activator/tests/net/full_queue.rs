@@ -100,7 +100,7 @@ fn busy() -> SocketAddr {
 
 /// With two workers, two connects may meet at a queue with room for one; the kernel answers both, and forgets one.
 fn one_worker(options: &mut Options) {
-    options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread"));
+    options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread"));
 }
 
 /// Sends so many requests at once, all of which are answered. Those that wait for room are charged meanwhile.

@@ -41,7 +41,7 @@ async fn sending() -> (Pod, Arc<AtomicUsize>) {
 async fn rig(pod: &Pod) -> Rig {
     let one = NonZeroUsize::MIN;
     let rig = Rig::start_with(|options| {
-        options.workers = Some(WorkerRuntimes::start(one, |_| {}).expect("a thread"));
+        options.workers = Some(WorkerRuntimes::start(one).expect("a thread"));
     })
     .await;
     rig.revision(|backend| backend.protocol = Protocol::H2c).await;

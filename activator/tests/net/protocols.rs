@@ -440,7 +440,7 @@ async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
             });
         }
     });
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread");
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let worker = workers.next().clone();
     let rig = Rig::start_with(|options| options.workers = Some(workers)).await;
     rig.revision(|backend| backend.protocol = Protocol::H2c).await;

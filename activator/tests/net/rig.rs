@@ -99,7 +99,7 @@ impl Rig {
         options.stat_url = format!("ws://{stat_address}");
         options.linger = Duration::ZERO;
         options.drain = Duration::from_secs(5);
-        options.workers = Some(WorkerRuntimes::start(WORKERS, |_| {}).expect("two threads"));
+        options.workers = Some(WorkerRuntimes::start(WORKERS).expect("two threads"));
         options.on_cold_start = Some(Arc::new(move |cold: &ColdStart| {
             let _ = cold_sender.send(cold.clone());
         }));

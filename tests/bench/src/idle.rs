@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Revisions that sleep meanwhile.
 pub(crate) const REVISIONS: usize = 100;
 
-/// Until start-up's own memory has been given back: heaps are tidied every ten seconds.
+/// Until start-up's own memory has been given back, which takes jemalloc ten seconds.
 pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;

@@ -34,11 +34,11 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits trim worker > scoped",
+        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits worker > scoped",
     ),
     (
         "activator",
-        "main lib > run > allocator config departure ports > layers > registry > answers slots > metrics > discovery > refusal",
+        "main lib > run > config departure ports > layers > registry > answers slots > metrics > discovery > refusal",
     ),
     (
         "autoscaler",

@@ -23,8 +23,7 @@ const SMALL: usize = 1024;
 /// Bytes that are coalesced before they are written.
 const COALESCED_MAX: usize = 8 * 1024;
 
-/// The buffer's size: one for which the allocator has a pool, so that it stands in nobody's way. One that has grown
-/// is not kept.
+/// The buffer's size. One that has grown is not kept.
 const BUFFER: usize = 8 * 1024;
 
 thread_local! {

@@ -1,7 +1,6 @@
 //! Closing what nobody needs, every few seconds: by age and need at each address, and by number over all of them.
 
 use super::{Pool, Pools};
-use crate::trim;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -25,9 +24,8 @@ pub(super) async fn run(pools: Weak<Pools>, shutdown: CancellationToken) {
 impl Pool {
     /// Closes what is old, and what a burst has left.
     pub(super) fn sweep(&self, now: Instant) {
-        let closed = (self.http1.sweep(now), self.http2.sweep());
-        // Closing a socket is a system call: not under the locks. Nobody will need their buffers soon.
-        trim::cooling(|| drop(closed));
+        // Closing a socket is a system call: not under the locks.
+        drop((self.http1.sweep(now), self.http2.sweep()));
     }
 }
 

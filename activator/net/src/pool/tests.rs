@@ -71,7 +71,7 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
 async fn a_worker_takes_its_own_connections_first() {
     let listener = listen().await;
     let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1), |_| {}).expect("two threads");
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
     let (first, second) = (workers.next().clone(), workers.next().clone());
     let dial = |worker: &Handle| {
         let pool = pool.clone();
@@ -275,7 +275,7 @@ async fn shares_a_new_http2_connection() -> bool {
 async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dialling() {
     let listener = listen().await;
     let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread");
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let _first = pool.http2().await.expect("accepted");
     let mut waiting = Box::pin(pool.http2());
     // Ready only where threads stood still for so long that the pod was waited for no longer.
@@ -292,7 +292,7 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
 async fn a_new_http2_connection_is_new_for_its_worker() {
     let listener = listen().await;
     let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN, |_| {}).expect("a thread");
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let old = pool.http2().await.expect("accepted");
     let is_old = |stream: &Stream| {
         pool.http2.connections.lock().iter().any(|connection| connection.is_of(&old) && connection.is_of(stream))

@@ -21,7 +21,7 @@ const UID: &str = "warm-uid";
 
 /// Serves for ever, and says where once the pod is in use.
 pub(super) fn run(pod: SocketAddr) -> anyhow::Result<()> {
-    let workers = WorkerRuntimes::for_cores(std::thread::available_parallelism()?, |_| {})?;
+    let workers = WorkerRuntimes::for_cores(std::thread::available_parallelism()?)?;
     super::all_cores()?.block_on(serve(workers, pod))
 }
 
