@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
 use common_runtime::tls::{Trust, files};
-use common_runtime::{api_server, environment, heap, resolve};
+use common_runtime::{api_server, environment, resolve};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use std::net::SocketAddr;
@@ -71,11 +71,8 @@ struct Install {
     system: String,
 }
 
-fn main() -> anyhow::Result<()> {
-    heap::block_on(process())
-}
-
-async fn process() -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let Arguments { kubeconfig, hpa, kube_api_qps, kube_api_burst, command } = Arguments::parse();
     if let Some(command) = command {
         return carry_out(command, kubeconfig.as_deref()).await;

@@ -7,10 +7,10 @@
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use common_runtime::api_server;
 use common_runtime::environment::{self, Mode};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
-use common_runtime::{api_server, heap};
 use hpa::options::{Flags, HpaMode};
 use hpa::run::{HpaOptions, run};
 use kube::config::KubeConfigOptions;
@@ -39,11 +39,8 @@ struct Arguments {
     controller: Flags,
 }
 
-fn main() -> anyhow::Result<()> {
-    heap::block_on(process())
-}
-
-async fn process() -> anyhow::Result<()> {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     let Arguments { kubeconfig, server, cluster, disable_ha, hpa, controller } = Arguments::parse();
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;

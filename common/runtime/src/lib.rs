@@ -10,7 +10,6 @@ pub mod credential;
 pub mod descriptor;
 pub mod environment;
 pub mod failure_log;
-pub mod heap;
 pub mod lease;
 pub mod listen;
 pub mod namespaces;

@@ -26,7 +26,7 @@ const ORDERS: &[(&str, &str)] = &[
     (
         "common-runtime",
         "lib > observe > config_map credential descriptor lease process profiling resolve shutdown stat_tls token_review watching websocket > \
-         admin admin_tls api_version clock heap namespaces > api_server telemetry > tls > environment failure_log listen",
+         admin admin_tls api_version clock namespaces > api_server telemetry > tls > environment failure_log listen",
     ),
     (
         "activator-core",
