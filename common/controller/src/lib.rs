@@ -23,7 +23,7 @@
 //!
 //! `kube::runtime::watcher` feeds every store (`common_runtime::watching` adds pauses and tells of trouble). Not used:
 //!
-//! - `reflector`, because its store holds objects whole (a PodAutoscaler takes some 4 KiB, packed a few hundred bytes,
+//! - `reflector`, because its store holds objects whole (a PodAutoscaler takes some 4 KiB, packed less than half of that,
 //!   and there are ten thousand), tells nobody what an object was before it changed, and does not show our own writes
 //!   until the watch has told of them.
 //! - `Controller`, because its queue knows no priorities: a decision that wakes a sleeping service would wait behind a

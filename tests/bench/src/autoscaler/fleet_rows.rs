@@ -61,12 +61,12 @@ pub(super) const SCRAPED: Measurement = Measurement {
 };
 
 pub(super) const ASLEEP: Measurement = Measurement {
-    rows: &[kib("asleep-memory", "memory for a sleeping revision, drop-in", 8.0, 4.0)],
+    rows: &[kib("asleep-memory", "memory for a sleeping revision, drop-in", 16.0, 8.0)],
     run: |settings| asleep(settings, Rules::Knative, "asleep-memory").boxed_local(),
 };
 
 pub(super) const STANDALONE: Measurement = Measurement {
-    rows: &[kib("standalone-memory", "memory for a sleeping revision, standalone", 8.0, 4.0)],
+    rows: &[kib("standalone-memory", "memory for a sleeping revision, standalone", 16.0, 8.0)],
     run: |settings| asleep(settings, Rules::Standalone, "standalone-memory").boxed_local(),
 };
 

@@ -74,7 +74,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             30.0,
             15.0,
         ),
-        Row::small("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 12.0, 8.0),
+        Row::small("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 18.0, 12.0),
         Row::small("many-cpu", "CPU for each busy workload and second", "µs", 60.0, 33.0),
         Row {
             name: "many-patch",
