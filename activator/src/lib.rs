@@ -16,8 +16,6 @@
 //! connection's), `ports` (workloads' own), `config` (what the process is told), `run`. What is below them all, sockets
 //! and HTTP, is [`activator_net`].
 
-#[cfg(test)]
-mod allocated;
 mod answers;
 mod config;
 mod departure;

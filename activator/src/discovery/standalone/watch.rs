@@ -309,13 +309,12 @@ impl StandaloneWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocated::allocated;
     use futures::FutureExt;
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     use serde_json::{from_value, json};
 
     /// What is kept here of a workload that sleeps, its spec included.
-    const ASLEEP_BYTES: u64 = 1050;
+    const ASLEEP_BYTES: i64 = 1050;
 
     fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
         StandaloneWatch {
@@ -477,8 +476,8 @@ mod tests {
         const MANY: usize = 1000;
         let (events, mut told) = mpsc::channel(16);
         let mut adapter = adapter(events);
-        let (known, bytes) = allocated(|| {
-            let mut known = 0;
+        let mut known = 0;
+        let kept = allocation_counter::measure(|| {
             for n in 0..MANY {
                 for event in asleep(n) {
                     assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
@@ -488,10 +487,9 @@ mod tests {
                     }
                 }
             }
-            known
         });
         assert_eq!(known, MANY, "each is reached by its activators");
-        let each = bytes / MANY as u64;
+        let each = kept.bytes_current / MANY as i64;
         assert!(each <= ASLEEP_BYTES, "{each} bytes");
     }
 }
