@@ -14,20 +14,20 @@ const END: usize = 5;
 /// Longest name of a Deployment whose pods' names hold it as a whole: 58 characters, the hash and two hyphens aside.
 const WHOLE_MAX: usize = 46;
 
-/// How the pods of a workload are called.
+/// Pattern of the names of a workload's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodNames {
     /// In ways that nobody knows.
     #[default]
     Any,
-    /// Those of the Deployment of this name: `NAME-HASH-RANDOM`.
+    /// Pods of the Deployment of this name: `NAME-HASH-RANDOM`.
     Deployment(Arc<str>),
-    /// Those of the StatefulSet of this name: `NAME-NUMBER`.
+    /// Pods of the StatefulSet of this name: `NAME-NUMBER`.
     StatefulSet(Arc<str>),
 }
 
 impl PodNames {
-    /// Those of a workload's pods.
+    /// Returns the pattern for a workload's pods.
     pub fn of(api_version: &str, kind: &str, name: Arc<str>) -> Self {
         match kind {
             _ if !api_version.starts_with("apps/") => Self::Any,

@@ -49,7 +49,7 @@ pub(crate) struct Answers {
     fallback: Option<Arc<Fallback>>,
 }
 
-/// Which page browsers see.
+/// The page that browsers see.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PageChoice {
     /// The workload's own.
@@ -101,7 +101,7 @@ impl PageChoice {
 }
 
 impl Answers {
-    /// From those of a ZeroScaler.
+    /// Reads the responses of a ZeroScaler.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
         let zeroscaler::Answers { page, placeholder, fixed, fallback } = said;
         let placeholder = placeholder

@@ -153,7 +153,7 @@ pub struct Spec {
     pub ports: Box<[Port]>,
     /// What is answered without a pod, if anything.
     pub answers: Option<Arc<Answers>>,
-    /// What its pods are called.
+    /// Names that its pods may have.
     pub pod_names: PodNames,
     /// Whether its Service is being given back: its clients come anew once they are led past this activator.
     pub given_back: bool,

@@ -1,6 +1,6 @@
 //! The attempts of one request: at pods ([`super::hold`]), or at the addresses of a fallback ([`super::fallback`]).
 //!
-//! Who sends chooses the address of each attempt. [`Sending`] does what is the same everywhere: it keeps the clock of the
+//! The caller chooses the address of each attempt. [`Sending`] does what is the same everywhere: it keeps the clock of the
 //! bounds on the exchange and the spans, and charges a large head of a response. If an attempt found no room for a connect, it
 //! watches the client, which nobody else does then, and charges what the request keeps.
 
@@ -114,9 +114,9 @@ impl<'a> Sending<'a> {
 pub(super) struct Client<'a> {
     pub(super) peer: &'a Peer,
     pub(super) version: Version,
-    /// Whether the request is not the first of its connection.
+    /// True if the request is not the first of its connection.
     pub(super) again: bool,
-    /// Whether the request is load.
+    /// True if the request counts as load.
     pub(super) counts: bool,
     pub(super) received: Instant,
     /// Clock that starts when a pod has the request.

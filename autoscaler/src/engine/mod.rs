@@ -42,7 +42,7 @@ pub(crate) struct Engine {
 struct Sources {
     client: Client,
     metrics: Arc<dyn MetricSource>,
-    /// Whose pods are others', though they have the same labels.
+    /// Knows which pods with the same labels belong to other workloads.
     pods: Arc<dyn Pods>,
     clock: Clock,
     requests: Requests,

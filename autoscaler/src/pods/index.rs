@@ -34,7 +34,7 @@ pub struct PodState {
     pub started: Option<Timestamp>,
     /// Why it does not serve.
     pub cause: Option<Cause>,
-    /// Who controls it.
+    /// Its controller.
     pub controller: Option<Controller>,
 }
 

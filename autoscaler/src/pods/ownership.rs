@@ -1,4 +1,4 @@
-//! Whose a pod is: its controller, the controller of that one and so on lead to a workload, or elsewhere.
+//! Decides whether a pod belongs to a workload: its controller, the controller of that one and so on lead there or elsewhere.
 //!
 //! A label selector finds the pods of others, too, if they have the same labels. Of what a workload's selector finds, its
 //! own are those
@@ -95,7 +95,7 @@ impl Controller {
 /// A controller of this namespace, about which is to be asked who controls it.
 pub(super) type Question = (String, Arc<Controller>);
 
-/// Where a controller leads.
+/// Knowledge of a controller's own controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Leads {
     /// Nobody has asked yet.
@@ -111,7 +111,7 @@ pub(super) enum Leads {
     Unreadable,
 }
 
-/// Whose a pod is.
+/// Relation of a pod to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// The workload's own.

@@ -27,7 +27,7 @@ pub struct PodScope {
     pub watched: watcher::Config,
     /// Whether pods may be selected by a label, so that it is kept.
     pub keeps: fn(&str) -> bool,
-    /// Whether it matters why one does not serve, and who controls it; else Kubernetes' word counts alone.
+    /// True if causes and controllers of pods matter; otherwise only Kubernetes' Ready condition counts.
     pub judges: bool,
 }
 

@@ -281,7 +281,7 @@ pub enum PodSet {
 /// A workload, as the owner of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOwner {
-    /// What stands between it and its pods.
+    /// Chain of controllers between it and its pods.
     pub chain: Chain,
     /// Its name.
     pub name: String,
@@ -289,7 +289,7 @@ pub struct PodOwner {
     pub uid: String,
 }
 
-/// What stands between a workload and its pods.
+/// Chain of controllers between a workload and its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chain {
     /// Nothing: it controls them itself, as a StatefulSet does.

@@ -4,7 +4,7 @@
 //! its revision. In memory it is a hundred small blocks, some 4 KiB. So it is held as JSON; taking one out costs some ten
 //! microseconds.
 //!
-//! What cannot be read back is not packed: it is tried at once, so whoever takes something out always gets it.
+//! An object that cannot be read back is not packed. That is tried at once, so a packed object can always be unpacked.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ pub struct Packer<T> {
 pub enum Held<T> {
     /// As it is.
     Whole(Arc<T>),
-    /// As JSON.
+    /// JSON text.
     Packed(Arc<[u8]>),
 }
 

@@ -31,8 +31,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Upstream's port for metrics.
 pub(crate) const METRICS_PORT: u16 = 9090;
 
-/// How long no answer means that a request is held. Longer than the time within which the end of a client's side does not
-/// mean that it has left (`HALF_CLOSE_MAX` in `activator-net`).
+/// Time without an answer after which a request counts as held. Longer than the time within which the end of a client's
+/// side does not mean that it has left (`HALF_CLOSE_MAX` in `activator-net`).
 const SILENCE: Duration = Duration::from_millis(700);
 
 /// Requests that may be held for one revision.

@@ -45,7 +45,7 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, ..spec })
 }
 
-/// What the pods of the target that is in force are called.
+/// Returns the names that pods of the target in force may have.
 fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
     let Target { api_version, kind, name } = &object.spec.target;
     let in_force = object.status.as_ref().and_then(|status| status.in_force.as_ref());

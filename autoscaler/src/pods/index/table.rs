@@ -48,7 +48,7 @@ pub(super) struct Entry {
     cause: Option<Box<Cause>>,
     controller: Option<Arc<Controller>>,
     pub(super) listens: Option<Listens>,
-    /// Those whose selectors find it.
+    /// Revisions whose selectors find it.
     pub(super) revisions: SmallVec<[RevisionKey; 1]>,
 }
 
@@ -69,13 +69,13 @@ pub(super) struct Tracked {
     pub(super) selector: PodSelector,
     /// Where it stands among the selectors; none: nowhere, since it selects nothing.
     at: Option<LabelHash>,
-    /// Whose pods count; none: all that the selector finds.
+    /// Owner whose pods count; none: all pods that the selector finds.
     pub(super) owner: Option<PodOwner>,
     /// Ordered, so that of several failures the same is said each time.
     pub(super) members: Vec<PodName>,
     /// Pods that the selector finds and that are not the owner's, ordered likewise.
     pub(super) strangers: Vec<PodName>,
-    /// Who controls those of them that are not finished, as kind and name.
+    /// Kind and name of each controller of strangers that are not finished.
     pub(super) others: Box<[String]>,
     pub(super) counts: pod_counts::PodCounts,
     pub(super) failing: Option<Box<Failing>>,
@@ -326,13 +326,13 @@ impl Tracked {
         }
     }
 
-    /// Whether a pod is its own.
+    /// Returns whether a pod is its own.
     pub(super) fn has(&self, name: &PodName) -> bool {
         self.members.binary_search(name).is_ok()
     }
 }
 
-/// Who controls those of these pods that are not finished.
+/// Returns the controllers of those of these pods that are not finished.
 fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers: &Controllers) -> Box<[String]> {
     let mut others = BTreeSet::new();
     for (name, entry) in pods.filter(|(_, entry)| entry.state.phase != pod_counts::Phase::Other) {

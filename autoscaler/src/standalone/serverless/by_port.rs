@@ -264,8 +264,8 @@ impl Pass<'_> {
         Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
-    /// What Kubernetes' endpoints controller left behind of a Service whose selector is gone. It writes it anew once that is
-    /// back.
+    /// Deletes the Endpoints that Kubernetes left behind of a Service whose selector is gone. Kubernetes writes them anew
+    /// once the selector is back.
     pub(super) async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =

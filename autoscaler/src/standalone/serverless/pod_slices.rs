@@ -25,7 +25,7 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 impl Pass<'_> {
-    /// Whether labels say which pods are the target's.
+    /// Returns whether labels alone tell which pods are the target's.
     pub(super) fn labels_suffice(&self, private: &str) -> bool {
         let Controller { cluster, pods, .. } = self.controller;
         let private = cluster.services.get(&Key::new(self.key.namespace(), private));
@@ -40,7 +40,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What activators take for the names of its pods, where Kubernetes' controller says which they are.
+    /// Names that activators accept as its pods', if Kubernetes' controller writes the slices.
     fn pod_names(&self) -> PodNames {
         let target = &self.object.spec.object_ref;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();

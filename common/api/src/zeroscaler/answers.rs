@@ -120,7 +120,7 @@ pub struct FixedResponse {
     pub body: String,
 }
 
-/// What activators answer without a pod: the responses of `spec.wake`, and the fallback that the owner has found.
+/// Responses that activators send without a pod: those of `spec.wake`, and the fallback that the owner has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Page for browsers.
