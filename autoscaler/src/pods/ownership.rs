@@ -10,10 +10,12 @@
 //! | of another kind | leads to the target, or to an object that cannot be followed further |
 //!
 //! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods, and Argo's
-//! Rollouts do the same with a label of their own. So nothing has to be asked about most pods. A Deployment may also adopt one of another name, made by nobody or by a Deployment before it:
-//! who controls such a ReplicaSet the API server is asked ([`super::asking`]). Until it has answered, the pods of a
-//! Deployment's selector are strangers, so that nobody is led to another's, and those of another kind's selector its own.
-//! A pod without a controller is a stranger, except to another kind, which may make pods in ways of its own.
+//! Rollouts do the same with a label of their own. So nothing has to be asked about most pods. A Deployment may also adopt a
+//! ReplicaSet of another name, made by nobody or by a Deployment before it. The API server is asked who controls such a
+//! ReplicaSet ([`super::asking`]). Until it has answered, the pods of a Deployment's selector are strangers, so that no
+//! request goes to another workload, and those of another kind's selector are its own.
+//! A pod without a controller is a stranger, and so is one of a ReplicaSet without a controller. Both are a custom kind's own:
+//! its controller may make pods and ReplicaSets without naming their owner.
 //!
 //! What cannot be followed (a kind that is not Kubernetes' own, a right that is missing) takes no pod from its workload:
 //! one that counts too many serves, one that counts none does not.
@@ -173,6 +175,7 @@ impl Controllers {
             at = match self.0.get(&controller.uid).map(|(_, leads)| leads) {
                 None | Some(Leads::Unasked | Leads::Asked) => return Standing::Unknown(controller.clone()),
                 Some(Leads::To(next)) => Some(next),
+                Some(Leads::Nowhere) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
                 Some(Leads::Nowhere) => return Standing::Stranger,
                 Some(Leads::Unreadable) => return Standing::Own,
             };
@@ -282,7 +285,7 @@ pub(super) mod tests {
             (adopted(), Some(Ok(deployment)), "stranger", "own", "own"),
             (adopted(), Some(Ok(other)), "stranger", "stranger", "unknown"),
             (adopted(), Some(Ok(Some(of("Job", "custom", None)))), "stranger", "stranger", "own"),
-            (hand_made(), Some(Ok(None)), "stranger", "stranger", "stranger"),
+            (hand_made(), Some(Ok(None)), "stranger", "stranger", "own"),
             (hand_made(), Some(Err(())), "stranger", "own", "own"),
         ];
         for (n, (controller, leads, direct, replica_sets, unknown)) in rows.into_iter().enumerate() {
