@@ -5,7 +5,7 @@ use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -140,18 +140,46 @@ fn rollouts() -> Value {
     })
 }
 
-/// Does what the controller of such objects does, by a ReplicaSet, until the test ends: what fails is said, and tried
-/// again.
+/// Plays the controller of such objects until the test ends: of a StatefulSet by pods, of others by a ReplicaSet. An error is
+/// printed, and the step repeated.
 fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> JoinHandle<()> {
-    let (sets, name) = (env.api::<ReplicaSet>(), name.to_owned());
+    let (sets, own, name) = (env.api::<ReplicaSet>(), env.api::<Pod>(), name.to_owned());
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            if let Err(error) = control_once(&sets, &api, &name, &pods).await {
+            let done = match api.resource_url().ends_with("/statefulsets") {
+                true => control_pods(&own, &api, &name, &pods).await,
+                false => control_once(&sets, &api, &name, &pods).await,
+            };
+            if let Err(error) = done {
                 eprintln!("the controller of {name}: {error:#}");
             }
         }
     })
+}
+
+/// Creates and deletes the pods of a StatefulSet, named and owned as its controller does.
+async fn control_pods(own: &Api<Pod>, api: &Api<DynamicObject>, name: &str, pods: &Value) -> anyhow::Result<()> {
+    let Some(object) = api.get_opt(name).await? else { return Ok(()) };
+    let wanted = object.data["spec"]["replicas"].as_u64().unwrap_or(1);
+    for number in 0..=wanted {
+        let pod = format!("{name}-{number}");
+        match (own.get_opt(&pod).await?, number < wanted) {
+            (None, true) => {
+                let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name,
+                    "uid": object.metadata.uid, "controller": true});
+                let labels = &pods["template"]["metadata"]["labels"];
+                let metadata = json!({"name": pod, "labels": labels, "ownerReferences": [owner]});
+                let pod = serde_json::from_value(json!({"metadata": metadata, "spec": pods["template"]["spec"]}))?;
+                own.create(&PostParams::default(), &pod).await?;
+            }
+            (Some(found), false) if found.metadata.deletion_timestamp.is_none() => {
+                own.delete(&pod, &DeleteParams::default()).await?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 async fn control_once(
