@@ -17,8 +17,8 @@
 //! A pod without a controller is a stranger, and so is one of a ReplicaSet without a controller. Both are a custom kind's own:
 //! its controller may make pods and ReplicaSets without naming their owner.
 //!
-//! What cannot be followed (a kind that is not Kubernetes' own, a right that is missing) takes no pod from its workload:
-//! one that counts too many serves, one that counts none does not.
+//! If a controller cannot be followed (a kind that is not Kubernetes' own, or a missing right), the pod counts as the
+//! workload's own: a workload with too many pods serves, a workload without pods does not.
 
 use crate::scale::{Chain, PodOwner};
 use common_controller::objects::controller;

@@ -2,10 +2,12 @@
 //! by expressions; and where labels find the pods of others, too, only we know which are the target's own. What Kubernetes'
 //! controller would write is written here, from the pods as they are counted.
 //!
-//! Those of an adopted ReplicaSet are its own as well, though nobody can tell by their names ([`common::pod_names`]).
+//! Pods of an adopted ReplicaSet are the target's own as well, although their names do not show it
+//! ([`common::pod_names`]).
 //!
-//! A target that selects by labels has its slices from us from the first pod of another that its labels find, before which
-//! has an address as a rule, until there is none and it sleeps: then nobody is led anywhere while the selector is put back.
+//! A target that selects by labels gets its slices from us once its labels find the first foreign pod, usually before that
+//! pod has an address. Kubernetes' controller takes over again when no foreign pod is left and the target sleeps, since no
+//! request is under way then.
 
 use super::super::service_ports::{number_of, target_of};
 use super::services::Common;
