@@ -4,9 +4,9 @@
 //! Deployments. A process chooses one of them once, when it reads its settings. Whoever must know something that
 //! depends on the choice asks the object; nobody asks which object it is.
 //!
-//! What concerns the whole process is asked of [`Decisions`]. The reconcilers ask two objects that it makes: what is
-//! watched and whom events concern of [`crate::reconcile::stores::watches`], what happens to a PodAutoscaler from its
-//! birth to its end of [`crate::reconcile::kpa::lifecycle`].
+//! What concerns the whole process is asked of [`Decisions`]. The reconcilers know objects that it makes: what is watched and
+//! whom events concern ([`crate::reconcile::stores::watches`]), and what a workload is, from its birth to its end
+//! ([`crate::reconcile::kpa::front_end`]).
 
 use crate::decisions::Decisions;
 use crate::knative::Knative;

@@ -7,24 +7,25 @@
 //!                      ▲ pods     ▲ engine (metrics)   ▲ what differs between installs: knative, standalone
 //! ```
 //!
-//! # The way of a PodAutoscaler
+//! # The way of a workload
 //!
 //! 1. A process has chosen its [`front_end`] as it read its settings; `run/mod.rs` starts the parts, and the front end
 //!    puts the reconcilers together (`knative/mod.rs`, `standalone/mod.rs`).
-//! 2. A watch tells `reconcile/stores` of the object, whose key goes into the work queue. So does the key of a revision
+//! 2. A watch tells the front end of a PodAutoscaler (`knative/store.rs`) or a ZeroScaler (`standalone/cluster.rs`). It tells
+//!    the index in `reconcile/stores` what that scales, and the key goes into the work queue. So does the key of a workload
 //!    that was decided on anew: [`ingest`], [`collect`], [`scale`] (the rules are in `autoscaler-core`).
-//! 3. A worker hands the key to `reconcile/kpa/mod.rs`, which runs every pass and asks the front end where the two
-//!    differ (`reconcile/kpa/lifecycle.rs`): is the object ours, and what is there to scale?
-//! 4. `knative/lifecycle.rs` or `standalone/admission.rs` reads object, target, ServerlessService and configuration,
-//!    and answers with a `Workload`, all that the decision depends on as values; or with a refusal.
+//! 3. A worker hands the key to `reconcile/kpa/mod.rs`, which runs every pass and knows no object of the API. Whatever it
+//!    needs of one it asks of the front end (`reconcile/kpa/front_end.rs`).
+//! 4. `knative/revisions.rs` or `standalone/admission.rs` reads object, target, path and configuration, and answers with a
+//!    `Workload`, all that the decision depends on as values; or with a refusal.
 //! 5. What is new to standalone gets a finalizer first (`standalone/finalizer.rs`), so that it can be given back.
 //! 6. `kpa/scaling.rs` asks the decider, lets metrics speak, applies bounds and the way to zero; `kpa/scaler.rs` patches
 //!    the replicas, before anything else is written.
-//! 7. `kpa/children.rs` keeps the Metric, which `reconcile/metric.rs` turns into measurements, and the
-//!    ServerlessService, which says where the traffic goes.
-//! 8. `kpa/conditions.rs` says all that in the status, which is written last.
-//! 9. In standalone `standalone/serverless` makes the Services and EndpointSlices that the ServerlessService asks for;
-//!    Knative's own controller does beside Knative.
+//! 7. The front end has it measured, and its traffic follow the path: `knative/children.rs` writes a Metric, which
+//!    `knative/metric.rs` turns into measurements, and a ServerlessService; `standalone/paths.rs` notes the path.
+//! 8. The front end takes in the outcome, and writes its status last: `knative/statuses.rs`, `standalone/scalers`.
+//! 9. In standalone `standalone/serverless` makes the Services and EndpointSlices that the path asks for; Knative's own
+//!    controller does beside Knative.
 //! 10. At the end `standalone/retire.rs` gives replicas and Service back.
 
 pub mod api_rate;

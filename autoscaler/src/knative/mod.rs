@@ -5,31 +5,34 @@
 //! touched, and everything else is as upstream's: defaults, rates, names.
 
 pub mod bucket_services;
-pub(crate) mod lifecycle;
+mod children;
+pub(crate) mod metric;
+mod parameters;
+pub(crate) mod revisions;
 pub(crate) mod statuses;
-pub(crate) mod watches;
+pub(crate) mod store;
+pub(crate) mod wanted;
 
 use crate::decisions::{Buckets, Decisions};
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::records::Records;
-use crate::reconcile::stores::{Queues, Stores};
-use crate::reconcile::writes::Writes;
-use crate::reconcile::{Reconcilers, Wiring};
+use crate::reconcile::stores::watches::Beside;
+use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;
 use common::write_rate::Rate;
+use common_controller::WorkQueue;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::runtime::watcher;
-use lifecycle::Revisions;
-use statuses::MergedStatuses;
+use revisions::Revisions;
+use statuses::{Autoscalers, MergedStatuses};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use store::{Measurements, Objects};
 use tokio_util::sync::CancellationToken;
-use watches::NoWatches;
 
 /// Upstream's own decisions.
 #[derive(Debug)]
@@ -88,17 +91,19 @@ impl Decisions for Knative {
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
-        let parts = Parts::new(wiring, Queues::default(), Arc::new(NoWatches), records, shutdown);
-        let revisions = Arc::new(Revisions::new(&parts));
-        Reconcilers::new(parts, revisions, vec![])
+        let measurements = Measurements::default();
+        let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::default());
+        let parts = Parts::new(wiring, WorkQueue::new(), beside, shutdown);
+        let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
+        let written = Arc::new(Autoscalers { objects: objects.clone(), writes: parts.writes.clone() });
+        let statuses = Arc::new(MergedStatuses::new(written, parts.writes.decisions.clone()));
+        let revisions = Arc::new(Revisions::new(&parts, objects.clone(), statuses));
+        let metric = metric::Controller::new(&parts, objects.clone());
+        let queue = objects.measurements.0.clone();
+        let pass = passes(metric, |metric, key, _| async move { metric.reconcile(&key).await });
+        let metrics = OwnController { kind: "Metric", queue, pass };
+        Reconcilers::new(parts, objects, ("PodAutoscaler", revisions), vec![metrics])
     }
-}
-
-/// Objects of the API server, which have their statuses merged.
-pub(crate) fn records(stores: &Stores, writes: &Writes) -> Records {
-    let records = Records::api_objects(stores, writes);
-    let autoscalers = Arc::new(MergedStatuses::new(records.autoscalers, writes.decisions.clone()));
-    Records { autoscalers, ..records }
 }
 
 /// Whether `ZEROSCALE_HPA` may have this value.

@@ -14,19 +14,20 @@
 //! later, this process or the next leader, writes it. Until then a pass finds the revision inactive that is waking,
 //! which changes no decision: only one that wants no pods asks, and none does so soon after a wake.
 
-use crate::reconcile::records::{Scaled, Subjects};
+use super::store::Objects;
+use crate::reconcile::kpa::scaler::Scaled;
+use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common_api::condition::Condition;
 use common_api::condition::READY;
 use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
-use common_controller::{Priority, Severity, Statuses, WorkQueue, WriteError, key_of};
+use common_controller::{Priority, Severity, Statuses, WorkQueue, WriteError, Written, key_of};
 use dashmap::DashMap;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
@@ -36,7 +37,47 @@ use tokio::time::Instant;
 /// What is said within this time of each other is one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(2);
 
+/// Name under which events of PodAutoscalers are written.
+pub(super) const COMPONENT: &str = "podautoscaler-controller";
+
+/// Statuses of PodAutoscalers, and their events.
+pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
+    /// Reports a change of replicas.
+    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled);
+
+    /// Forgets what was not reported yet of one that is gone, or another process's.
+    fn forget(&self, _key: &Key) {}
+}
+
 /// Writes them to the API server.
+pub(crate) struct Autoscalers {
+    pub(crate) objects: Arc<Objects>,
+    pub(crate) writes: Writes,
+}
+
+impl Statuses<PodAutoscaler> for Autoscalers {
+    fn write<'a>(
+        &'a self,
+        read: &'a Arc<PodAutoscaler>,
+        status: PodAutoscalerStatus,
+    ) -> BoxFuture<'a, Result<(), WriteError>> {
+        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
+        let written = Written { writer, store: &self.objects.autoscalers, recorder, component: COMPONENT };
+        async move { written.write(read, status).await }.boxed()
+    }
+
+    fn complain(&self, object: &PodAutoscaler, reason: &str, message: String) {
+        self.writes.recorder.complain(COMPONENT, object, reason, message);
+    }
+}
+
+impl Subjects for Autoscalers {
+    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        self.writes.recorder.say(COMPONENT, object, Severity::Normal, Scaled::REASON, scaled.to_string());
+    }
+}
+
+/// Writes them when it is time to.
 pub(crate) struct MergedStatuses {
     objects: Arc<dyn Subjects>,
     passes: WorkQueue<Key>,
@@ -150,11 +191,7 @@ impl Statuses<PodAutoscaler> for MergedStatuses {
 }
 
 impl Subjects for MergedStatuses {
-    fn say(&self, object: &PodAutoscaler, severity: Severity, reason: &str, message: String) {
-        self.objects.say(object, severity, reason, message);
-    }
-
-    /// Is said with the status.
+    /// Is reported with the status.
     fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
         match (scaled.from, scaled.to) {
             (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
@@ -162,22 +199,12 @@ impl Subjects for MergedStatuses {
             _ => {}
         }
         let mut unsaid = self.unsaid.entry(key_of(object)).or_default();
-        let from = unsaid.scaled.as_ref().map_or(scaled.from, |earlier| earlier.from);
-        unsaid.scaled = Some(Scaled { from, ..scaled });
+        unsaid.scaled = Some(scaled.after(unsaid.scaled.as_ref()));
     }
 
-    fn merge<'a>(
-        &'a self,
-        object: &'a Arc<PodAutoscaler>,
-        patch: Value,
-        doing: &'a str,
-    ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, WriteError>> {
-        self.objects.merge(object, patch, doing)
-    }
-
-    fn forget(&self, revision: &Key) {
-        self.unsaid.remove(revision);
-        self.is_up(revision);
+    fn forget(&self, key: &Key) {
+        self.unsaid.remove(key);
+        self.is_up(key);
     }
 }
 
@@ -229,16 +256,7 @@ mod tests {
     }
 
     impl Subjects for Told {
-        fn say(&self, _: &PodAutoscaler, _: Severity, _: &str, _: String) {}
-
-        fn merge<'a>(
-            &'a self,
-            object: &'a Arc<PodAutoscaler>,
-            _: Value,
-            _: &'a str,
-        ) -> BoxFuture<'a, Result<Arc<PodAutoscaler>, WriteError>> {
-            ready(Ok(object.clone())).boxed()
-        }
+        fn scaled(&self, _: &PodAutoscaler, _: Scaled) {}
     }
 
     fn status(active: &str, actual: i32, desired: i32) -> PodAutoscalerStatus {

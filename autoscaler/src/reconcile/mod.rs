@@ -1,31 +1,28 @@
-//! Reconcilers: PodAutoscaler, Metric, and those that a front end has besides.
+//! Reconcilers: the workloads of a front end, and what it looks at besides.
 //!
 //! ```text
-//! watches ─▶ stores ─▶ queues ─▶ workers ─▶ kpa ─▶ /scale, ServerlessService, Metric, status
-//!  decisions, pods ─▶ requests ───┘  │         metric ─▶ collector, status
-//!                                   └───────▶ the front end's own
+//! front end's watches ─▶ index ─▶ queue ─▶ workers ─▶ kpa ─▶ /scale; path, status: the front end
+//! targets ─▶ stores ──────┘        ▲ │
+//! decisions, pods ─▶ requests ─────┘ └──────────────▶ the front end's own
 //! ```
 //!
-//! Each controller has one [work queue](common_controller::WorkQueue), fed by the watches of [`stores`] and by requests
-//! of decisions, measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a revision
-//! acts on it, and it looks at its lease before each write. The controllers share [`parts`], and each holds those of
-//! them that it uses.
+//! Each controller has one [work queue](common_controller::WorkQueue), fed by watches and by requests of decisions,
+//! measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a workload acts on it, and it
+//! looks at its lease before each write. The controllers share [`parts`], and each holds those of them that it uses.
 //!
 //! # What goes first
 //!
 //! A decision is an urgent key, whose passes only scale ([`kpa::Controller::hurry`]) and leave all else to a pass with
 //! normal priority. Some workers serve nothing but urgent keys, and of all writes those that wake a sleeping service are
 //! sent first ([`common_controller::WriteLimiter`]): whatever else there is to write, no request is held for it, not
-//! even for what an earlier pass over the same revision still has to write.
+//! even for what an earlier pass over the same workload still has to write.
 //!
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object
 //! can stop the others.
 
 pub(crate) mod error;
 pub(crate) mod kpa;
-mod metric;
 pub(crate) mod parts;
-pub(crate) mod records;
 pub(crate) mod shown;
 pub(crate) mod stores;
 mod wiring;
@@ -40,11 +37,12 @@ use common::RevisionKey as Key;
 use common_controller::{Priority, WorkQueue, Workers};
 use error::Error;
 use futures::future::BoxFuture;
-use kpa::lifecycle::Lifecycle;
+use kpa::front_end::FrontEnd;
 use parts::Parts;
 use shown::Objects;
 use std::iter;
 use std::sync::Arc;
+use stores::watches::Watches;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -66,18 +64,41 @@ pub(crate) struct OwnController {
 /// One pass over the object with a key.
 pub(crate) type Pass = Arc<dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
+/// Wraps a controller into its passes.
+pub(crate) fn passes<C, R>(
+    controller: C,
+    reconcile: impl Fn(Arc<C>, Key, Priority) -> R + Send + Sync + 'static,
+) -> Pass
+where
+    C: Send + Sync + 'static,
+    R: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    let controller = Arc::new(controller);
+    Arc::new(move |key, priority| Box::pin(reconcile(controller.clone(), key, priority)))
+}
+
 /// All reconcilers of a process, as its front end has put them together.
 pub(crate) struct Reconcilers {
     parts: Parts,
-    lifecycle: Arc<dyn Lifecycle>,
+    watches: Arc<dyn Watches>,
+    /// Kind of the objects that ask for a scale.
+    kind: &'static str,
+    scale: Pass,
     own: Vec<OwnController>,
     shown: Option<Arc<dyn Objects>>,
 }
 
 impl Reconcilers {
-    /// Those of `parts`, which leave to `lifecycle` where the front ends differ, and `own` besides.
-    pub(crate) fn new(parts: Parts, lifecycle: Arc<dyn Lifecycle>, own: Vec<OwnController>) -> Self {
-        Self { parts, lifecycle, own, shown: None }
+    /// Reconcilers of `parts` for objects of `kind`, which `front_end` reads and `watches` follow, and `own` besides.
+    pub(crate) fn new(
+        parts: Parts,
+        watches: Arc<dyn Watches>,
+        (kind, front_end): (&'static str, Arc<impl FrontEnd>),
+        own: Vec<OwnController>,
+    ) -> Self {
+        let kpa = kpa::Controller::new(&parts, front_end);
+        let scale = passes(kpa, |kpa, key, priority| async move { kpa.work(key, priority).await });
+        Self { parts, watches, kind, scale, own, shown: None }
     }
 
     /// The same, with what is shown of the objects.
@@ -93,29 +114,20 @@ impl Reconcilers {
     /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
     /// `listed` is cancelled as soon as all objects have been listed once.
     pub(crate) async fn run(self, listed: &CancellationToken, shutdown: CancellationToken) {
-        let Self { parts, lifecycle, own, shown: _ } = self;
-        parts.stores.follow(&parts.writes.client, &shutdown).await;
+        let Self { parts, watches, kind, scale, own, shown: _ } = self;
+        tokio::select! {
+            () = watches.follow(&parts.stores, &parts.writes.client, &shutdown) => {}
+            () = shutdown.cancelled() => {}
+        }
         listed.cancel();
-        let queues = parts.stores.queues().clone();
-        let kpa = Arc::new(kpa::Controller::new(&parts, lifecycle));
-        let metric = Arc::new(metric::Controller::new(&parts));
         let mut tasks = JoinSet::new();
-        let scale: Pass = Arc::new(move |key, priority| {
-            let kpa = kpa.clone();
-            Box::pin(async move { kpa.work(key, priority).await })
-        });
-        let scaler = |only| Workers { kind: "PodAutoscaler", queue: queues.autoscalers.clone(), only };
+        let scaler = |only| Workers { kind, queue: parts.writes.decisions.clone(), only };
         for _ in 0..URGENT_WORKERS {
             tasks.spawn(work(scaler(Some(Priority::Urgent)), scale.clone(), shutdown.clone()));
         }
-        let collect: Pass = Arc::new(move |key, _| {
-            let metric = metric.clone();
-            Box::pin(async move { metric.reconcile(&key).await })
-        });
-        let collector = Workers { kind: "Metric", queue: queues.metrics.clone(), only: None };
         let own =
             own.into_iter().map(|OwnController { kind, queue, pass }| (Workers { kind, queue, only: None }, pass));
-        for (workers, pass) in iter::chain([(scaler(None), scale), (collector, collect)], own) {
+        for (workers, pass) in iter::chain([(scaler(None), scale)], own) {
             for _ in 0..WORKERS {
                 tasks.spawn(work(workers.clone(), pass.clone(), shutdown.clone()));
             }
@@ -135,7 +147,7 @@ async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
 async fn follow_requests(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
-            item = parts.ports.requests.next() => parts.stores.reconcile_now(item.key()),
+            item = parts.ports.requests.next() => parts.stores.index.reconcile_now(item.key()),
             () = shutdown.cancelled() => return,
         }
         tokio::task::yield_now().await; // Others have their turns, however many there are.
@@ -153,7 +165,7 @@ async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
             () = changed(&mut leadership) => {}
             () = shutdown.cancelled() => return,
         }
-        parts.stores.reconcile_all();
+        parts.stores.index.reconcile_all();
     }
 }
 

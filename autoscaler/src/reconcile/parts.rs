@@ -1,19 +1,19 @@
-//! What controllers are made of. A front end takes it apart and hands each controller what that one uses.
+//! Parts of controllers. A front end takes them apart and hands each controller what that one uses.
 
 use super::kpa::leaving::Leaving;
 use super::kpa::probe::Prober;
 use super::kpa::refusals::Refusals;
 use super::kpa::scaler::Scaler;
-use super::records::Records;
-use super::stores::watches::Watches;
-use super::stores::{Queues, Stores};
+use super::stores::Stores;
+use super::stores::watches::Beside;
 use super::wiring::Wiring;
 use super::writes::Writes;
 use crate::engine::Engine;
 use crate::scale::Ports;
 use common::RevisionKey;
 use common::config::{AutoscalerConfig, DeploymentConfig};
-use common_controller::{Priority, Recorder, WriteLimiter};
+use common_controller::{Priority, Recorder, WorkQueue};
+use common_runtime::namespaces::Namespaces;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,6 @@ pub(crate) struct Parts {
     pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
-    pub(crate) records: Records,
     pub(crate) configs: ReconcilerConfigs,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) refusals: Arc<Refusals>,
@@ -41,51 +40,45 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// What `wiring` leads to. `watches` is told of what the stores see.
+    /// Parts that `wiring` leads to. `queue` holds workloads to reconcile; targets are watched in the namespaces.
     pub(crate) fn new(
         wiring: Wiring,
-        queues: Queues,
-        watches: Arc<dyn Watches>,
-        records: impl FnOnce(&Stores, &Writes) -> Records,
+        queue: WorkQueue<RevisionKey>,
+        beside: (Arc<dyn Beside>, Namespaces),
         shutdown: &CancellationToken,
     ) -> Self {
         let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
-        let limiter = wiring.limiter.clone();
-        let recorder = Recorder::limited(client.clone(), limiter.clone(), shutdown.clone());
+        let recorder = Recorder::limited(client.clone(), wiring.limiter.clone(), shutdown.clone());
         let engine = Engine::new(client, clock, wiring.ports.pods.clone(), wiring.ports.requests.clone());
-        Self::with(wiring, limiter, recorder, engine, queues, (watches, records), shutdown)
+        Self::with(wiring, (recorder, engine), queue, beside, shutdown)
     }
 
     /// The same with a recorder and an engine that may ask others.
     pub(super) fn with(
         wiring: Wiring,
-        limiter: WriteLimiter,
-        recorder: Recorder,
-        engine: Engine,
-        queues: Queues,
-        (watches, records): (Arc<dyn Watches>, impl FnOnce(&Stores, &Writes) -> Records),
+        (recorder, engine): (Recorder, Engine),
+        queue: WorkQueue<RevisionKey>,
+        (beside, namespaces): (Arc<dyn Beside>, Namespaces),
         shutdown: &CancellationToken,
     ) -> Self {
-        let Wiring { cluster_domain, on_scale, client, resolver, ports, clock, .. } = wiring;
-        let (leadership, decisions) = (ports.leadership.clone(), queues.autoscalers.clone());
-        let probed = decisions.clone();
+        let Wiring { cluster_domain, on_scale, client, resolver, ports, clock, limiter, .. } = wiring;
+        let (leadership, decisions, probed) = (ports.leadership.clone(), queue.clone(), queue.clone());
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
-        let stores = Arc::new(Stores::new(client.clone(), queues, watches, shutdown.clone()));
-        let known = stores.autoscalers.clone();
-        ports.deciders.recognise(Arc::new(move |key: &RevisionKey| known.holds(key)));
+        let stores = Arc::new(Stores::new(client.clone(), queue, (beside.clone(), namespaces), shutdown.clone()));
+        let index = stores.index.clone();
+        ports.deciders.recognise(Arc::new(move |key: &RevisionKey| index.knows(key)));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
-        let records = records(&stores, &writes);
         let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
-            records: records.clone(),
             stores: stores.clone(),
+            beside,
             leaving: leaving.clone(),
             refusals: refusals.clone(),
             on_scale,
         });
         let configs = ReconcilerConfigs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
         let (prober, engine) = (Arc::new(prober), Arc::new(engine));
-        Self { stores, ports, writes, records, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
+        Self { stores, ports, writes, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
     }
 }

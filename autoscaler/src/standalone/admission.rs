@@ -7,13 +7,16 @@
 //! at the ports that are there: it may be asleep, and nobody could wake it.
 
 use super::adoption::Adoption;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, held};
 use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
+use super::hosts::LostHost;
 use super::hpa::Hpa;
 use super::path_proof::PathByPort;
 use super::reasons::{
-    HORIZONTAL_CONFLICT, SERVICE_NOT_FOUND, TARGET_CHANGES, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
+    HORIZONTAL_CONFLICT, HOST_CONFLICT, HOST_REFUSED, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
+    TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
 };
+use super::scalers::findings::{Finding, Findings};
 use super::scalers::translation;
 use super::schedules;
 use super::serverless::adopt::{self, Claimant, Standing, standing};
@@ -23,24 +26,22 @@ use super::service_ports::{ports_of, tcp_ports};
 use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa::workload::{Afterwards, NotReady, Probed, Reading, Requested, Workload};
+use crate::reconcile::kpa::parameters::Parameters;
+use crate::reconcile::kpa::workload::{Afterwards, NotReady, PathState, Probed, Requested, Workload};
 use crate::reconcile::parts::ReconcilerConfigs;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
-use crate::reconcile::stores::watches::Watches;
-use crate::scale::{Initial, SubjectLabels};
+use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::orders::Wanted;
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
-use common_api::podautoscaler_status::{INVALID, SERVICE_NOT_OWNED};
 use common_api::zeroscaler::request::{self, Request};
 use common_api::zeroscaler::{RequestStatus, ServiceChoice};
-use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService, ZeroScaler};
+use common_api::{ObjectReference, ZeroScaler};
 use common_controller::WorkQueue;
-use common_controller::objects::controller;
 use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -65,59 +66,107 @@ pub(super) struct Admission {
     pub(super) clock: Clock,
 }
 
+/// A ZeroScaler that may be acted upon.
+pub(super) struct Admitted {
+    pub(super) workload: Workload,
+    pub(super) notes: Notes,
+}
+
+/// What there is to report of a ZeroScaler that is acted upon.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// What is wrong, where it is served all the same: mostly with the present version, while a former one is in force.
+    pub(super) broken: Option<NotReady>,
+    /// Hosts that it asks for and does not have.
+    pub(super) lost_hosts: Option<Finding>,
+    /// Settings that have no effect.
+    pub(super) ignored: Option<String>,
+    /// The target of the version in force.
+    pub(super) target: ObjectReference,
+}
+
+/// Why a ZeroScaler is not acted upon.
+pub(super) enum Stop {
+    /// It is refused.
+    Refused(NotReady, Afterwards),
+    /// Something is not known yet.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A version's target, which may be scaled.
+struct Taken {
+    reference: ObjectReference,
+    key: TargetKey,
+    target: Arc<Target>,
+    pods: PodSet,
+    /// What is wrong with the target, which stays taken up all the same.
+    contender: Option<NotReady>,
+}
+
+/// A version's Services, which may be served.
+struct Served {
+    /// Name of the one that counts first.
+    name: String,
+    /// Whether that one exists.
+    exists: bool,
+    services: Vec<Arc<Service>>,
+    port: backend::BackendPort,
+}
+
 impl Admission {
     /// Looks at everything. There may be no finalizer yet.
     ///
     /// # Errors
-    /// Something is not known yet.
-    pub(super) fn read(
-        &self,
-        key: &Key,
-        object: &Arc<PodAutoscaler>,
-        status: &PodAutoscalerStatus,
-    ) -> Result<Reading, Error> {
-        let Some(original) = self.cluster.scalers.behind(object) else {
-            return Ok(invalid("there is no such object any more".to_owned())); // Nobody will read this.
+    /// It is not to be acted upon, or something is not known yet.
+    pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Stop> {
+        let newest = self.validation.newest(key, object);
+        let looked = match &newest {
+            Ok(newest) => self.look(key, object, findings, newest, None),
+            Err(errors) => Err(invalid(errors.to_string())),
         };
-        let newest = self.validation.newest(key, &original);
-        let reading = match &newest {
-            Ok(newest) => self.look(key, object, status, newest.clone(), &original, None)?,
-            Err(errors) => invalid(errors.to_string()),
-        };
-        let Reading::Refuse(refused, afterwards) = reading else {
-            if let Reading::Go(workload) = &reading
-                && let Some(moves) = self.moves(key, object, &original, &workload.target_key)
-            {
-                return Ok(moves);
+        let (refused, afterwards) = match looked {
+            Ok(admitted) => {
+                self.check_moves(key, object, &admitted.workload.target_key)?;
+                self.validation.serves(key, object);
+                return Ok(admitted);
             }
-            self.validation.serves(key, &original);
-            return Ok(reading);
+            Err(Stop::Refused(refused, afterwards)) => (refused, afterwards),
+            Err(failed) => return Err(failed),
         };
         // Where nobody knows which version was in force, it was the newest, perhaps.
-        if let Some(former) = self.validation.former(key, &original).or(newest.ok()) {
-            let served = self.look(key, object, status, former.clone(), &original, Some(refused.clone()))?;
-            if matches!(served, Reading::Go(_)) {
-                self.validation.keeps(key, &former);
-                return Ok(served);
+        if let Some(former) = self.validation.former(key, object).or(newest.ok()) {
+            match self.look(key, object, findings, &former, Some(refused.clone())) {
+                Ok(admitted) => {
+                    self.validation.keeps(key, &former);
+                    return Ok(admitted);
+                }
+                Err(Stop::Refused(..)) => {}
+                Err(failed) => return Err(failed),
             }
         }
         if afterwards == Afterwards::GiveBack {
-            let former = self.validation.former(key, &original).map(|former| former.original);
-            self.cluster.scalers.leave(key, former.unwrap_or(original));
+            let former = self.validation.former(key, object).map(|former| former.original);
+            self.cluster.scalers.leave(key, former.unwrap_or_else(|| object.clone()));
         }
-        Ok(Reading::Refuse(refused, afterwards))
+        Err(Stop::Refused(refused, afterwards))
     }
 
-    /// Whether another target was taken up than the one that is asked for now: that is given back first, by the version
+    /// Stops if another target was taken up than the one that is asked for now: that is given back first, by the version
     /// that is in force, as if the object were deleted.
-    fn moves(&self, key: &Key, object: &PodAutoscaler, original: &Arc<ZeroScaler>, to: &TargetKey) -> Option<Reading> {
-        let held = self.cluster.held(object).filter(|held| held != to)?;
-        let reference = adopted_target(object.annotations())?;
+    fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Stop> {
+        let held = held(object).filter(|held| held != to);
+        let Some((held, reference)) = held.zip(adopted_target(object.annotations())) else { return Ok(()) };
         let names = |version: &Arc<ZeroScaler>| translation::target(version) == reference;
-        let former = self.validation.former(key, original).map(|former| former.original).filter(names);
+        let former = self.validation.former(key, object).map(|former| former.original).filter(names);
         let former = former.unwrap_or_else(|| {
             // Nobody has written down more than its target.
-            let mut version = ZeroScaler::clone(original);
+            let mut version = ZeroScaler::clone(object);
             version.spec.target = translation::named(&reference);
             Arc::new(version)
         });
@@ -130,172 +179,204 @@ impl Admission {
             to.object.name()
         );
         let not_ready = NotReady { reason: TARGET_CHANGES, message, obstacle: Obstacle::TargetChanges };
-        Some(Reading::Refuse(not_ready, Afterwards::GiveBack))
+        Err(Stop::Refused(not_ready, Afterwards::GiveBack))
     }
 
     /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, where this one is in force;
     /// a port that its Service has lost does not keep it from that. Whether it is paused, and what is asked of it once,
-    /// is as the `newest` says: that needs nothing of the rest of it.
+    /// is as the newest says: that needs nothing of the rest of it.
     fn look(
         &self,
         key: &Key,
-        object: &Arc<PodAutoscaler>,
-        status: &PodAutoscalerStatus,
-        accepted: Accepted,
-        newest: &ZeroScaler,
+        newest: &Arc<ZeroScaler>,
+        findings: &Findings,
+        accepted: &Accepted,
         broken: Option<NotReady>,
-    ) -> Result<Reading, Error> {
-        // Where the user has written what is wrong.
-        let at = |field: &str, message: String| format!("{field}: {message}");
-        let reference = &accepted.object.spec.scale_target_ref;
-        let target_key = TargetKey::of(key.namespace(), reference).map_err(TargetError::of_scaler)?;
+    ) -> Result<Admitted, Stop> {
+        let taken = self.target(key, newest, &accepted.original)?;
+        let served = self.services(key, newest, &accepted.original, &taken, broken.is_some())?;
+        let original = &accepted.original;
+        let now = self.clock.now();
+        let path = self.cluster.path(newest);
+        let workload = Workload {
+            kind: original.spec.target.kind.clone(),
+            labels: subject_labels(key, original),
+            initial: match original.spec.scale.initial() {
+                Some(_) => Initial::Unknown,
+                None => Initial::Adopted(taken.target.current()),
+            },
+            private_service: names::private_service(key.name()),
+            probe: served.exists.then(|| self.proof(key, newest, original, &taken.target, &served)),
+            may_scale: path.as_ref().is_some_and(|path| path.service == served.name),
+            waits_for_decision: true,
+            metrics: accepted.plan.clone(),
+            paused: newest.spec.paused,
+            request: requested(newest.spec.request.as_ref(), findings, now),
+            parameters: self.parameters(key, newest, original, &taken.target, findings),
+            path: path.map(|path| PathState {
+                mode: path.wish.path.mode,
+                proxy_for: path.in_path_since.map(|since| now.saturating_since(since)).unwrap_or_default(),
+            }),
+            target_key: taken.key,
+            target: taken.target,
+            pods: taken.pods,
+        };
+        let notes = Notes {
+            broken: broken.or(taken.contender),
+            lost_hosts: self.lost_hosts(key, original),
+            ignored: self.hpa.ignored(original),
+            target: taken.reference,
+        };
+        Ok(Admitted { workload, notes })
+    }
+
+    /// Looks at the target of a version.
+    fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<Taken, Stop> {
+        let reference = translation::target(original);
+        let target_key =
+            TargetKey::of(key.namespace(), &reference).map_err(TargetError::of_scaler).map_err(Error::from)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
                 let is_missing = matches!(error, TargetError::Missing(_));
                 let reason = if is_missing { TARGET_NOT_FOUND } else { TARGET_UNREADABLE };
-                let message = at(SCALER_ROOT, error.to_string());
-                let not_ready = NotReady { reason, message, obstacle: Obstacle::TargetNotFound };
-                return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
+                return Err(refused(reason, Obstacle::TargetNotFound, at(SCALER_ROOT, error.to_string())));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Error::from(error).into()),
         };
         let contender = self.cluster.horizontals.of(&target_key);
         let contender = contender.map(|contender| contested(&contender, &target_key));
-        if let Some(contested) = contender.clone().filter(|_| !has_finalizer(object)) {
-            return Ok(Reading::Refuse(contested, Afterwards::Stay));
+        if let Some(contested) = contender.clone().filter(|_| !has_finalizer(newest)) {
+            return Err(Stop::Refused(contested, Afterwards::Stay));
         }
+        let (resource, name) = (&target_key.resource, target_key.object.name());
         if let Some(owner) = self.owner_before(key, &target_key) {
-            let (resource, name, owner) = (&target_key.resource, target_key.object.name(), owner.name());
+            let owner = owner.name();
             let message = format!("{SCALER_ROOT}: {resource} {name:?} is scaled by ZeroScaler {owner:?} already");
-            let not_ready = NotReady { reason: TARGET_TAKEN, message, obstacle: Obstacle::Contested };
-            return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
+            return Err(refused(TARGET_TAKEN, Obstacle::Contested, message));
         }
-        let pods = match &target.selector {
-            selector @ (Selector::Labels(_) | Selector::Expressions(_)) => match selector.pods() {
-                Some(pods) => pods,
-                None => {
-                    let message = "spec.selector of the target: makes no sense".to_owned();
-                    return Ok(invalid(at(SCALER_ROOT, message)));
-                }
-            },
-            Selector::Missing => {
-                let TargetKey { resource, object } = &target_key;
-                let rule = "it has no label selector, by which pods are counted";
-                return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
-            }
+        if target.selector == Selector::Missing {
+            let rule = "it has no label selector, by which pods are counted";
+            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
+        }
+        let Some(pods) = target.selector.pods() else {
+            return Err(invalid(at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned())));
         };
         // Nothing is changed that could not be seen afterwards: asleep it would be taken for awake, and never woken. One that
         // we have already stays as it is.
-        let is_new = self.cluster.held(object).as_ref() != Some(&target_key);
-        if target.replicas.is_none() && is_new && !target_key.resource.has_default_replicas() {
-            let TargetKey { resource, object } = &target_key;
+        let is_new = held(newest).as_ref() != Some(&target_key);
+        if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
             let rule = "spec.replicas must be set, which is where its scale is read: a kind that has it elsewhere cannot be \
                         scaled";
-            return Ok(invalid(at(SCALER_ROOT, format!("{resource} {:?}: {rule}", object.name()))));
+            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         }
-        let uid = object.uid().unwrap_or_default();
-        let serverless = self.stores.serverless.get(key);
-        let claimant = claimant(key.name(), &uid, serverless.as_deref());
-        let choice = self.cluster.choose(&accepted.original, &target, claimant);
+        Ok(Taken { reference, key: target_key, target, pods, contender })
+    }
+
+    /// Looks at the Services of a version. `is_former`: the newest version is not in force.
+    fn services(
+        &self,
+        key: &Key,
+        newest: &ZeroScaler,
+        original: &Arc<ZeroScaler>,
+        taken: &Taken,
+        is_former: bool,
+    ) -> Result<Served, Stop> {
+        let target = &taken.target;
+        let claimant = Claimant { name: key.name(), uid: newest.metadata.uid.as_deref().unwrap_or_default() };
+        let choice = self.cluster.choose(original, target, claimant);
         let find = |asked: &ServiceChoice| self.cluster.services.get(&Key::new(key.namespace(), asked.name.as_str()));
         let first = choice.names.first().map(|first| (first, find(first)));
         let Some((asked, service)) = first.filter(|(first, service)| service.is_some() || first.create) else {
-            let message = self.no_service(key, &accepted.original, &target_key);
-            let not_ready = NotReady { reason: SERVICE_NOT_FOUND, message, obstacle: Obstacle::ServicePending };
-            return Ok(Reading::Refuse(not_ready, Afterwards::Stay));
+            let message = self.no_service(key, original, &taken.key);
+            return Err(refused(SERVICE_NOT_FOUND, Obstacle::ServicePending, message));
         };
         let (name, services): (_, Vec<_>) = (&asked.name, choice.names.iter().map_while(find).collect());
-        let settings = &settings_beside(&accepted.original, &services, &target);
-        let port = match backend::port(&target, settings, accepted.object.spec.protocol_type) {
-            Ok(port) => port,
-            Err(error) => return Ok(invalid(format!("Service {name:?}: {error}"))),
-        };
+        let settings = &settings_beside(original, &services, target);
+        let port = backend::port(target, settings, translation::protocol(original))
+            .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
         let unfit = service.as_deref().and_then(adopt::unfit);
         let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
         match (standing(service.as_deref(), claimant), unfit) {
             // Clients go past the activators from now on.
-            (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(object) => {
-                return Ok(given_back(why));
+            (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(newest) => {
+                return Err(not_owned(why, Afterwards::GiveBack));
             }
-            (Standing::Ours, Some(why)) => return Ok(invalid(why)),
-            (Standing::Foreign(why), _) => return Ok(not_owned(at(SERVICES, why))),
+            (Standing::Ours, Some(why)) => return Err(invalid(why)),
+            (Standing::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), Afterwards::LetGo)),
             (standing @ (Standing::Adoptable | Standing::Adopted), _) => {
-                let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, &target));
+                let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, target));
                 if let Some(Err(error)) = ports {
                     let message = at(SERVICES, format!("{error}: it cannot be adopted"));
                     // One that we have already stays as it is.
-                    return Ok(if standing == Standing::Adopted { invalid(message) } else { not_owned(message) });
+                    let is_ours = standing == Standing::Adopted;
+                    return Err(if is_ours { invalid(message) } else { not_owned(message, Afterwards::LetGo) });
                 }
             }
             (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
         }
-        let unknown = service.as_ref().and_then(|_| unknown_port(&accepted.original, &services, &target));
-        if let Some(unknown) = unknown.filter(|_| broken.is_none() || !has(newest, &target_key)) {
-            return Ok(invalid(unknown));
+        let unknown = service.as_ref().and_then(|_| unknown_port(original, &services, target));
+        if let Some(unknown) = unknown.filter(|_| !is_former || !has(newest, &taken.key)) {
+            return Err(invalid(unknown));
         }
-        let hosts = accepted.original.spec.host_patterns();
-        let lost_hosts = hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host)).collect();
-        let asked = &accepted.object;
-        let plain = !backend::has_queue_proxy(&target);
-        let adoption = Adoption { replicas: adopted_replicas(object, &target), plain };
+        Ok(Served { name: name.clone(), exists: service.is_some(), services, port })
+    }
+
+    /// Resolves the parameters of a version, and has the workload looked at again when its schedules change them.
+    fn parameters(
+        &self,
+        key: &Key,
+        newest: &ZeroScaler,
+        original: &ZeroScaler,
+        target: &Target,
+        findings: &Findings,
+    ) -> Parameters {
+        let adoption =
+            Adoption { replicas: adopted_replicas(newest, target), plain: !backend::has_queue_proxy(target) };
         let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
-        let initialized = status.is_scale_target_initialized();
-        let original = &accepted.original;
         let now = self.clock.now();
         let scheduled = schedules::bounds(&original.spec, &config, now);
         if let Some(after) = schedules::until_look(&scheduled, now) {
             self.decisions.add_after(key.clone(), after);
             self.cluster.scalers.queue().add_after(key.clone(), after); // Its status says what comes next.
         }
-        let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, initialized);
-        parameters.ignored = self.hpa.ignored(original);
+        let is_initialized = findings.is_initialized;
+        let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, is_initialized);
         if newest.spec.paused {
             // As many as there are make it awake, whatever is asked for.
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));
         }
-        let request = requested(newest.spec.request.as_ref(), status, now);
-        let probe = service.as_deref().map(|_| {
-            let served = services::served_ports(original, &services, &port, &target, asked.spec.protocol_type);
-            let carried =
-                |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
-            let each = services.iter().zip(served.ports).enumerate().map(|(index, (service, ports))| {
-                (index, Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
-            });
-            // A further Service of which activators carry nothing leads to the pods always.
-            let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
-            Probed::Known(Arc::new(PathByPort {
-                key: key.clone(),
-                services: each.map(|(_, service, carried)| (service, carried)).collect(),
-                uid: uid.clone(),
-                cluster: self.cluster.clone(),
-                decisions: self.decisions.clone(),
-            }))
+        parameters
+    }
+
+    /// Returns the proof that clients are led to activators.
+    fn proof(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler, target: &Target, served: &Served) -> Probed {
+        let Served { services, port, .. } = served;
+        let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
+        let carried =
+            |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
+        let each = services.iter().zip(ports).enumerate().map(|(index, (service, ports))| {
+            (index, Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
         });
-        let served = serverless.as_ref().and_then(|serverless| serverless.status.as_ref());
-        Ok(Reading::Go(Box::new(Workload {
-            labels: subject_labels(key, asked),
-            initial: if original.spec.scale.initial().is_some() {
-                Initial::Unknown
-            } else {
-                Initial::Adopted(target.current())
-            },
-            private_service: names::private_service(key.name()),
-            probe,
-            may_scale: served.is_some_and(|status| status.service_name == *name),
-            waits_for_decision: true,
-            metrics: accepted.plan.clone(),
-            broken: broken.or(contender),
-            lost_hosts,
-            paused: newest.spec.paused,
-            request,
-            object: accepted.object.clone(),
-            parameters,
-            serverless,
-            pods,
-            target_key,
-            target,
-        })))
+        // A further Service of which activators carry nothing leads to the pods always.
+        let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
+        Probed::Known(Arc::new(PathByPort {
+            key: key.clone(),
+            services: each.map(|(_, service, carried)| (service, carried)).collect(),
+            uid: newest.uid().unwrap_or_default(),
+            cluster: self.cluster.clone(),
+            decisions: self.decisions.clone(),
+        }))
+    }
+
+    /// Returns what there is to report of hosts that a version asks for and does not have.
+    fn lost_hosts(&self, key: &Key, original: &ZeroScaler) -> Option<Finding> {
+        let hosts = original.spec.host_patterns();
+        let lost: Vec<_> = hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host)).collect();
+        let is_conflict = lost.iter().any(|lost| matches!(lost, LostHost::Taken { .. }));
+        let words: Vec<_> = lost.iter().map(ToString::to_string).collect();
+        let reason = if is_conflict { HOST_CONFLICT } else { HOST_REFUSED };
+        (!lost.is_empty()).then(|| Finding::new(reason, words.join("; ")))
     }
 }
 
@@ -327,7 +408,7 @@ impl Admission {
 
     /// Another ZeroScaler that scales a target before this one may: whoever has it, else the oldest that asks for it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
-        let naming = self.stores.naming(target);
+        let naming = self.stores.index.naming(target);
         if naming.iter().all(|naming| naming == key) {
             return None;
         }
@@ -342,17 +423,17 @@ impl Admission {
 }
 
 /// A wake or a sleep that is asked for, unless it is over.
-fn requested(request: Option<&Request>, status: &PodAutoscalerStatus, now: Timestamp) -> Option<Requested> {
-    let written = request.filter(|request| !status.request.as_ref().is_some_and(|told| told.ends(request)))?.clone();
+fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> Option<Requested> {
+    let written = request.filter(|request| !findings.request.as_ref().is_some_and(|told| told.ends(request)))?;
     let wanted = match written.state.as_str() {
         request::AWAKE => Wanted::Awake,
         request::ASLEEP => Wanted::Asleep,
         _ => return None,
     };
     let is_told = |told: &RequestStatus| told.at == written.at && told.state == written.state;
-    let is_begun = status.request.as_ref().is_some_and(is_told);
+    let is_begun = findings.request.as_ref().is_some_and(is_told);
     let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
-    Some(Requested { wanted, written, age, is_begun })
+    Some(Requested { wanted, age, is_begun })
 }
 
 /// Whether a ZeroScaler has taken a target up.
@@ -391,8 +472,9 @@ fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
     Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port: {there}"))
 }
 
-fn not_ready(message: String) -> NotReady {
-    NotReady { reason: INVALID, message, obstacle: Obstacle::Invalid }
+/// Names the field that a user has written.
+fn at(field: &str, message: String) -> String {
+    format!("{field}: {message}")
 }
 
 /// Two that scale one target undo each other's work.
@@ -405,33 +487,26 @@ fn contested(by: &Key, target: &TargetKey) -> NotReady {
     NotReady { reason: HORIZONTAL_CONFLICT, message, obstacle: Obstacle::Contested }
 }
 
-fn invalid(message: String) -> Reading {
-    Reading::Refuse(not_ready(message), Afterwards::Stay)
+fn refused(reason: &'static str, obstacle: Obstacle, message: String) -> Stop {
+    Stop::Refused(NotReady { reason, message, obstacle }, Afterwards::Stay)
 }
 
-/// Replicas are not ours to change then, not even to give them back.
-fn not_owned(message: String) -> Reading {
-    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
-    Reading::Refuse(not_ready, Afterwards::LetGo)
+fn invalid(message: String) -> Stop {
+    refused(INVALID, Obstacle::Invalid, message)
 }
 
-/// What was taken over goes back first, as if the object were deleted.
-fn given_back(message: String) -> Reading {
-    let not_ready = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
-    Reading::Refuse(not_ready, Afterwards::GiveBack)
+/// A Service of another owner. Replicas are not ours to change then, not even to give them back, unless the Service was ours
+/// until now.
+fn not_owned(message: String, afterwards: Afterwards) -> Stop {
+    let why = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
+    Stop::Refused(why, afterwards)
 }
 
 /// The configuration is the ZeroScaler itself, where nobody says otherwise.
-fn subject_labels(key: &Key, object: &PodAutoscaler) -> SubjectLabels {
+fn subject_labels(key: &Key, object: &ZeroScaler) -> SubjectLabels {
     let label = |name: &str| object.labels().get(name).filter(|value| !value.is_empty());
     SubjectLabels {
         service: label(names::SERVICE).cloned().unwrap_or_default(),
         configuration: label(names::CONFIGURATION).map_or(key.name(), String::as_str).to_owned(),
     }
-}
-
-/// Who asks for a Service: the ZeroScaler of this uid, by its own ServerlessService.
-pub(crate) fn claimant<'a>(name: &'a str, uid: &'a str, serverless: Option<&'a ServerlessService>) -> Claimant<'a> {
-    let own = serverless.filter(|sks| controller(&sks.metadata).is_some_and(|owner| owner.uid == uid));
-    Claimant { name, autoscaler_uid: uid, serverless_uid: own.and_then(|sks| sks.metadata.uid.as_deref()) }
 }

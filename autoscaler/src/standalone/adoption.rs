@@ -53,7 +53,6 @@ impl Adoption {
             pod_retention: scale.retention(config),
             probe_needed: true,
             scraped: decider.target_burst_capacity != BurstCapacity::Always,
-            ignored: None,
             decider,
         }
     }

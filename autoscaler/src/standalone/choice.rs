@@ -325,7 +325,7 @@ mod tests {
         let choice = choose(&Inputs {
             original: &serde_json::from_value(object).expect("a ZeroScaler"),
             target: &target(),
-            claimant: Claimant { name: "shop", autoscaler_uid: "me", serverless_uid: Some("sks") },
+            claimant: Claimant { name: "shop", uid: "me" },
             services: &services(Value::Array(all)),
             other: &|name| (name == "blog").then(|| "blog".to_owned()),
         });

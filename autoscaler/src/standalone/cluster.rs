@@ -1,10 +1,10 @@
-//! What standalone watches besides: all Services and EndpointSlices, and the way from their events to the
-//! ServerlessServices and PodAutoscalers that they concern.
+//! What standalone watches: ZeroScalers, all Services and EndpointSlices, and the way from their events to the workloads
+//! that they concern.
 //!
 //! | event | keys of the path | keys of the scale |
 //! |---|---|---|
-//! | PodAutoscaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it | – |
-//! | ServerlessService | itself | – |
+//! | ZeroScaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it | itself |
+//! | a path is asked for, or followed | itself | itself |
 //! | Service | those whose public Service it is, or whose pods it selects, and its owner; the statuses of those that fall back on it | those whose public Service it is, or whose pods it selects |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
 //!
@@ -22,31 +22,37 @@ use super::finalizer::{adopted_target, has_finalizer};
 use super::handover::{Addresses, Handovers};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
+use super::paths::{Followed, Paths, Wish};
 use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
+use super::scalers::findings::Findings;
+use super::scalers::translation;
 use super::serverless::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
 use super::serverless::slices::{self, SERVICE_NAME};
-use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Labels, Target};
+use crate::reconcile::stores::links::Named as Targets;
 use crate::reconcile::stores::target_key::TargetKey;
-use crate::reconcile::stores::watches::Watches;
+use crate::reconcile::stores::targets::{Audience, News};
+use crate::reconcile::stores::watches::{Beside, Watches};
+use crate::reconcile::stores::{Index, Stores};
 use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::Claim;
 use common::names;
-use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::ACTIVE;
+use common::time::Timestamp;
+use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
-use common_api::{PodAutoscaler, ServerlessService, ZeroScaler, ZeroScalerSpec};
+use common_controller::changes::{Change, watch};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue, key_of};
 use common_runtime::namespaces::Namespaces;
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap};
@@ -74,10 +80,13 @@ struct Routes {
     scalers: Arc<Scalers>,
     /// `activator-service`.
     activators: Key,
+    /// Workloads to reconcile.
     autoscalers: WorkQueue<Key>,
-    /// ServerlessServices to reconcile.
+    /// Workloads whose path is to be reconciled.
     serverless: WorkQueue<Key>,
+    paths: Paths,
     claims: Arc<Claims>,
+    hosts: Arc<Hosts>,
     selections: Selections,
     fallbacks: Fallbacks,
     handovers: Arc<Handovers>,
@@ -86,14 +95,12 @@ struct Routes {
     /// Services by the uid of the ZeroScaler that has borrowed them, as their annotation says: whoever owns one can write it,
     /// whatever namespace the ZeroScaler is in.
     borrowed: RwLock<HashMap<String, BTreeSet<Key>>>,
-    /// All ServerlessServices, for events that concern each of them.
-    known: RwLock<BTreeSet<Key>>,
-    /// PodAutoscalers whose workload is awake.
+    /// Workloads that are awake.
     awake: RwLock<BTreeSet<Key>>,
 }
 
 impl Cluster {
-    /// One that knows nothing yet. `autoscalers` are PodAutoscalers to reconcile.
+    /// One that knows nothing yet. `autoscalers` are workloads to reconcile.
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
@@ -108,13 +115,14 @@ impl Cluster {
             activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
             autoscalers,
             serverless: numbers.paths(),
+            paths: Paths::default(),
             claims,
+            hosts: hosts.clone(),
             selections: Selections::default(),
             fallbacks: Fallbacks::default(),
             handovers: handovers.clone(),
             slices: RwLock::default(),
             borrowed: RwLock::default(),
-            known: RwLock::default(),
             awake: RwLock::default(),
         });
         let (v, e, n) = (routes.clone(), routes.clone(), numbers.clone());
@@ -182,7 +190,7 @@ impl Cluster {
         names
     }
 
-    /// ServerlessServices to reconcile.
+    /// Workloads whose path is to be reconciled.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.routes.serverless.clone()
     }
@@ -253,11 +261,65 @@ impl Cluster {
     }
 }
 
-impl Watches for Cluster {
-    fn namespaces(&self) -> Namespaces {
-        self.namespaces.clone()
+/// ZeroScalers, their findings and their paths.
+impl Cluster {
+    /// Takes in a ZeroScaler, as the API server has it now.
+    #[cfg(test)]
+    pub(crate) fn take(&self, index: &Index, object: ZeroScaler) {
+        self.routes.take(index, object);
     }
 
+    /// Takes in that there is none of this name any more.
+    #[cfg(test)]
+    pub(crate) fn gone(&self, index: &Index, key: &Key) {
+        self.routes.gone(index, key);
+    }
+
+    /// Takes in the answer to a write of ours.
+    pub(super) fn answered(&self, index: &Index, object: ZeroScaler) {
+        self.scalers.answered(object, &|key, old, new| self.routes.changed(index, key, old, new));
+    }
+
+    /// Takes in what a pass has found out about the object that it has read.
+    pub(crate) fn found(&self, read: &ZeroScaler, findings: Findings) {
+        self.scalers.found(read, findings, |key, findings| {
+            self.routes.note_awake(key, is_awake(Some(findings)));
+            self.routes.autoscalers.add(key.clone(), Priority::Normal);
+        });
+    }
+
+    /// Returns the path of a ZeroScaler; none: nobody has asked for one.
+    pub(crate) fn path(&self, object: &ZeroScaler) -> Option<Followed> {
+        self.routes.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    /// Asks for a path.
+    pub(crate) fn ask_path(&self, object: &ZeroScaler, wish: Wish) {
+        let (key, uid) = (object.key(), object.metadata.uid.as_deref().unwrap_or_default());
+        let served = object.status.as_ref().and_then(|status| status.service.as_deref()).unwrap_or_default();
+        let path = wish.path;
+        if self.routes.paths.ask(&key, uid, wish, served) {
+            tracing::info!(revision = %key, ?path, "path");
+            self.routes.path_changed(&key);
+        }
+    }
+
+    /// Reports how the path that was `read` is followed.
+    pub(crate) fn report_path(&self, key: &Key, read: &Followed, (service, in_path): (&str, bool), now: Timestamp) {
+        if self.routes.paths.report(key, read, service, in_path, now) {
+            self.routes.path_changed(key);
+        }
+    }
+
+    /// Forgets the path of a workload that is gone, given back, or led by another process.
+    pub(super) fn forget_path(&self, key: &Key) {
+        if self.routes.paths.forget(key) {
+            self.routes.path_changed(key);
+        }
+    }
+}
+
+impl Watches for Cluster {
     fn follow<'a>(
         &'a self,
         stores: &'a Stores,
@@ -265,8 +327,10 @@ impl Watches for Cluster {
         shutdown: &'a CancellationToken,
     ) -> BoxFuture<'a, ()> {
         let namespaces = &self.namespaces;
-        self.scalers.follow(stores, (client, namespaces), shutdown);
-        self.horizontals.follow(client, namespaces, shutdown, stores.concern());
+        self.routes.follow(&stores.index, (client, namespaces), shutdown);
+        let index = stores.index.clone();
+        let concern = move |target: &TargetKey| index.told(News::Changed(target));
+        self.horizontals.follow(client, namespaces, shutdown, concern);
         let scalers = self.scalers.clone();
         self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
         self.services.spawn(namespaces.reach(client), shutdown);
@@ -275,53 +339,17 @@ impl Watches for Cluster {
         self.hosts.follow(client, namespaces, shutdown);
         self.numbers.follow(client, shutdown);
         async {
+            self.scalers.objects.synced().await;
+            stores.prepare_targets();
             self.services.synced().await;
             self.slices.synced().await;
             self.horizontals.listed().await;
         }
         .boxed()
     }
+}
 
-    fn held(&self, object: &PodAutoscaler) -> Option<TargetKey> {
-        let held = adopted_target(object.annotations()).filter(|_| has_finalizer(object))?;
-        TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok()
-    }
-
-    fn autoscaler(&self, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
-        if new.is_none() {
-            self.routes.selections.forget(key);
-        }
-        if self.routes.claims.apply(key, new.map(|autoscaler| self.routes.named(key, autoscaler))) {
-            self.hosts.look();
-        }
-        let original = new.and_then(|autoscaler| self.routes.scalers.behind(autoscaler));
-        for concerned in self.routes.fallbacks.apply(key, original.as_deref().map(|original| &original.spec)) {
-            self.scalers.queue().add(concerned, Priority::Slow);
-        }
-        let status = new.and_then(|autoscaler| autoscaler.status.as_ref()?.condition(ACTIVE));
-        match status.is_some_and(|active| active.is_true()) {
-            true => self.routes.awake.write().insert(key.clone()),
-            false => self.routes.awake.write().remove(key),
-        };
-        let same = |a: &Arc<PodAutoscaler>, b: &Arc<PodAutoscaler>| {
-            a.spec == b.spec && asked(&a.metadata) == asked(&b.metadata)
-        };
-        if !old.zip(new).is_some_and(|(old, new)| same(old, new)) {
-            match new.is_some_and(|autoscaler| autoscaler.metadata.deletion_timestamp.is_some()) {
-                true => self.routes.serverless.add(key.clone(), Priority::Normal), // Somebody may wait for its end.
-                false => self.look_at_path(key, Priority::Normal),
-            }
-        }
-    }
-
-    fn serverless(&self, key: &Key, new: Option<&Arc<ServerlessService>>) {
-        match new {
-            Some(_) => self.routes.known.write().insert(key.clone()),
-            None => self.routes.known.write().remove(key),
-        };
-        self.look_at_path(key, Priority::Normal);
-    }
-
+impl Beside for Cluster {
     fn look_at_path(&self, key: &Key, priority: Priority) {
         self.routes.look_at_path(key, priority);
     }
@@ -338,6 +366,81 @@ fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
 }
 
 impl Routes {
+    /// Follows ZeroScalers until `shutdown`, in tasks of their own.
+    fn follow(
+        self: &Arc<Self>,
+        index: &Arc<Index>,
+        (client, namespaces): (&Client, &Namespaces),
+        shutdown: &CancellationToken,
+    ) {
+        self.scalers.enabled.follow((client, namespaces), shutdown);
+        let (routes, index) = (self.clone(), index.clone());
+        let (reach, shutdown) = (namespaces.reach::<ZeroScaler>(client), shutdown.clone());
+        tokio::spawn(async move {
+            let mut changes = watch(reach, Config::default());
+            loop {
+                let change = tokio::select! {
+                    change = changes.next() => change,
+                    () = shutdown.cancelled() => None,
+                };
+                match change {
+                    Some(Change::Applied(object)) => routes.take(&index, object),
+                    Some(Change::Gone(key)) => routes.gone(&index, &key),
+                    Some(Change::Listed) => routes.scalers.objects.listed(),
+                    None => return,
+                }
+            }
+        });
+    }
+
+    fn take(&self, index: &Index, object: ZeroScaler) {
+        self.scalers.take(object, &|key, old, new| self.changed(index, key, old, new));
+    }
+
+    fn gone(&self, index: &Index, key: &Key) {
+        self.scalers.gone(key, &|key, old, new| self.changed(index, key, old, new));
+    }
+
+    /// A ZeroScaler came, changed or went.
+    fn changed(&self, index: &Index, key: &Key, old: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>) {
+        match new {
+            Some(object) => index.put(key, targets_of(object), Priority::of_change(old, new)),
+            None => {
+                index.remove(key);
+                self.selections.forget(key);
+            }
+        }
+        if self.claims.apply(key, new.map(|object| named(object))) {
+            self.hosts.look();
+        }
+        for concerned in self.fallbacks.apply(key, new.map(|object| &object.spec)) {
+            self.scalers.queue().add(concerned, Priority::Slow);
+        }
+        self.note_awake(key, new.is_some_and(|object| is_awake(self.scalers.findings(object).as_ref())));
+        let same = |(old, new): (&Arc<ZeroScaler>, &Arc<ZeroScaler>)| {
+            old.spec == new.spec && asked(&old.metadata) == asked(&new.metadata)
+        };
+        if !old.zip(new).is_some_and(same) {
+            match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
+                true => self.serverless.add(key.clone(), Priority::Normal), // Somebody may wait for its end.
+                false => self.look_at_path(key, Priority::Normal),
+            }
+        }
+    }
+
+    fn note_awake(&self, key: &Key, is_awake: bool) {
+        let mut awake = self.awake.write();
+        match is_awake {
+            true => awake.insert(key.clone()),
+            false => awake.remove(key),
+        };
+    }
+
+    fn path_changed(&self, key: &Key) {
+        self.look_at_path(key, Priority::Normal);
+        self.autoscalers.add(key.clone(), Priority::Normal);
+    }
+
     /// Has it looked at where the traffic of one goes. One that sleeps, and whose path has not been looked at yet, is as new
     /// there as when it came, however much was written of it since: else all of a mass would have their Services before
     /// the first has its slices.
@@ -345,29 +448,6 @@ impl Routes {
         let is_new = !self.scalers.is_reached(key) && !self.awake.read().contains(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
         self.serverless.add(key.clone(), priority);
-    }
-
-    fn named(&self, key: &Key, autoscaler: &PodAutoscaler) -> Named {
-        let original = self.scalers.behind(autoscaler);
-        let newest = original.as_deref().map(|original| &original.spec);
-        // While a former version is in force, so are its hosts.
-        let former = original.as_deref().and_then(in_force_before);
-        let spec = former.as_ref().map(|former| &former.spec).or(newest);
-        // A list that cannot be read leaves it the hosts that it had.
-        let readable = |spec: &&ZeroScalerSpec| spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
-        Named {
-            services: match newest {
-                Some(spec) if !spec.services.is_empty() => {
-                    spec.services.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect()
-                }
-                _ => [Key::new(key.namespace(), newest.map_or(key.name(), ZeroScalerSpec::service_name))].into(),
-            },
-            claim: Claim {
-                uid: autoscaler.uid().unwrap_or_default(),
-                created: autoscaler.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-                hosts: spec.filter(readable).map(ZeroScalerSpec::host_patterns),
-            },
-        }
     }
 
     /// Returns those whose public Service this is, by the newest version or by the one that is in force.
@@ -407,10 +487,10 @@ impl Routes {
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
                 // Who is called now goes first.
-                let (known, awake) = (self.known.read(), self.awake.read());
-                for serverless in known.iter() {
-                    let priority = if awake.contains(serverless) { Priority::Normal } else { Priority::Slow };
-                    self.serverless.add(serverless.clone(), priority);
+                let awake = self.awake.read();
+                for led in self.paths.keys() {
+                    let priority = if awake.contains(&led) { Priority::Normal } else { Priority::Slow };
+                    self.serverless.add(led, priority);
                 }
             }
             for autoscaler in self.of_service(service) {
@@ -425,6 +505,52 @@ impl Routes {
         if let Some(name) = label {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
+    }
+}
+
+/// Returns whether a workload is awake, as far as that is known.
+fn is_awake(findings: Option<&Findings>) -> bool {
+    findings.and_then(|findings| findings.activity).is_some_and(|activity| activity.is_awake())
+}
+
+/// Returns what a ZeroScaler scales: its target, and the one that it has taken up and not given back, which may be another
+/// by now.
+fn targets_of(object: &ZeroScaler) -> Targets {
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    match TargetKey::of(namespace, &translation::target(object)) {
+        Ok(target) => {
+            let held = held(object).filter(|held| *held != target);
+            [target].into_iter().chain(held).collect()
+        }
+        Err(_) => Targets::default(),
+    }
+}
+
+/// Returns the target that a ZeroScaler has taken up and has not given back.
+pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
+    let held = adopted_target(object.annotations()).filter(|_| has_finalizer(object))?;
+    TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok()
+}
+
+/// Returns the Services and hosts that a ZeroScaler names.
+fn named(object: &ZeroScaler) -> Named {
+    let (key, newest) = (object.key(), &object.spec);
+    // While a former version is in force, so are its hosts.
+    let former = in_force_before(object);
+    let spec = former.as_ref().map_or(newest, |former| &former.spec);
+    // A list that cannot be read leaves it the hosts that it had.
+    let is_readable = spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
+    let service = |name: &str| Key::new(key.namespace(), name);
+    Named {
+        services: match newest.services.is_empty() {
+            false => newest.services.iter().map(|named| service(&named.name)).collect(),
+            true => [service(newest.service_name())].into(),
+        },
+        claim: Claim {
+            uid: object.uid().unwrap_or_default(),
+            created: object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            hosts: is_readable.then(|| spec.host_patterns()),
+        },
     }
 }
 

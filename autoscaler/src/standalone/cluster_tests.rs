@@ -1,13 +1,13 @@
 //! Which keys an event leads to.
 
 use super::*;
-use crate::knative::watches::NoWatches;
-use crate::reconcile::stores::target_key::{TargetKey, TargetResource};
-use crate::reconcile::stores::targets::News;
-use crate::reconcile::stores::{Queues, Stores};
+use crate::reconcile::kpa::workload::Path;
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::target_key::TargetResource;
 use crate::standalone::hosts::MERGED_WITHIN;
+use autoscaler_core::path_mode::PathMode;
 use common::backend::Backend;
-use common_api::ZeroScaler;
+use common_api::ObjectReference;
 use common_controller::Alone;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
@@ -15,24 +15,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Fixture {
     stores: Stores,
-    queues: Queues,
+    queue: WorkQueue<Key>,
     cluster: Arc<Cluster>,
     versions: AtomicU64,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let queues = Queues::default();
-        let numbers = Numbers::new("system", queues.autoscalers.clone());
+        let queue = WorkQueue::new();
+        let numbers = Numbers::new("system", queue.clone());
         let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone), numbers.clone()));
-        let autoscalers = queues.autoscalers.clone();
-        let cluster = Arc::new(Cluster::new("system", domain, autoscalers, numbers, scalers));
-        Self { stores: stores(&queues, cluster.clone()), queues, cluster, versions: AtomicU64::new(1) }
+        let cluster = Arc::new(Cluster::new("system", domain, queue.clone(), numbers, scalers));
+        let (service, _handle) =
+            tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
+        let (client, beside) = (Client::new(service, "default"), (cluster.clone() as Arc<dyn Beside>, Namespaces::ALL));
+        let stores = Stores::new(client, queue.clone(), beside, CancellationToken::new());
+        Self { stores, queue, cluster, versions: AtomicU64::new(1) }
     }
 
-    /// What is queued for PodAutoscalers and ServerlessServices, in order.
+    /// What is queued for scale and path, in order.
     async fn drain(&self) -> (Vec<String>, Vec<String>) {
-        (drain(&self.queues.autoscalers).await, drain(&self.cluster.queue()).await)
+        (drain(&self.queue).await, drain(&self.cluster.queue()).await)
     }
 
     /// Passes over the ledger of hosts that are due once what happened together has been merged. Time is paused.
@@ -55,7 +58,7 @@ impl Fixture {
     fn take(&self, value: Value) {
         let mut object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
         object.metadata.resource_version = Some(self.versions.fetch_add(1, Ordering::Relaxed).to_string());
-        self.cluster.scalers.take(&self.stores.autoscalers, object);
+        self.cluster.take(&self.stores.index, object);
     }
 
     fn slice(&self, name: &str, labels: Value) {
@@ -63,12 +66,6 @@ impl Fixture {
         let slice: EndpointSlice = serde_json::from_value(value).expect("a slice");
         self.cluster.slices.apply(&Key::new("ns", name), "1", Some(slice));
     }
-}
-
-fn stores(queues: &Queues, watches: Arc<dyn Watches>) -> Stores {
-    let (service, _handle) =
-        tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
-    Stores::new(Client::new(service, "default"), queues.clone(), watches, CancellationToken::new())
 }
 
 async fn drain(queue: &WorkQueue<Key>) -> Vec<String> {
@@ -108,17 +105,13 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert!(f.cluster.slices_of(&Key::new("ns", "web")).is_empty());
 
     let target = TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: Key::new("ns", "young") };
-    f.stores.tell_of_target(News::Changed(&target));
+    f.stores.index.told(News::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
-    f.stores.reconcile_now(&Key::new("ns", "old"));
-    while f.queues.metrics.depth() > 0 {
-        drop(f.queues.metrics.next().await);
-    }
-    f.stores.reconcile_all();
+    f.stores.index.reconcile_now(&Key::new("ns", "old"));
+    f.stores.index.reconcile_all();
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
-    assert_eq!(f.queues.metrics.depth(), 2, "whoever gains a revision must begin to collect");
-    f.stores.autoscalers.apply(&Key::new("ns", "old"), "", None);
+    f.cluster.gone(&f.stores.index, &Key::new("ns", "old"));
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
     assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
 }
@@ -133,17 +126,17 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     }
     let (queue, key) = (f.cluster.queue(), |name| Key::new("ns", name));
     let next = || queue.try_next().expect("one waits").key().name().to_owned();
-    f.stores.reconcile_now(&key("third"));
+    f.stores.index.reconcile_now(&key("third"));
     assert_eq!(next(), "first");
     f.cluster.scalers.reached(&key("first"), Backend::plain("web"));
-    f.stores.reconcile_now(&key("first"));
+    f.stores.index.reconcile_now(&key("first"));
     assert_eq!([next(), next()], ["first", "second"]);
-    f.stores.reconcile_now(&key("second"));
+    f.stores.index.reconcile_now(&key("second"));
     f.cluster.routes.awake.write().insert(key("fourth"));
-    f.stores.reconcile_now(&key("fourth"));
+    f.stores.index.reconcile_now(&key("fourth"));
     assert_eq!([next(), next(), next()], ["fourth", "third", "second"]);
 
-    f.stores.reconcile_now(&key("third"));
+    f.stores.index.reconcile_now(&key("third"));
     let leaving = json!({
         "metadata": {
             "name": "second", "namespace": "ns", "uid": "second", "deletionTimestamp": "2026-01-02T00:00:00Z",
@@ -257,19 +250,18 @@ async fn hosts_move_with_the_version_that_is_in_force() {
 }
 
 #[tokio::test]
-async fn activators_concern_every_serverless_service() {
+async fn activators_concern_every_path() {
     let f = Fixture::new();
-    for name in ["a", "b"] {
-        let value = json!({
-            "metadata": {"name": name, "namespace": "ns", "ownerReferences": [
-                {"apiVersion": "x/v1", "kind": "PodAutoscaler", "name": format!("{name}-owner"), "uid": "u", "controller": true},
-            ]},
-            "spec": {"objectRef": {}, "protocolType": "http1"},
-        });
-        let object = serde_json::from_value(value).expect("a ServerlessService");
-        f.stores.serverless.apply(&Key::new("ns", name), "1", Some(object));
+    for name in ["a", "b", "without"] {
+        f.scaler(name, "2026-01-02T00:00:00Z", json!({}));
     }
-    assert_eq!(f.drain().await, (keys(&["a-owner", "b-owner"]), keys(&["a", "b"])));
+    f.drain().await;
+    for name in ["a", "b"] {
+        let object = f.cluster.scalers.get(&Key::new("ns", name)).expect("there");
+        let path = Path { mode: PathMode::Proxy, activators: 2 };
+        f.cluster.ask_path(&object, Wish { path, target: ObjectReference::default() });
+    }
+    assert_eq!(f.drain().await, (keys(&["a", "b"]), keys(&["a", "b"])));
     let value = json!({
         "metadata": {"name": "x", "namespace": "system", "labels": {"kubernetes.io/service-name": "activator-service"}},
         "addressType": "IPv4",
@@ -287,8 +279,4 @@ async fn a_status_of_our_own_does_not_concern_the_services() {
     f.drain().await;
     f.scaler("a", "2026-01-02T00:00:00Z", json!({}));
     assert_eq!(f.drain().await, (keys(&["a"]), vec![]));
-    let queues = Queues::default();
-    let knative = stores(&queues, Arc::new(NoWatches));
-    knative.autoscalers.apply(&Key::new("ns", "a"), "1", Some(PodAutoscaler::new("a", Default::default())));
-    assert_eq!(drain(&queues.autoscalers).await, keys(&["a"]), "Knative's own controller looks after the rest");
 }

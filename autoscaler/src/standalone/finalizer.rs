@@ -5,12 +5,14 @@
 //! So whoever reads the object knows what there is to give back, also of one whose spec names another target by now.
 //! Who edits the annotations can have no other object scaled than by the spec: one of the same namespace.
 
+use super::cluster::Cluster;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::Records;
+use crate::reconcile::stores::Index;
 use crate::reconcile::stores::facts::Target;
+use crate::reconcile::writes::Writes;
 use common::names;
-use common_api::{ObjectReference, PodAutoscaler};
-use common_controller::{WriteError, code};
+use common_api::{ObjectReference, ZeroScaler};
+use common_controller::{BoundedApi, WriteError, code};
 use kube::ResourceExt;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -37,20 +39,22 @@ fn noted(target: &ObjectReference) -> String {
 }
 
 /// Replicas that the target was found with: as noted, else as it is.
-pub(crate) fn adopted_replicas(object: &PodAutoscaler, target: &Target) -> i32 {
+pub(crate) fn adopted_replicas(object: &ZeroScaler, target: &Target) -> i32 {
     let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
     noted.unwrap_or_else(|| target.current())
 }
 
 /// Whether the ZeroScaler has our finalizer.
-pub(crate) fn has_finalizer(object: &PodAutoscaler) -> bool {
+pub(crate) fn has_finalizer(object: &ZeroScaler) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
 }
 
 /// Sets finalizers and takes them off.
 #[derive(Clone)]
 pub(super) struct Finalizers {
-    pub(super) records: Records,
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) index: Arc<Index>,
+    pub(super) writes: Writes,
 }
 
 impl Finalizers {
@@ -60,17 +64,17 @@ impl Finalizers {
     /// The API server's; a conflict if somebody wrote first.
     pub(super) async fn set(
         &self,
-        object: &Arc<PodAutoscaler>,
-        asked: &PodAutoscaler,
+        object: &Arc<ZeroScaler>,
+        asked: &ObjectReference,
         target: &Target,
-    ) -> Result<Arc<PodAutoscaler>, Error> {
+    ) -> Result<Arc<ZeroScaler>, Error> {
         if has_finalizer(object) {
             return Ok(object.clone());
         }
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(names::FINALIZER.to_owned());
         let replicas = adopted_replicas(object, target).to_string();
-        let target = noted(&asked.spec.scale_target_ref);
+        let target = noted(asked);
         let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
         let metadata = json!({"finalizers": finalizers, "annotations": annotations});
         Ok(self.patch(object, metadata, "error taking up the target").await?)
@@ -80,7 +84,7 @@ impl Finalizers {
     ///
     /// # Errors
     /// The API server's; a conflict if somebody wrote first.
-    pub(super) async fn remove(&self, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
+    pub(super) async fn remove(&self, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         if !has_finalizer(object) {
             return Ok(());
         }
@@ -94,12 +98,20 @@ impl Finalizers {
 
     async fn patch(
         &self,
-        object: &Arc<PodAutoscaler>,
+        object: &Arc<ZeroScaler>,
         mut metadata: serde_json::Value,
         doing: &str,
-    ) -> Result<Arc<PodAutoscaler>, WriteError> {
+    ) -> Result<Arc<ZeroScaler>, WriteError> {
         metadata["resourceVersion"] = json!(object.metadata.resource_version);
-        self.records.autoscalers.merge(object, json!({"metadata": metadata}), doing).await
+        let (key, patch) = (object.key(), json!({"metadata": metadata}));
+        let write = async |api: BoundedApi| {
+            let patched = api.merge::<ZeroScaler>(&key, &patch).await;
+            patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
+        };
+        let patched = self.writes.writer().write(&key, doing, write).await?;
+        self.cluster.answered(&self.index, patched);
+        // It may have gone meanwhile; then whoever reads it next notices.
+        Ok(self.cluster.scalers.get(&key).unwrap_or_else(|| object.clone()))
     }
 }
 

@@ -10,10 +10,9 @@
 
 use super::claims::Claims;
 use super::confinements;
-use crate::reconcile::kpa::workload::LostHost;
 use common::RevisionKey as Key;
 use common::host::HostPattern;
-use common::hosts::claims::{Confinement, Ledger, Rules};
+use common::hosts::claims::{Confinement, Ledger, Refusal, Rules};
 use common::hosts::ledger::{self, Grants};
 use common::names;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
@@ -23,6 +22,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,6 +30,24 @@ use tokio_util::sync::CancellationToken;
 
 /// What happens within this time of each other is one pass, which reads every claim and the whole ledger.
 pub(super) const MERGED_WITHIN: Duration = Duration::from_millis(100);
+
+/// A host that a ZeroScaler asks for and does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LostHost {
+    /// Another ZeroScaler has it.
+    Taken { host: String, owner: Key },
+    /// Its namespace may not have it.
+    Refused { host: String, why: Refusal },
+}
+
+impl fmt::Display for LostHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { host, owner } => write!(f, "{host} belongs to {owner}, which had it first"),
+            Self::Refused { host, why } => write!(f, "{host} cannot be had: {why}"),
+        }
+    }
+}
 
 /// Namespaces, the ledger, and what follows from them.
 pub(crate) struct Hosts {

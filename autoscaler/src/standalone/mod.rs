@@ -1,10 +1,12 @@
 //! The front end beside ordinary Deployments.
 //!
 //! Users write ZeroScalers, so each is validated here; its target is taken up as it is found, and given back at the end.
-//! No object of Knative's groups is read or written: the PodAutoscalers, ServerlessServices and Metrics that the shared
-//! passes work on are values in memory ([`scalers`]). Services and EndpointSlices follow from them ([`serverless`]), and
-//! hosts have a controller, too ([`hosts`]). The activators are our own, hence silence counts only where all of them attest
-//! it.
+//! No object of Knative's groups is read or written. A ZeroScaler becomes a [`Workload`] that the passes of both front ends
+//! work on ([`workloads`]), and what they find out becomes its status ([`scalers`]). Services and EndpointSlices follow the
+//! path that they ask for ([`paths`], [`serverless`]), and hosts have a controller, too ([`hosts`]). The activators are our
+//! own, hence silence counts only where all of them attest it.
+//!
+//! [`Workload`]: crate::reconcile::kpa::workload::Workload
 
 mod admission;
 mod adoption;
@@ -19,8 +21,8 @@ pub(crate) mod horizontals;
 mod hosts;
 mod hpa;
 pub(crate) mod ledger;
-pub(crate) mod lifecycle;
 mod path_proof;
+pub(crate) mod paths;
 mod policies;
 pub(crate) mod ports;
 mod protocols;
@@ -34,28 +36,26 @@ pub(crate) mod settings;
 mod shown;
 pub(crate) mod unread;
 pub(crate) mod validation;
+pub(crate) mod workloads;
 
 pub use hpa::Hpa;
 
 use crate::decisions::{Buckets, Decisions};
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::stores::{Queues, Stores};
-use crate::reconcile::writes::Writes;
-use crate::reconcile::{OwnController, Pass, Reconcilers, Wiring};
+use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
 use cluster::Cluster;
 use common::config::{ConfigError, LeaderElectionConfig, PortsConfig};
 use common::write_rate::Rate;
+use common_controller::WorkQueue;
 use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::lease::Timing;
 use common_runtime::namespaces::Namespaces;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kube::runtime::watcher;
-use lifecycle::Autoscalers;
 use ports::Numbers;
 use scalers::Scalers;
-use scalers::keeper;
 use scalers::publication::Publisher;
 use shown::Shown;
 use std::collections::BTreeMap;
@@ -65,6 +65,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use unread::Unread;
 use validation::Validation;
+use workloads::Workloads;
 
 /// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
 const BUCKETS: u32 = 4;
@@ -158,68 +159,49 @@ impl Decisions for Standalone {
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
-        let (hpa, queues) = (self.hpa, Queues::default());
-        let numbers = Numbers::new(&wiring.system_namespace, queues.autoscalers.clone());
+        let (hpa, queue) = (self.hpa, WorkQueue::new());
+        let numbers = Numbers::new(&wiring.system_namespace, queue.clone());
         let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
         let range = wiring.ports_config.clone();
-        let cluster = Cluster::new(
-            &wiring.system_namespace,
-            &wiring.cluster_domain,
-            queues.autoscalers.clone(),
-            numbers.clone(),
-            scalers.clone(),
-        );
+        let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
+        let cluster = Cluster::new(namespace, domain, queue.clone(), numbers.clone(), scalers.clone());
         let cluster = Arc::new(cluster.within(self.namespaces.clone()));
-        let records = |stores: &Stores, writes: &Writes| keeper::records(&scalers, stores, writes);
-        let parts = Parts::new(wiring, queues, cluster.clone(), records, shutdown);
+        let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
+        let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-        let autoscalers = Arc::new(Autoscalers::new(&parts, hpa, validation.clone(), cluster.clone()));
-        let serverless = serverless::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
-        let serverless = Arc::new(serverless);
-        let pass: Pass = Arc::new(move |key, _| {
-            let serverless = serverless.clone();
-            Box::pin(async move { serverless.reconcile(&key).await })
-        });
-        let paths = OwnController { kind: "ServerlessService", queue: cluster.queue(), pass };
+        let workloads = Arc::new(Workloads::new(&parts, hpa, validation.clone(), cluster.clone()));
         let unread = Arc::new(Unread::new(parts.writes.client.clone(), self.namespaces.clone()));
-        let (hosts, writes) = (cluster.hosts.clone(), parts.writes.clone());
-        let ledger = Arc::new(ledger::Controller { hosts, writes, unread: unread.clone() });
-        let queue = cluster.hosts.queue();
-        let pass: Pass = Arc::new(move |key, _| {
-            let ledger = ledger.clone();
-            Box::pin(async move { ledger.reconcile(&key).await })
-        });
-        let hosts = OwnController { kind: "hosts", queue, pass };
-        let allocator = Arc::new(ports::Controller {
+        let own = |kind, queue, pass| OwnController { kind, queue, pass };
+        let paths = serverless::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
+        let paths = passes(paths, |paths, key, _| async move { paths.reconcile(&key).await });
+        let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
+        let hosts = passes(ledger, |ledger, key, _| async move { ledger.reconcile(&key).await });
+        let allocator = ports::Controller {
             numbers: numbers.clone(),
-            autoscalers: parts.stores.autoscalers.clone(),
+            scalers: scalers.objects.clone(),
             slices: cluster.slices.clone(),
-            writes: parts.writes.clone(),
+            writes: writes(),
             unread,
             config: range.clone(),
             start: rand::random(),
-        });
-        let pass: Pass = Arc::new(move |key, _| {
-            let allocator = allocator.clone();
-            Box::pin(async move { allocator.reconcile(&key).await })
-        });
-        let ports = OwnController { kind: "ports", queue: numbers.queue(), pass };
+        };
+        let ports = passes(allocator, |allocator, key, _| async move { allocator.reconcile(&key).await });
         let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone(), validation));
         let shown = Arc::new(Shown { scalers: scalers.clone(), publisher: publisher.clone() });
-        let pass: Pass = Arc::new(move |key, _| {
-            let publisher = publisher.clone();
-            Box::pin(async move { publisher.reconcile(&key).await })
+        let statuses = passes(publisher, |publisher, key, _| async move { publisher.reconcile(&key).await });
+        let labels = passes((scalers.clone(), writes()), |labels, key, _| async move {
+            let (scalers, writes) = &*labels;
+            scalers.enabled.reconcile(&key, scalers, writes).await
         });
-        let statuses = OwnController { kind: "ZeroScaler", queue: scalers.queue(), pass };
-        let (enabled, writes) = (scalers.enabled.clone(), parts.writes.clone());
-        let queue = enabled.queue();
-        let pass: Pass = Arc::new(move |key, _| {
-            let (enabled, scalers, writes) = (enabled.clone(), scalers.clone(), writes.clone());
-            Box::pin(async move { enabled.reconcile(&key, &scalers, &writes).await })
-        });
-        let labels = OwnController { kind: "label zeroscale.dev/enabled", queue, pass };
-        tokio::spawn(look_with_each_leader(cluster, parts.ports.leadership.changes(), range, shutdown.clone()));
-        Reconcilers::new(parts, autoscalers, vec![paths, hosts, ports, statuses, labels]).showing(shown)
+        let controllers = vec![
+            own("path", cluster.queue(), paths),
+            own("hosts", cluster.hosts.queue(), hosts),
+            own("ports", numbers.queue(), ports),
+            own("status", scalers.queue(), statuses),
+            own("label zeroscale.dev/enabled", scalers.enabled.queue(), labels),
+        ];
+        tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
+        Reconcilers::new(parts, cluster, ("ZeroScaler", workloads), controllers).showing(shown)
     }
 }
 

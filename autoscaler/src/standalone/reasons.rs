@@ -1,7 +1,19 @@
-//! Reasons of conditions that are our own: one word each, for programs.
+//! Reasons of conditions: one word each, for programs.
 
-use common_api::podautoscaler_status::SERVICE_NOT_OWNED;
-
+/// Nothing waits and nothing runs.
+pub(crate) const NO_TRAFFIC: &str = "NoTraffic";
+/// Requests wait for pods.
+pub(crate) const QUEUED: &str = "Queued";
+/// A wake took too long.
+pub(crate) const TIMED_OUT: &str = "TimedOut";
+/// The object breaks a rule; the message names field, value and rule.
+pub(crate) const INVALID: &str = "Invalid";
+/// The Service that clients call belongs to somebody else; replicas stay as they are.
+pub(crate) const SERVICE_NOT_OWNED: &str = "ServiceNotOwned";
+/// Another ZeroScaler had a host first.
+pub(crate) const HOST_CONFLICT: &str = "HostConflict";
+/// The namespace may not have a host.
+pub(crate) const HOST_REFUSED: &str = "HostRefused";
 /// What should be scaled does not exist.
 pub(crate) const TARGET_NOT_FOUND: &str = "TargetNotFound";
 /// What should be scaled cannot be listed or watched, so nobody knows of it.

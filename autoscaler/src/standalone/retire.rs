@@ -3,12 +3,13 @@
 //! 1. No more decisions. Replicas become max(1, min-scale, replicas at adoption).
 //! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
 //!    [`READY_WAIT_MAX`], since pods that never become ready must not keep an object from being deleted.
-//! 3. The path leads to the pods, and an adopted Service gets its selector back: done by the ServerlessService
-//!    reconciler, waited for here. The wait for the path is bounded by [`RETURN_WAIT_MAX`]; the one for the selector is
+//! 3. The path leads to the pods, and an adopted Service gets its selector back: done by [`super::serverless`], waited
+//!    for here. The wait for the path is bounded by [`RETURN_WAIT_MAX`]; the one for the selector is
 //!    not, since nobody would ever give it back once the ZeroScaler is gone. Our slices stay until Kubernetes' own are
 //!    there, and a ZeroScaler that is being deleted until clients who keep connections to activators have come anew
 //!    ([`super::handover`]).
-//! 4. ServerlessService and Metric are deleted, and all that hangs on them with them.
+//! 4. The path is forgotten. Kubernetes deletes what was made for it together with the ZeroScaler; of one that stays, we
+//!    do.
 //! 5. The finalizer that kept the ZeroScaler is removed.
 //!
 //! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
@@ -16,27 +17,25 @@
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
 use super::handover::COME_ANEW;
-use super::scalers::translation;
+use super::paths::{Followed, Wish};
+use super::scalers::{COMPONENT, translation};
 use super::serverless::adopt::is_borrowed_by;
 use crate::reconcile::error::Error;
-use crate::reconcile::kpa::objects::{self, Inherited};
-use crate::reconcile::kpa::scaler::{Change, Scaler};
+use crate::reconcile::kpa::scaler::{Change, Scaled, Scaler};
+use crate::reconcile::kpa::workload::Path;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::{TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
+use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
-use common::annotations;
 use common::config::AutoscalerConfig;
 use common::names;
-use common_api::condition_set::HasConditions;
-use common_api::serverlessservice_status::ACTIVATOR_ENDPOINTS_POPULATED;
-use common_api::{Mode, PodAutoscaler, ServerlessService};
-use common_controller::WorkQueue;
+use common_api::{ObjectReference, ZeroScaler};
 use common_controller::objects::controller;
+use common_controller::{Severity, WorkQueue};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -58,7 +57,6 @@ pub(crate) struct Retirement {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
-    records: Records,
     writes: Writes,
     scaler: Arc<Scaler>,
     finalizers: Finalizers,
@@ -77,7 +75,6 @@ impl Retirement {
             stores: parts.stores.clone(),
             cluster,
             pods: parts.ports.pods.clone(),
-            records: parts.records.clone(),
             writes: parts.writes.clone(),
             scaler: parts.scaler.clone(),
             finalizers,
@@ -92,34 +89,29 @@ impl Retirement {
     ///
     /// # Errors
     /// The API server's.
-    pub(super) async fn give_back(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
-        let in_force = self.in_force(key, object);
-        let restored = self.restore(key, object, &in_force).await?;
+    pub(super) async fn give_back(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+        let (in_force, target) = self.in_force(key, object);
+        let restored = self.restore(key, object, &in_force, &target).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
-        let mut serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
-        if serverless.is_none() && has_finalizer(object) && !self.records.serverless.outlives_process(key) {
+        if self.cluster.path(object).is_none() && has_finalizer(object) {
             // A former process held it.
-            let made = objects::serverless(&in_force, Inherited::default(), Mode::Proxy, 0);
-            serverless = Some(self.records.serverless.create(key, made, "error creating SKS").await?);
+            let path = Path { mode: PathMode::Proxy, activators: 0 };
+            self.cluster.ask_path(object, Wish { path, target: target.clone() });
         }
-        if let Some(serverless) = serverless.as_ref().filter(|sks| sks.metadata.deletion_timestamp.is_none()) {
+        if let Some(path) = self.cluster.path(object) {
             if restored && self.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
             }
-            if serverless.spec.mode != Some(Mode::Serve) {
-                let mut next = ServerlessService::clone(serverless);
-                next.spec = objects::serverless_spec(&in_force, Mode::Serve, serverless.spec.num_activators);
-                self.records.serverless.replace(key, next, "error updating SKS").await?;
-            }
+            self.cluster.ask_path(object, Wish { path: Path { mode: PathMode::Serve, ..path.wish.path }, target });
             let uid = object.uid().unwrap_or_default();
             if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
                 self.queue.add_after(key.clone(), BORROWED_LOOK);
                 return Ok(());
             }
-            if !leads_to_pods(serverless) && !self.is_over(key, since, RETURN_WAIT_MAX) {
+            if !path.leads_to_pods() && !self.is_over(key, since, RETURN_WAIT_MAX) {
                 return Ok(());
             }
-            let services = self.services_of(key, serverless);
+            let services = self.services_of(key, &path);
             if let Some(left) = services.iter().filter_map(|service| self.cluster.stays_for(service, key)).max() {
                 self.queue.add_after(key.clone(), left);
                 return Ok(());
@@ -140,15 +132,9 @@ impl Retirement {
     ///
     /// # Errors
     /// The API server's.
-    pub(super) async fn let_go(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<(), Error> {
-        let serverless = self.stores.serverless.get(key).filter(|sks| is_own(sks, object));
-        if serverless.is_some_and(|sks| sks.metadata.deletion_timestamp.is_none()) {
-            self.records.serverless.delete(key, "error deleting SKS").await?;
-        }
-        if self.stores.metrics.get(key).is_some_and(|metric| controlled_by(controller(&metric.metadata), object)) {
-            self.records.metrics.delete(key, "error deleting Metric").await?;
-        }
-        if object.metadata.deletion_timestamp.is_none() && !self.records.serverless.outlives_process(key) {
+    pub(super) async fn let_go(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+        self.cluster.forget_path(key);
+        if object.metadata.deletion_timestamp.is_none() {
             self.clear_away(key, object).await?; // What owns it stays.
         }
         self.finalizers.remove(object).await?;
@@ -161,7 +147,7 @@ impl Retirement {
     }
 
     /// Takes away Services and slices that were made for a ZeroScaler.
-    async fn clear_away(&self, key: &Key, object: &PodAutoscaler) -> Result<(), Error> {
+    async fn clear_away(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
         let public = self.cluster.public_services(key);
         for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
@@ -201,19 +187,21 @@ impl Retirement {
         left.is_zero()
     }
 
-    /// As it is in force: a former version, if one is, and with the target that was taken up.
-    fn in_force(&self, key: &Key, object: &PodAutoscaler) -> PodAutoscaler {
-        let former = self.cluster.scalers.kept(key).map(|former| translation::autoscaler(&former));
-        let mut found = former.unwrap_or_else(|| object.clone());
-        if let Some(held) = adopted_target(object.annotations()) {
-            found.spec.scale_target_ref = held;
-        }
-        found
+    /// The version in force, a former one perhaps, and the target that was taken up.
+    fn in_force(&self, key: &Key, object: &Arc<ZeroScaler>) -> (Arc<ZeroScaler>, ObjectReference) {
+        let in_force = self.cluster.scalers.kept(key).unwrap_or_else(|| object.clone());
+        let target = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(&in_force));
+        (in_force, target)
     }
 
     /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
-    async fn restore(&self, key: &Key, object: &Arc<PodAutoscaler>, in_force: &PodAutoscaler) -> Result<bool, Error> {
-        let reference = &in_force.spec.scale_target_ref;
+    async fn restore(
+        &self,
+        key: &Key,
+        object: &Arc<ZeroScaler>,
+        in_force: &ZeroScaler,
+        reference: &ObjectReference,
+    ) -> Result<bool, Error> {
         let Ok(target_key) = TargetKey::of(key.namespace(), reference) else { return Ok(false) };
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
@@ -223,45 +211,38 @@ impl Retirement {
         if let Some(pods) = target.selector.pods() {
             self.pods.track(key, pods, Some(target_key.owner(&target)));
         }
-        let config = self.config.borrow().clone();
-        let replicas =
-            restored_replicas(object, &target, annotations::bounds(in_force.annotations(), &config, true).min);
+        let replicas = restored_replicas(object, &target, in_force.spec.scale.bounds(&self.config.borrow()).min);
         if target.current() != replicas {
             let change = Change { to: replicas, why: "the target is given back", still: &|| true };
-            self.scaler.patch(key, object, &target_key, &target, change).await?;
+            let kind = reference.kind.as_deref().unwrap_or_default();
+            let scaled = self.scaler.patch(key, kind, &target_key, &target, change).await?;
+            match object.metadata.deletion_timestamp {
+                None => self.cluster.scalers.scaled(key, scaled),
+                // There will be no status to report it with.
+                Some(_) => {
+                    let recorder = &self.writes.recorder;
+                    recorder.say(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());
+                }
+            }
         }
         Ok(true)
     }
 
     /// The Services that clients call.
-    fn services_of(&self, key: &Key, serverless: &ServerlessService) -> Vec<Key> {
+    fn services_of(&self, key: &Key, path: &Followed) -> Vec<Key> {
         let mut services = self.cluster.public_services(key);
-        let told = serverless.status.as_ref().map(|status| status.service_name.as_str()).unwrap_or_default();
-        if !told.is_empty() && services.iter().all(|service| service.name() != told) {
-            services.push(Key::new(key.namespace(), told));
+        if !path.service.is_empty() && services.iter().all(|service| service.name() != path.service) {
+            services.push(Key::new(key.namespace(), path.service.as_str()));
         }
         services
     }
 }
 
-/// Whether the pods have the traffic.
-fn leads_to_pods(serverless: &ServerlessService) -> bool {
-    let to_pods = serverless.status.as_ref().is_some_and(|status| {
-        let activators = status.condition(ACTIVATOR_ENDPOINTS_POPULATED).is_some_and(|condition| condition.is_true());
-        status.observed_generation() == serverless.metadata.generation && !activators
-    });
-    serverless.spec.mode == Some(Mode::Serve) && to_pods
-}
-
-fn restored_replicas(object: &PodAutoscaler, target: &Target, min_scale: i32) -> i32 {
+fn restored_replicas(object: &ZeroScaler, target: &Target, min_scale: i32) -> i32 {
     adopted_replicas(object, target).max(min_scale).max(1)
 }
 
-fn is_own(serverless: &ServerlessService, object: &PodAutoscaler) -> bool {
-    controlled_by(controller(&serverless.metadata), object)
-}
-
-fn controlled_by(owner: Option<&OwnerReference>, object: &PodAutoscaler) -> bool {
+fn controlled_by(owner: Option<&OwnerReference>, object: &ZeroScaler) -> bool {
     owner.is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
 }
 
@@ -281,7 +262,7 @@ mod tests {
             ..Target::default()
         };
         for (found, min_scale, expected) in [(Some("0"), 0, 1), (Some("4"), 0, 4), (Some("1"), 3, 3), (None, 0, 1)] {
-            let mut object = PodAutoscaler::new("hello", Default::default());
+            let mut object = ZeroScaler::new("hello", Default::default());
             object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());
             assert_eq!(restored_replicas(&object, &target, min_scale), expected, "{found:?}, {min_scale}");
         }

@@ -5,8 +5,7 @@ use super::scalers::Scalers;
 use super::scalers::publication::Publisher;
 use crate::reconcile::shown::{Looked, Objects};
 use common::RevisionKey as Key;
-use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::ACTIVE as SAID_ACTIVE;
+use common_api::condition::to_rfc3339;
 use common_api::zeroscaler::State;
 use common_api::zeroscaler::conditions::{ACTIVE, find};
 use std::sync::Arc;
@@ -34,12 +33,12 @@ impl Objects for Shown {
             true => None,
             false => self.publisher.about_to_be(key, &object),
         };
-        let Some((said, status)) = about_to_be else {
+        let Some((findings, status)) = about_to_be else {
             let status = object.status.clone().unwrap_or_default();
             let since = find(&status.conditions, ACTIVE).map(|active| active.last_transition_time.0.to_string());
             return Some(Looked { object, status, since });
         };
-        let since = said.status.as_ref().and_then(|said| said.condition(SAID_ACTIVE)?.last_transition_time.clone());
+        let since = findings.activity.map(|activity| to_rfc3339(activity.since));
         Some(Looked { object, status, since })
     }
 }

@@ -12,7 +12,7 @@ use autoscaler_core::engine::Plan;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
-use common_api::{PodAutoscaler, ZeroScaler};
+use common_api::ZeroScaler;
 use common_controller::packed::{Held, Packer};
 use common_controller::version_of;
 use dashmap::DashMap;
@@ -22,8 +22,6 @@ use tokio::sync::watch;
 /// A ZeroScaler that breaks no rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
-    /// In the words of the passes.
-    pub(crate) object: Arc<PodAutoscaler>,
     /// What it asks the metrics for; none: its load alone scales it.
     pub(crate) plan: Option<Arc<Plan>>,
     /// As it was written.
@@ -53,23 +51,16 @@ impl Validation {
         Self { hpa, config, scalers, packer: Packer::new(), served: DashMap::new() }
     }
 
-    /// What a ZeroScaler asks for: itself, or its last valid version. `object` is what
-    /// the passes know of it.
+    /// Returns what a ZeroScaler asks for: itself, or its last valid version.
     ///
     /// # Errors
     /// It breaks a rule, and no version that did not is known.
-    pub(crate) fn accepted(&self, key: &Key, object: &Arc<PodAutoscaler>) -> Result<Accepted, FieldErrors> {
-        let config = self.config.borrow().clone();
-        let Some(original) = self.scalers.behind(object) else {
-            let mut errors = FieldErrors::new(); // It has gone since; nobody will read this.
-            errors.push("there is no such object any more", "metadata.name", "");
-            return Err(errors);
-        };
+    pub(crate) fn accepted(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let kept = self.scalers.kept(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
-        if let Some((former, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
-            return Ok(meaning(former, plan, &config)); // Its status says what is wrong with the newest.
+        if let Some((original, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
+            return Ok(Accepted { plan, original }); // Its status says what is wrong with the newest.
         }
-        self.newest(key, &original).or_else(|errors| self.former(key, &original).ok_or(errors))
+        self.newest(key, original).or_else(|errors| self.former(key, original).ok_or(errors))
     }
 
     /// What a ZeroScaler asks for as it is written now.
@@ -80,7 +71,7 @@ impl Validation {
         let config = self.config.borrow().clone();
         let checked = if self.is_served(key, original, &config) { Ok(()) } else { check(original, &config) };
         let ((), plan) = all_errors(checked, self.plan(original))?;
-        Ok(meaning(original.clone(), plan, &config))
+        Ok(Accepted { plan, original: original.clone() })
     }
 
     /// What the version of it that was served last asks for.
@@ -88,7 +79,7 @@ impl Validation {
         let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid);
         let former = former.or_else(|| self.written(original))?;
         let plan = self.plan(&former).ok()?;
-        Some(meaning(former, plan, &self.config.borrow()))
+        Some(Accepted { plan, original: former })
     }
 
     /// The version that the status says is in force, if it breaks no rule by itself. It may be the newest, and no longer
@@ -169,14 +160,6 @@ fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
         errors.invalid_value(&request.at, "spec.request.at", "there is no such time");
     }
     errors.into_result()
-}
-
-/// What a valid ZeroScaler asks for.
-fn meaning(original: Arc<ZeroScaler>, plan: Option<Arc<Plan>>, config: &AutoscalerConfig) -> Accepted {
-    let scale = &original.spec.scale;
-    let object = translation::autoscaler(&original);
-    let object = translation::with_windows(object, scale.window(config), scale.panic_window(config));
-    Accepted { object: Arc::new(object), plan, original }
 }
 
 /// Both, or the errors of both.

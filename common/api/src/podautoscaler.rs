@@ -1,6 +1,5 @@
 //! PodAutoscaler: how one target is scaled. In standalone it is the revision.
 
-use crate::zeroscaler::RequestStatus;
 use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
 use kube::CustomResource;
@@ -65,14 +64,6 @@ pub struct PodAutoscalerStatus {
     /// Pods that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_scale: Option<i32>,
-    /// In standalone, where this is a value in memory: whether it is paused. Never set beside Knative.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(skip)]
-    pub paused: bool,
-    /// Likewise: what became of the last wake or sleep that was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(skip)]
-    pub request: Option<RequestStatus>,
 }
 
 /// Whether any route leads to a revision.

@@ -27,15 +27,6 @@ pub const NOT_READY: &str = "NotReady";
 pub const NOT_OWNED: &str = "NotOwned";
 /// Reason: an object could not be created.
 pub const FAILED_CREATE: &str = "FailedCreate";
-/// Reason of our own: the Service that clients call belongs to somebody else; replicas stay as they are.
-pub const SERVICE_NOT_OWNED: &str = "ServiceNotOwned";
-/// Reason of our own: an older PodAutoscaler names a host of ours.
-pub const HOST_CONFLICT: &str = "HostConflict";
-/// Reason of the same: its namespace may not have a host.
-pub const HOST_REFUSED: &str = "HostRefused";
-/// Reason of our own: the object breaks a rule; the message names field, value and rule.
-pub const INVALID: &str = "Invalid";
-
 /// Message where the ServerlessService has not named its private Service yet.
 pub const NO_PRIVATE_SERVICE_NAME: &str = "No Private Service Name";
 
@@ -113,7 +104,7 @@ impl PodAutoscalerStatus {
         self.manage(now).mark_false(ACTIVE, reason, message);
     }
 
-    /// Notes that the revision cannot work, for a reason of our own or upstream's.
+    /// Notes that the revision cannot work.
     pub fn mark_failed(&mut self, reason: &str, message: &str, now: Timestamp) {
         self.manage(now).mark_false(ACTIVE, reason, message);
     }

@@ -89,23 +89,37 @@ where
         object: &Arc<K>,
         run: impl AsyncFnOnce(K::Status, Timestamp) -> Passed<K, E>,
     ) -> Result<(), E> {
-        let Self { statuses, clock } = self;
-        let (now, generation) = (clock.now(), object.meta().generation.unwrap_or(0));
+        let now = self.clock.now();
+        let passed = run(Passes::begin(&**object, now), now).await;
+        self.end(object, passed).await
+    }
+
+    /// Returns the status of an object as a pass begins with it.
+    pub fn begin(object: &K, now: Timestamp) -> K::Status {
         let mut status = object.status().cloned().unwrap_or_default();
-        status.begin(generation, now);
-        let Passed { outcome, object: latest, mut status } = run(status, now).await;
+        status.begin(object.meta().generation.unwrap_or(0), now);
+        status
+    }
+
+    /// Ends a pass over what was `read`: says what went wrong, and writes the status.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end, or the status from being written.
+    pub async fn end<E: Failure + From<WriteError>>(self, read: &Arc<K>, passed: Passed<K, E>) -> Result<(), E> {
+        let Self { statuses, clock } = self;
+        let Passed { outcome, object: latest, mut status } = passed;
         if let Err(error) = &outcome {
             if error.is_early() {
                 return outcome;
             }
             if !error.is_conflict() {
-                statuses.complain(object, "InternalError", error.to_string());
+                statuses.complain(read, "InternalError", error.to_string());
             }
         }
-        status.finish(object.status(), generation, clock.now());
+        status.finish(read.status(), read.meta().generation.unwrap_or(0), clock.now());
         let written = statuses.write(&latest, status).await;
         if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
-            statuses.complain(object, "UpdateFailed", error.to_string());
+            statuses.complain(read, "UpdateFailed", error.to_string());
         }
         outcome.and(written.map_err(E::from))
     }

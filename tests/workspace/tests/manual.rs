@@ -70,23 +70,17 @@ fn every_condition_and_reason_is_in_the_manual() {
     let allocation = read("autoscaler/src/standalone/scalers/allocation.rs");
     let allocation = allocation.split("#[cfg(test)]").next().unwrap_or_default();
     let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
-    // What the passes say, whose words are Knative's.
-    let shared = read("common/api/src/podautoscaler_status.rs");
-    let said = read("autoscaler/src/reconcile/kpa/conditions.rs");
     // What is wrong with a metric.
     let measure = read("autoscaler/hpa/core/src/measure.rs");
     let measure = measure.split("#[cfg(test)]").next().unwrap_or_default();
     let look = read("autoscaler/src/engine/look.rs");
     let is_word =
         |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
-    let types_of_theirs = ["Active", "ScaleTargetInitialized", "SKSReady"];
     let mut reasons: BTreeSet<_> =
         after(&own, ": &str = \"").chain(after(allocation, "=> \"")).filter(is_word).collect();
-    reasons.extend(after(&shared, ": &str = \"").filter(is_word).filter(|word| !types_of_theirs.contains(word)));
-    reasons.extend(after(&said, "FALSE, \""));
+    reasons.extend(after(&own, "Finding::new(\""));
     reasons.extend(after(measure, "Failure::new(\"").chain(after(measure, "reason: \"")));
     reasons.extend(after(&look, "Some((\""));
-    reasons.extend(after(&said, "CONTESTED: &str = \""));
     // Why pods do not serve.
     let causes = read("autoscaler/core/src/cause.rs");
     let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("their remedies");
@@ -104,8 +98,8 @@ fn every_event_is_in_the_manual() {
         "normal(\"",
         "Severity::Warning, \"",
         "Severity::Normal, \"",
+        "warn(subject, \"",
         "REASON: &str = \"",
-        "CONTESTED: &str = \"",
     ];
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);

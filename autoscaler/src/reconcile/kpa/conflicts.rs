@@ -1,11 +1,8 @@
 //! Targets whose replicas somebody else changes back.
 
-use crate::reconcile::records::Subjects;
-use crate::reconcile::stores::facts::Target;
+use super::workload::Workload;
 use autoscaler_core::scale_conflict::{Attempt, REASSERT_EVERY, ScaleConflict};
 use common::RevisionKey as Key;
-use common_api::PodAutoscaler;
-use common_controller::Severity;
 use dashmap::DashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,32 +35,25 @@ impl Conflicts {
     }
 
     /// Returns how another writer keeps changing the replicas of the target, and the remedy; none: nobody does.
-    pub(super) fn explain(&self, key: &Key, object: &PodAutoscaler) -> Option<String> {
+    pub(super) fn explain(&self, key: &Key, workload: &Workload) -> Option<String> {
         let now = Instant::now().into_std();
         let conflict = self.revisions.get(key).filter(|conflict| conflict.scale.is_contested(now))?;
-        let reference = &object.spec.scale_target_ref;
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let writer = conflict.writer.as_deref().map_or("Another writer".into(), |name| format!("{name:?}"));
+        let (kind, name, wanted) = (&workload.kind, workload.target_key.object.name(), conflict.scale.wanted()?);
         Some(format!(
-            "{writer} keeps setting spec.replicas of {} {}, which should be {}: leave replicas out of its manifest, or \
-             have it ignore this field ({RECIPE})",
-            text(&reference.kind),
-            text(&reference.name),
-            conflict.scale.wanted()?,
+            "{writer} keeps setting spec.replicas of {kind} {name}, which should be {wanted}: leave replicas out of its \
+             manifest, or have it ignore this field ({RECIPE})"
         ))
     }
 
-    /// Notes that `to` replicas were written to a target that was `before`. The conflict is reported once.
-    pub(super) fn written(&self, key: &Key, object: &PodAutoscaler, before: &Target, to: i32, subjects: &dyn Subjects) {
+    /// Notes that `to` replicas were written. Returns what there is to report of a conflict that is new.
+    pub(super) fn written(&self, key: &Key, workload: &Workload, to: i32) -> Option<String> {
         let is_new = {
             let mut conflict = self.revisions.entry(key.clone()).or_default();
-            conflict.writer.clone_from(&before.replicas_writer);
+            conflict.writer.clone_from(&workload.target.replicas_writer);
             conflict.scale.written(to, Instant::now().into_std())
         };
-        if let Some(message) = self.explain(key, object).filter(|_| is_new) {
-            tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
-            subjects.say(object, Severity::Warning, "ReplicasContested", message);
-        }
+        if is_new { self.explain(key, workload) } else { None }
     }
 
     pub(super) fn forget(&self, key: &Key) {

@@ -1,14 +1,16 @@
-//! The PodAutoscaler controller: from an object and a decision to replicas, path and status.
+//! The engine: from a [`Workload`] and a decision to replicas, a path and an outcome. It knows no object of the API but the
+//! scale of a target; a [`FrontEnd`] translates.
 //!
 //! # Order
 //!
-//! 1. The front end reads what there is ([`Lifecycle::read`]), and takes up what is new to it.
+//! 1. The front end reads what there is ([`FrontEnd::read`]), and takes up what is new to it.
 //! 2. The decider is told what there is to decide, the pod index what there is to count.
 //! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
 //!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]), and **the replicas patch is
 //!    the first write**: a request is waiting for it. Upstream reconciles the Metric before.
-//! 4. Metric, then path mode and number of activators, written to the ServerlessService ([`children`]).
-//! 5. Status ([`conditions`]). It is written even if something failed.
+//! 4. The front end has the workload measured, and its traffic follow path mode and number of activators
+//!    ([`FrontEnd::route`]).
+//! 5. The front end writes its status ([`FrontEnd::finish`]), even if something failed.
 //!
 //! Every pass starts from what the watches know and could be the first one.
 //!
@@ -19,7 +21,7 @@
 //! - The mode stays as it is while a new owner does not know enough.
 //! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
 //!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
-//! - What was given up is `TimedOut` for some minutes ([`conditions::TIMED_OUT_FOR`]), or until it is woken again
+//! - What was given up is `TimedOut` for some minutes ([`FrontEnd::REPORTS_GIVEN_UP_FOR`]), or until it is woken again
 //!   (standalone). Upstream says so with one pass alone, and `NoTraffic` with the next, which follows at once.
 //! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
 //!   worker.
@@ -28,13 +30,10 @@
 //!
 //! The process's own metrics, which are recorded where decisions are.
 
-mod children;
-pub(crate) mod conditions;
 mod conflicts;
+pub(crate) mod front_end;
 pub(crate) mod leaving;
-pub(crate) mod lifecycle;
 mod metrics;
-pub(crate) mod objects;
 pub(crate) mod parameters;
 pub(crate) mod probe;
 pub(crate) mod refusals;
@@ -44,48 +43,41 @@ pub(crate) mod workload;
 
 use super::error::Error;
 use super::parts::Parts;
-use super::records::Records;
-use super::stores::Stores;
-use super::writes::Writes;
 use crate::scale::{PodSet, Ports};
+use autoscaler_core::active::{self, Active, ActiveCondition};
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
-use children::Children;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
-use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{Inactive, NO_PRIVATE_SERVICE_NAME};
-use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus};
-use common_controller::{Passed, Passes, Priority, WorkQueue};
+use common_controller::{Priority, WorkQueue};
+use common_runtime::clock::Clock;
 use conflicts::Conflicts;
-use lifecycle::Lifecycle;
+use front_end::{Found, FrontEnd, Notices, Outcome};
 use metrics::Wishes;
 use parameters::Parameters;
 use scaling::{Decided, Scaling};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use workload::{Afterwards, Reading, Unserved, Workload};
+use std::time::Duration;
+use workload::{Afterwards, NotReady, Path, Reading, Workload};
 
-/// Activators of a PodAutoscaler whose Services are not there yet.
+/// Activators of a workload whose Services are not there yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Reconciles PodAutoscalers.
-pub(crate) struct Controller {
-    stores: Arc<Stores>,
+/// Reconciles the workloads of a front end.
+pub(crate) struct Controller<F> {
+    front_end: Arc<F>,
     ports: Ports,
-    writes: Writes,
-    records: Records,
+    clock: Clock,
     queue: WorkQueue<Key>,
-    lifecycle: Arc<dyn Lifecycle>,
     scaling: Scaling,
-    children: Children,
 }
 
-impl Controller {
-    /// One that leaves to `lifecycle` where the front ends differ.
-    pub(crate) fn new(parts: &Parts, lifecycle: Arc<dyn Lifecycle>) -> Self {
-        let Parts { stores, ports, writes, records, .. } = parts;
+impl<F: FrontEnd> Controller<F> {
+    /// Reconciles what `front_end` reads.
+    pub(crate) fn new(parts: &Parts, front_end: Arc<F>) -> Self {
+        let Parts { ports, writes, .. } = parts;
         let queue = writes.decisions.clone();
         let scaling = Scaling {
             deciders: ports.deciders.clone(),
@@ -96,14 +88,7 @@ impl Controller {
             scaler: parts.scaler.clone(),
             queue: queue.clone(),
         };
-        let children = Children {
-            stores: stores.clone(),
-            records: records.clone(),
-            lifecycle: lifecycle.clone(),
-            config: parts.configs.autoscaler.clone(),
-        };
-        let (stores, ports, writes, records) = (stores.clone(), ports.clone(), writes.clone(), records.clone());
-        Self { stores, ports, writes, records, queue, lifecycle, scaling, children }
+        Self { front_end, ports: ports.clone(), clock: writes.clock.clone(), queue, scaling }
     }
 
     /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
@@ -121,33 +106,30 @@ impl Controller {
         }
     }
 
-    /// One pass over one PodAutoscaler.
+    /// One pass over one workload.
     ///
     /// # Errors
     /// Whatever kept the pass from its end; the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.stores.autoscalers.get(key).filter(|_| self.ports.leadership.owns(key)) else {
-            self.forget(key);
-            self.ports.deciders.forget(key);
-            return Ok(());
-        };
-        if !self.lifecycle.is_ours(&object) {
-            self.forget(key);
-            return self.lifecycle.decline(key, &object).await;
-        }
-        if object.metadata.deletion_timestamp.is_some() {
-            if !self.lifecycle.must_give_back(&object) {
-                return Ok(());
+        let now = self.clock.now();
+        match self.find(key, now) {
+            Found::Gone => {
+                self.stop(key);
+                self.scaling.forget(key);
+                self.front_end.forget(key);
+                self.ports.deciders.forget(key);
+                Ok(())
             }
-            self.stop(key);
-            return self.lifecycle.give_back(key, &object).await;
+            Found::Over => Ok(()),
+            Found::Leaving(subject) => {
+                self.stop(key);
+                self.front_end.give_back(key, &subject).await
+            }
+            Found::Present(mut subject) => {
+                let outcome = self.pass(key, &mut subject, now).await;
+                self.front_end.finish(key, subject, outcome).await
+            }
         }
-        let run = async |status, now| {
-            let mut pass = Pass { controller: self, key, now, object: object.clone(), status };
-            let outcome = pass.run().await;
-            Passed { outcome, object: pass.object, status: pass.status }
-        };
-        Passes { statuses: &*self.records.autoscalers, clock: &self.writes.clock }.over(&object, run).await
     }
 
     /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;
@@ -156,177 +138,154 @@ impl Controller {
     /// # Errors
     /// Whatever kept the replicas from being changed.
     pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.stores.autoscalers.get(key) else { return Ok(()) };
-        let gone = object.metadata.deletion_timestamp.is_some();
-        if gone || !self.ports.leadership.owns(key) || !self.lifecycle.is_ours(&object) {
-            return Ok(());
-        }
-        let (now, status) = (self.writes.clock.now(), object.status.clone().unwrap_or_default());
-        match self.lifecycle.read(key, &object, &status)? {
-            Reading::Go(workload) if self.lifecycle.is_taken_up(&object) => {
-                self.scaling.decide(key, &object, &status, now, &workload).await.map(|_| ())
+        let now = self.clock.now();
+        let Found::Present(mut subject) = self.find(key, now) else { return Ok(()) };
+        match self.front_end.read(key, &mut subject, now)? {
+            Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
+                self.scaling.decide(&*self.front_end, key, &subject, now, &workload).await.map(|_| ())
             }
             _ => Ok(()), // Not taken up yet, or refused: the pass that follows sees to it.
         }
     }
 
-    /// Stops deciding and measuring for a revision, and forgets what was measured.
+    /// Finds what this process leads.
+    fn find(&self, key: &Key, now: Timestamp) -> Found<F::Subject> {
+        if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { Found::Gone }
+    }
+
+    async fn pass(&self, key: &Key, subject: &mut F::Subject, now: Timestamp) -> Result<(), Error> {
+        let front_end = &*self.front_end;
+        let workload = match front_end.read(key, subject, now)? {
+            Reading::Go(workload) => workload,
+            Reading::AwaitServices(parameters) => return self.ask_for_services(key, subject, &parameters, now).await,
+            Reading::Refuse(why, afterwards) => return self.refuse(key, subject, (why, afterwards), now).await,
+        };
+        front_end.take_up(key, subject, &workload).await?;
+        let unmeasured = self.scaling.wishes.failure(key, &workload);
+        let decided = self.scaling.decide(front_end, key, subject, now, &workload).await;
+        front_end.notice(subject, &workload, Notices { unmeasured, ..self.scaling.notices(key, &workload) });
+        let decided = decided?;
+        let ready = self.ports.pods.counts(key).ready;
+        let path = path(&workload, &decided, ready);
+        let has_service = front_end.route(key, subject, &workload, path, now).await?;
+        let want = self.want(subject, &workload, &decided, ready, now);
+        self.conclude(key, subject, (&workload.parameters, &Decided { want, ..decided }), (ready, has_service), now);
+        Ok(())
+    }
+
+    /// Derives the outcome, and has the key come back when a wake that was given up is not to be reported any more.
+    fn conclude(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        (parameters, decided): (&Parameters, &Decided),
+        (ready, has_service): (i32, bool),
+        now: Timestamp,
+    ) {
+        let previous = self.front_end.previous(subject, now);
+        let falls_asleep = decided.sleeps && previous.active.is_activating(); // It has not timed out.
+        let found = active::decide(&active::Input {
+            want: decided.want,
+            ready: u32::try_from(ready).unwrap_or(0),
+            min_ready: parameters.min_ready,
+            service_known: has_service,
+            active: if falls_asleep { Active::False(Duration::ZERO) } else { previous.active },
+        });
+        let reported_for = previous.given_up_for.unwrap_or_default();
+        let left = F::REPORTS_GIVEN_UP_FOR.saturating_sub(reported_for);
+        let is_given_up = previous.given_up_for.is_some() && !left.is_zero();
+        let activity = match found.active.or(falls_asleep.then_some(ActiveCondition::NoTraffic)) {
+            Some(ActiveCondition::NoTraffic) if is_given_up => None,
+            activity => activity,
+        };
+        if !left.is_zero() && (activity == Some(ActiveCondition::TimedOut) || activity.is_none() && is_given_up) {
+            self.queue.add_after(key.clone(), left);
+        }
+        let Decided { want, step, .. } = *decided;
+        let outcome = Outcome { want, ready, initialized: found.initialized, activity, step };
+        self.front_end.conclude(subject, &outcome, now);
+    }
+
+    /// The scale to report. As long as nothing is wanted, what was awake when its status was written and has no pods
+    /// now has fallen asleep since; unless some have to stay, which are missing then.
+    fn want(
+        &self,
+        subject: &F::Subject,
+        workload: &Workload,
+        decided: &Decided,
+        ready: i32,
+        now: Timestamp,
+    ) -> Option<i32> {
+        let Workload { parameters, target, waits_for_decision, .. } = workload;
+        let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
+        let was_awake = || matches!(self.front_end.previous(subject, now).active, Active::True(_));
+        let fell_asleep = || may_sleep && target.current() == 0 && ready == 0 && was_awake();
+        decided.want.or_else(|| fell_asleep().then_some(0))
+    }
+
+    /// Nothing can be scaled or measured before the front end knows the Services.
+    async fn ask_for_services(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        parameters: &Parameters,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
+        let has_service = self.front_end.ask_for_services(key, subject, path, now).await?;
+        self.conclude(key, subject, (parameters, &Decided::UNKNOWN), (0, has_service), now);
+        self.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
+        Ok(())
+    }
+
+    async fn refuse(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        (why, afterwards): (NotReady, Afterwards),
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.ports.deciders.acted(key, Action::refused(why.obstacle));
+        self.scaling.scaler.is_over(key);
+        tracing::debug!(reason = why.reason, message = %why.message, "refused");
+        self.front_end.refuse(subject, why, now);
+        let done = match afterwards {
+            Afterwards::Stay => Ok(()),
+            Afterwards::GiveBack => {
+                self.stop(key);
+                self.front_end.give_back(key, subject).await
+            }
+            Afterwards::LetGo => {
+                self.stop(key);
+                self.front_end.let_go(key, subject).await
+            }
+        };
+        if !self.ports.pods.is_tracked(key) {
+            // It was looked at: there are none that count.
+            self.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
+        }
+        done
+    }
+
+    /// Stops deciding and measuring for a workload, and forgets what was measured.
     fn stop(&self, key: &Key) {
         self.scaling.stop(key);
         self.ports.collection.remove(key);
     }
-
-    /// Forgets a revision but for what was done about it.
-    fn forget(&self, key: &Key) {
-        self.stop(key);
-        self.scaling.forget(key);
-        self.records.autoscalers.forget(key);
-        self.lifecycle.forget(key);
-    }
 }
 
-/// A pass under way.
-struct Pass<'a> {
-    controller: &'a Controller,
-    key: &'a Key,
-    now: Timestamp,
-    /// The newest version that was read or answered.
-    object: Arc<PodAutoscaler>,
-    /// The status as it will be.
-    status: PodAutoscalerStatus,
-}
-
-impl Pass<'_> {
-    async fn run(&mut self) -> Result<(), Error> {
-        let (controller, key) = (self.controller, self.key);
-        let lifecycle = &controller.lifecycle;
-        let workload = match lifecycle.read(key, &self.object, &self.status)? {
-            Reading::Go(workload) => workload,
-            Reading::AwaitServices(unserved) => return self.ask_for_services(*unserved).await,
-            Reading::Refuse(not_ready, afterwards) => {
-                controller.ports.deciders.acted(key, Action::refused(not_ready.obstacle));
-                controller.scaling.scaler.is_over(key);
-                conditions::refuse(&mut self.status, &not_ready, self.now);
-                conditions::forget_overlap(&mut self.status, self.now);
-                let done = match afterwards {
-                    Afterwards::Stay => Ok(()),
-                    Afterwards::GiveBack => {
-                        controller.stop(key);
-                        lifecycle.give_back(key, &self.object).await
-                    }
-                    Afterwards::LetGo => {
-                        controller.stop(key);
-                        lifecycle.let_go(key, &self.object).await
-                    }
-                };
-                if !controller.ports.pods.is_tracked(key) {
-                    // It was looked at: there are none that count.
-                    controller.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
-                }
-                return done;
-            }
-        };
-        let is_new = !lifecycle.is_taken_up(&self.object);
-        self.object = lifecycle.take_up(key, &self.object, &workload).await?;
-        if is_new {
-            // What was said while it had another target, or none, is not said of this one.
-            self.status = PodAutoscalerStatus::default();
-            self.status.begin(self.object.metadata.generation.unwrap_or(0), self.now);
-            self.object = Arc::new(PodAutoscaler { status: None, ..PodAutoscaler::clone(&self.object) });
-        }
-        let failure = controller.scaling.wishes.failure(key, &workload);
-        conditions::notify(&mut self.status, &workload, failure, self.now);
-        self.status.paused = workload.paused;
-        self.status.metrics_service_name.clone_from(&workload.private_service);
-        let decided = controller.scaling.decide(key, &self.object, &self.status, self.now, &workload).await;
-        if lifecycle.tells_refusals() {
-            let refused = controller.scaling.scaler.refusals.told(key);
-            conditions::tell_refusal(&mut self.status, refused.as_deref(), self.now);
-            let contest = controller.scaling.conflicts.explain(key, &self.object);
-            conditions::report_contest(&mut self.status, contest.as_deref(), self.now);
-            // What is not known yet is not said to be over.
-            if let Some(strangers) = controller.ports.pods.strangers(key) {
-                conditions::report_overlap(&mut self.status, &workload, &strangers.controllers, self.now);
-            }
-        }
-        self.carry_out(&workload, &decided?).await?;
-        if let Some(broken) = &workload.broken {
-            conditions::refuse(&mut self.status, broken, self.now);
-        }
-        Ok(())
-    }
-
-    /// Metric, path and status of what was decided.
-    async fn carry_out(&mut self, workload: &Workload, decided: &Decided) -> Result<(), Error> {
-        let (controller, key, now) = (self.controller, self.key, self.now);
-        let Workload { object, parameters, .. } = workload;
-        let counts = controller.ports.pods.counts(key);
-        let scrape_target = if parameters.scraped { workload.private_service.as_str() } else { "" };
-        let metric = controller.children.metric(key, object, scrape_target, &mut self.status, now).await;
-        metric.map_err(Error::during("error reconciling Metric"))?;
-        if controller.ports.collection.health(key).is_none() {
-            // It was stopped, and the Metric is as it was: nothing else would begin anew.
-            controller.stores.queues().metrics.add(key.clone(), Priority::Normal);
-        }
-        let have = workload.serverless.clone();
-        let mode = path_mode::path_mode(&path_mode::Input {
-            want: decided.want,
-            excess_burst_capacity: decided.excess_burst_capacity,
-            present: have.as_deref().map(scaling::path_of),
-            keep_when_unknown: workload.waits_for_decision,
-            warming: decided.keeps_path,
-        });
-        let mode = if mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy };
-        let number = num_activators(
-            u32::try_from(counts.ready).unwrap_or(0),
-            parameters.decider.total_value,
-            parameters.decider.target_burst_capacity,
-            parameters.decider.activator_capacity,
-        );
-        let before = have.as_ref().map(|serverless| serverless.spec.clone());
-        let path = (mode, number);
-        let serverless = controller.children.serverless(key, object, have, path, &mut self.status, now).await?;
-        let just_written = before.is_some_and(|before| before != serverless.spec);
-        conditions::read_serverless(&mut self.status, &serverless, just_written, now);
-        if decided.sleeps && self.status.is_activating() {
-            self.status.mark_inactive(Inactive::NoTraffic, now); // It has not timed out.
-        }
-        let want = self.told(workload, decided.want, counts.ready);
-        self.tell_scale(parameters, want, counts.ready);
-        if let Some(request) = &decided.request {
-            self.status.request = Some(request.clone());
-        }
-        Ok(())
-    }
-
-    /// Scales and conditions. What was given up is looked at again when that is not to be said any more.
-    fn tell_scale(&mut self, parameters: &Parameters, want: Option<i32>, ready: i32) {
-        let (controller, now) = (self.controller, self.now);
-        let keeps_timed_out = controller.lifecycle.keeps_timed_out();
-        conditions::tell_scale(&mut self.status, parameters, want, ready, keeps_timed_out, now);
-        if let Some(left) = conditions::timed_out_left(&self.status, now).filter(|_| keeps_timed_out) {
-            controller.queue.add_after(self.key.clone(), left);
-        }
-    }
-
-    /// The scale to tell of. As long as nothing is wanted, what was awake when its status was written and has no pods
-    /// now has fallen asleep since; unless some have to stay, which are missing then.
-    fn told(&self, workload: &Workload, want: Option<i32>, ready: i32) -> Option<i32> {
-        let Workload { parameters, target, waits_for_decision, .. } = workload;
-        let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
-        let fell_asleep = may_sleep && self.status.is_active() && target.current() == 0 && ready == 0;
-        want.or(fell_asleep.then_some(0))
-    }
-
-    /// Nothing can be scaled or measured before the ServerlessService has named its Services.
-    async fn ask_for_services(&mut self, unserved: Unserved) -> Result<(), Error> {
-        let (controller, key, now) = (self.controller, self.key, self.now);
-        let Unserved { object, parameters, serverless } = unserved;
-        let path = (Mode::Proxy, ACTIVATORS_AT_FIRST);
-        controller.children.serverless(key, &object, serverless, path, &mut self.status, now).await?;
-        self.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
-        self.tell_scale(&parameters, None, 0);
-        controller.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
-        Ok(())
-    }
+/// Path of the traffic that follows from a decision.
+fn path(workload: &Workload, decided: &Decided, ready: i32) -> Path {
+    let decider = &workload.parameters.decider;
+    let mode = path_mode::path_mode(&path_mode::Input {
+        want: decided.want,
+        excess_burst_capacity: decided.excess_burst_capacity,
+        present: workload.path.map(|path| path.mode),
+        keep_when_unknown: workload.waits_for_decision,
+        warming: decided.keeps_path,
+    });
+    let ready = u32::try_from(ready).unwrap_or(0);
+    let activators =
+        num_activators(ready, decider.total_value, decider.target_burst_capacity, decider.activator_capacity);
+    Path { mode, activators }
 }

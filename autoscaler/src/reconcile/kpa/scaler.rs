@@ -3,21 +3,21 @@
 use super::leaving::Leaving;
 use super::refusals::Refusals;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::{Records, Scaled};
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::Target;
 use crate::reconcile::stores::target_key::TargetKey;
+use crate::reconcile::stores::watches::Beside;
 use crate::reconcile::writes::Writes;
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
-use common_api::PodAutoscaler;
 use common_controller::{BoundedApi, WriteError};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
 use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, Request};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -25,8 +25,8 @@ use tokio::time::Instant;
 /// Changes replicas.
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
-    pub(crate) records: Records,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) beside: Arc<dyn Beside>,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) refusals: Arc<Refusals>,
     /// Told of every patch that was answered.
@@ -43,19 +43,51 @@ pub(crate) struct Change<'a> {
     pub(crate) still: &'a (dyn Fn() -> bool + Sync),
 }
 
+/// A change of replicas, or several in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scaled {
+    /// Kind of the target.
+    pub(crate) kind: String,
+    /// Name of the target.
+    pub(crate) name: String,
+    /// Replicas before the first.
+    pub(crate) from: i32,
+    /// Replicas after the last.
+    pub(crate) to: i32,
+    /// Why they were changed last.
+    pub(crate) why: String,
+}
+
+impl Scaled {
+    /// Reason of the event.
+    pub(crate) const REASON: &str = "Scaled";
+
+    /// This change after another one.
+    pub(crate) fn after(self, earlier: Option<&Self>) -> Self {
+        Self { from: earlier.map_or(self.from, |earlier| earlier.from), ..self }
+    }
+}
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, from, to, why } = self;
+        write!(f, "Scaled {kind} {name} from {from} to {to}: {why}")
+    }
+}
+
 impl Scaler {
-    /// Asks for other replicas of the target, and tells everybody once the API server has agreed.
+    /// Asks for other replicas of the target, which is of this kind. Returns the change once the API server has agreed.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's; [`WriteError::Outdated`] if it is asked for no longer.
     pub(crate) async fn patch(
         &self,
         key: &Key,
-        object: &PodAutoscaler,
+        kind: &str,
         target_key: &TargetKey,
         target: &Target,
         Change { to, why, still }: Change<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Scaled, Error> {
         let from = target.current();
         // One that was refused a moment ago does not go before those that may be accepted.
         let wakes = from == 0 && !self.refusals.is_refused(key);
@@ -77,7 +109,7 @@ impl Scaler {
         if to == 0
             && let Some(over) = self.leaving.end(key, !sent.as_ref().is_err_and(WriteError::is_silence))
         {
-            self.stores.look_at_path_after(key, over);
+            self.beside.look_at_path_after(key, over);
         }
         match &sent {
             Err(error) if to > from => self.look_if(key, self.refusals.refused(key, error)),
@@ -92,9 +124,7 @@ impl Scaler {
         if let Some(tell) = &self.on_scale {
             tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
         }
-        let kind = object.spec.scale_target_ref.kind.clone().unwrap_or_default();
-        self.records.autoscalers.scaled(object, Scaled { kind, name: name.to_owned(), from, to, why: why.to_owned() });
-        Ok(())
+        Ok(Scaled { kind: kind.to_owned(), name: name.to_owned(), from, to, why: why.to_owned() })
     }
 }
 
@@ -107,7 +137,7 @@ impl Scaler {
     /// Has activators told, if there is something to be told.
     fn look_if(&self, key: &Key, news: bool) {
         if news {
-            self.stores.look_at_path_after(key, Duration::ZERO);
+            self.beside.look_at_path_after(key, Duration::ZERO);
         }
     }
 }

@@ -1,22 +1,22 @@
 //! From a decision to an outcome, and from that to the replicas patch, or to what keeps it back.
 
 use super::conflicts::Conflicts;
+use super::front_end::{FrontEnd, Notices};
 use super::metrics::Wishes;
 use super::probe::Prober;
 use super::refusals::RetrySoon;
 use super::scaler::{Change, Scaler};
-use super::workload::{Probed, Requested, Workload};
+use super::workload::{PathState, Previous, Probed, Workload};
 use crate::reconcile::error::Error;
-use crate::scale::{Deciders, Failing, Initial, Pods, Subject, Surroundings};
+use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
+use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::orders::{self, Step};
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_to_zero::{self, Input as ToZero, ProbeNeed, ProbeResult};
+use autoscaler_core::scale_to_zero::{self, Input as ToZero, ProbeNeed, ProbeResult, Reason};
 use common::RevisionKey as Key;
 use common::time::Timestamp;
-use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
-use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::{WorkQueue, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,19 +28,56 @@ const WAITS_FOR: Duration = Duration::from_secs(2);
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// What a pass decided about the scale.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
     pub(super) want: Option<i32>,
     pub(super) excess_burst_capacity: i32,
     /// The path stays as it is while pods are wanted.
     pub(super) keeps_path: bool,
-    /// What became of a request for a wake or a sleep, if there is one.
-    pub(super) request: Option<RequestStatus>,
+    /// What was done about a request for a wake or a sleep, if there is one.
+    pub(super) step: Option<Step>,
     /// It falls asleep because an operator has asked for it, because its pods were taken and nothing waits for them, or because
     /// they fail, which is told elsewhere and may end sooner.
     pub(super) sleeps: bool,
 }
 
-/// Decides about the scale of one revision after the other, and has it patched.
+impl Decided {
+    /// Nothing is known.
+    pub(super) const UNKNOWN: Self =
+        Self { want: None, excess_burst_capacity: -1, keeps_path: false, step: None, sleeps: false };
+}
+
+/// Answers of decider and metrics about one workload.
+struct Demand {
+    decision: Option<DeciderStatus>,
+    /// Pods that the load asks for; none: unknown.
+    load: Option<i32>,
+    /// One answer of load and metrics; none: the load alone decides.
+    answer: Option<Answer>,
+    /// Why its pods do not serve, if they fail.
+    failing: Option<Failing>,
+}
+
+impl Demand {
+    /// Returns the pods that are asked for; none: unknown.
+    fn desired(&self) -> Option<i32> {
+        self.answer.as_ref().map_or(self.load, |answer| answer.desired)
+    }
+}
+
+/// A change of replicas that is due, and what it follows from.
+#[derive(Clone, Copy)]
+struct Due<'a> {
+    to: i32,
+    reason: Reason,
+    desired: Option<i32>,
+    step: Option<Step>,
+    load: Option<i32>,
+    /// The same, for the history.
+    planned: &'a Action,
+}
+
+/// Decides about the scale of one workload after the other, and has it patched.
 pub(super) struct Scaling {
     pub(super) deciders: Arc<dyn Deciders>,
     pub(super) pods: Arc<dyn Pods>,
@@ -48,75 +85,31 @@ pub(super) struct Scaling {
     pub(super) prober: Arc<Prober>,
     pub(super) conflicts: Conflicts,
     pub(super) scaler: Arc<Scaler>,
-    /// Where a revision comes back when a time is over.
+    /// Where a workload comes back when a time is over.
     pub(super) queue: WorkQueue<Key>,
 }
 
 impl Scaling {
-    /// Asks the decider, the metrics and the rules, and patches the replicas if they say so. `object` is the newest
-    /// version, `status` its status as it will be.
-    pub(super) async fn decide(
+    /// Asks the decider, the metrics and the rules, and patches the replicas if they say so.
+    pub(super) async fn decide<F: FrontEnd>(
         &self,
+        front_end: &F,
         key: &Key,
-        object: &PodAutoscaler,
-        status: &PodAutoscalerStatus,
+        subject: &F::Subject,
         now: Timestamp,
         workload: &Workload,
     ) -> Result<Decided, Error> {
-        self.pods.track(key, workload.pods.clone(), workload.owner());
         let Workload { parameters, target, .. } = workload;
-        let current = target.current();
-        // A status that told a scale before is another process's, or an earlier life's; -1 is said before any is known.
-        let told = object.status.as_ref().and_then(|status| status.desired_scale).is_some_and(|scale| scale >= 0);
-        let initial = if told { Initial::TakenOver } else { workload.initial };
-        let subject = Subject { spec: parameters.decider.clone(), labels: workload.labels.clone() };
-        self.deciders.ensure(key, subject, initial);
-        let (path, proxy_for) = path(workload.serverless.as_deref(), now);
-        let surroundings = Surroundings {
-            activators_in_path: path == PathMode::Proxy || !proxy_for.is_zero(),
-            replicas: Some(current),
-        };
-        self.deciders.observe(key, surroundings);
-        // Once, before a patch: what is patched may take those pods.
-        let failing = self.pods.failing(key);
-        let decision = self.deciders.status(key);
-        let load = decision.and_then(|decision| decision.desired);
-        let answer = self.wishes.blend(key, workload, now, load);
-        if let Some(answer) = &answer {
-            self.deciders.blended(key, answer);
-        }
-        let desired = answer.as_ref().map_or(load, |answer| answer.desired);
-        let active = active(status, now);
-        // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
+        let (current, previous) = (target.current(), front_end.previous(subject, now));
+        let demand = self.demand(key, workload, previous.has_scale, now);
         // Another writer has taken the pods of a wake for which nothing waits any more: it is asleep, as if put to sleep.
-        let is_abandoned = workload.waits_for_decision && active.is_activating() && current == 0 && desired == Some(0);
-        let active = if is_abandoned { Active::False(Duration::ZERO) } else { active };
-        let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
-        let proof = match &workload.probe {
-            None => ProbeResult::NotInPath,
-            Some(Probed::Service(target)) => self.prober.proof(key, target),
-            // Nobody else asks for it.
-            Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
-            Some(Probed::Known(_)) => ProbeResult::NotAsked,
-        };
-        let rest = scale_to_zero::Input {
-            desired: desired.or(held),
-            current_replicas: current,
-            bounds: parameters.bounds,
-            scale_to_zero: parameters.scale_to_zero,
-            active,
-            stable_window: parameters.decider.stable_window,
-            activation_timeout: patience(failing.as_ref(), workload, desired.or(held)),
-            grace_period: parameters.grace_period,
-            pod_retention: parameters.pod_retention,
-            path,
-            proxy_for,
-            probe_needed: parameters.probe_needed && current > 0,
-            probe: proof,
-            warm_in: decision.and_then(|decision| decision.warm_in),
-            unheard: decision.is_some_and(|decision| decision.unheard),
-        };
-        let step = self.step(key, workload, &rest, load);
+        let is_abandoned = workload.waits_for_decision
+            && previous.active.is_activating()
+            && current == 0
+            && demand.desired() == Some(0);
+        let active = if is_abandoned { Active::False(Duration::ZERO) } else { previous.active };
+        let rest = self.to_zero(key, workload, &demand, Previous { active, ..previous });
+        let step = self.step(key, workload, &rest, demand.load);
         let outcome = match step {
             _ if workload.paused => orders::paused(current),
             Some(step) => scale_to_zero::decide(&orders::applied(rest, step, parameters.decider.activation_scale)),
@@ -130,55 +123,20 @@ impl Scaling {
         }
         let reason = match step {
             Some(step) => step.reason(outcome.reason),
-            None => answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
+            None => demand.answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
         };
         let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
+        let kept = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
         match outcome.patch {
             None => {
                 self.scaler.is_over(key);
                 self.acted(key, planned);
             }
-            Some(_) if !workload.may_scale => {
-                self.acted(key, Action { because: Cause::Obstacle(Obstacle::ServicePending), ..planned });
-            }
-            Some(to) if self.is_contested(key, current, to) => {
-                self.acted(key, Action { because: Cause::Obstacle(Obstacle::Contested), ..planned });
-            }
+            Some(_) if !workload.may_scale => self.acted(key, kept(Obstacle::ServicePending)),
+            Some(to) if self.is_contested(key, current, to) => self.acted(key, kept(Obstacle::Contested)),
             Some(to) => {
-                let why = reason.explain_change(rest.desired, to);
-                // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
-                let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
-                let waking = self.deciders.waking(key);
-                let patching = waking.map(|waking| waking.patching(workload.target_key.object.name(), current, to));
-                // Requests that have come while it waited for its turn would be without the pods that are taken. The load of
-                // one that is put to sleep was forgotten, so it is not compared.
-                let still = || match step {
-                    _ if to > current => true,
-                    Some(Step::Sleep { .. }) => self.deciders.is_serving(key) == Some(false),
-                    _ => !self.wants_more(key, workload, load, to),
-                };
-                let change = Change { to, why, still: &still };
-                let patched = self.scaler.patch(key, object, &workload.target_key, target, change).await;
-                if let Some(patching) = patching {
-                    match &patched {
-                        Ok(()) => patching.answered(Some(200), None),
-                        Err(error) => patching.answered(error.status(), Some(error)),
-                    }
-                }
-                match &patched {
-                    Ok(()) => self.acted(key, Action { patched: true, ..planned }),
-                    Err(Error::Write(WriteError::Outdated { .. })) => {} // Nothing was: the next pass is at once.
-                    Err(error) => {
-                        self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..planned });
-                    }
-                }
-                patched.map_err(Error::during("error scaling target"))?;
-                if let Some(soon) = soon {
-                    soon.disarm();
-                }
-                self.conflicts.written(key, object, target, to, &*self.scaler.records.autoscalers);
-                self.deciders.observe(key, Surroundings { replicas: Some(to), ..surroundings });
-                self.wishes.scaled(key, workload, current, to);
+                let due = Due { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
+                self.patch(front_end, key, subject, workload, &due).await?;
             }
         }
         if let Some(after) = outcome.requeue {
@@ -187,14 +145,125 @@ impl Scaling {
         if let Some(want) = outcome.want {
             self.deciders.requested(key, want);
         }
+        let Demand { decision, failing, .. } = demand;
         Ok(Decided {
             want: outcome.want,
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
-            request: workload.request.as_ref().zip(step).map(|(request, step)| said_of(request, step)),
+            step,
             sleeps: outcome.want == Some(0)
                 && (is_abandoned || failing.is_some() || matches!(step, Some(Step::Sleep { .. }))),
         })
+    }
+
+    /// Tells decider and pod index what there is to decide and to count, and returns what they answer.
+    fn demand(&self, key: &Key, workload: &Workload, has_scale: bool, now: Timestamp) -> Demand {
+        self.pods.track(key, workload.pods.clone(), workload.owner());
+        let subject = Subject { spec: workload.parameters.decider.clone(), labels: workload.labels.clone() };
+        // A status that has reported a scale before is another process's, or an earlier life's.
+        self.deciders.ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
+        self.deciders.observe(key, surroundings(workload, workload.target.current()));
+        // Once, before a patch: what is patched may take those pods.
+        let failing = self.pods.failing(key);
+        let decision = self.deciders.status(key);
+        let load = decision.and_then(|decision| decision.desired);
+        let answer = self.wishes.blend(key, workload, now, load);
+        if let Some(answer) = &answer {
+            self.deciders.blended(key, answer);
+        }
+        Demand { decision, load, answer, failing }
+    }
+
+    /// Everything that the way to zero is decided from.
+    fn to_zero(&self, key: &Key, workload: &Workload, demand: &Demand, previous: Previous) -> ToZero {
+        let Workload { parameters, target, .. } = workload;
+        let (current, active) = (target.current(), previous.active);
+        // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
+        let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
+        let desired = demand.desired().or(held);
+        let probe = match &workload.probe {
+            None => ProbeResult::NotInPath,
+            Some(Probed::Service(target)) => self.prober.proof(key, target),
+            // Nobody else asks for it.
+            Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
+            Some(Probed::Known(_)) => ProbeResult::NotAsked,
+        };
+        let PathState { mode, proxy_for } = path_of(workload);
+        ToZero {
+            desired,
+            current_replicas: current,
+            bounds: parameters.bounds,
+            scale_to_zero: parameters.scale_to_zero,
+            active,
+            stable_window: parameters.decider.stable_window,
+            activation_timeout: patience(demand.failing.as_ref(), workload, desired),
+            grace_period: parameters.grace_period,
+            pod_retention: parameters.pod_retention,
+            path: mode,
+            proxy_for,
+            probe_needed: parameters.probe_needed && current > 0,
+            probe,
+            warm_in: demand.decision.and_then(|decision| decision.warm_in),
+            unheard: demand.decision.is_some_and(|decision| decision.unheard),
+        }
+    }
+
+    /// Sends a patch of the replicas, and reports what came of it.
+    async fn patch<F: FrontEnd>(
+        &self,
+        front_end: &F,
+        key: &Key,
+        subject: &F::Subject,
+        workload: &Workload,
+        due: &Due<'_>,
+    ) -> Result<(), Error> {
+        let Workload { target, target_key, kind, .. } = workload;
+        let (current, Due { to, step, planned, .. }) = (target.current(), *due);
+        // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
+        let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
+        let waking = self.deciders.waking(key);
+        let patching = waking.map(|waking| waking.patching(target_key.object.name(), current, to));
+        // Requests that have come while it waited for its turn would be without the pods that are taken. The load of
+        // one that is put to sleep was forgotten, so it is not compared.
+        let still = || match step {
+            _ if to > current => true,
+            Some(Step::Sleep { .. }) => self.deciders.is_serving(key) == Some(false),
+            _ => !self.wants_more(key, workload, due.load, to),
+        };
+        let change = Change { to, why: due.reason.explain_change(due.desired, to), still: &still };
+        let patched = self.scaler.patch(key, kind, target_key, target, change).await;
+        if let Some(patching) = patching {
+            match &patched {
+                Ok(_) => patching.answered(Some(200), None),
+                Err(error) => patching.answered(error.status(), Some(error)),
+            }
+        }
+        match &patched {
+            Ok(_) => self.acted(key, Action { patched: true, ..*planned }),
+            Err(Error::Write(WriteError::Outdated { .. })) => {} // Nothing was: the next pass is at once.
+            Err(error) => self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned }),
+        }
+        front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
+        if let Some(soon) = soon {
+            soon.disarm();
+        }
+        if let Some(message) = self.conflicts.written(key, workload, to) {
+            tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
+            front_end.warn(subject, "ReplicasContested", message);
+        }
+        self.deciders.observe(key, surroundings(workload, to));
+        self.wishes.scaled(key, workload, current, to);
+        Ok(())
+    }
+
+    /// Returns what there is to report of refusals, other writers and other pods.
+    pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
+        Notices {
+            unmeasured: None,
+            refused: self.scaler.refusals.told(key),
+            contest: self.conflicts.explain(key, workload),
+            strangers: self.pods.strangers(key).map(|strangers| strangers.controllers),
+        }
     }
 
     /// Whether the load has come to ask for more pods than when it asked for `load`, and more than `to`.
@@ -243,14 +312,14 @@ impl Scaling {
         self.deciders.acted(key, action);
     }
 
-    /// Stops deciding for a revision. Its pods and conflicts are still known.
+    /// Stops deciding for a workload. Its pods and conflicts are still known.
     pub(super) fn stop(&self, key: &Key) {
         self.deciders.remove(key);
         self.prober.forget(key);
         self.wishes.forget(key);
     }
 
-    /// Forgets a revision but for what was done about it.
+    /// Forgets a workload but for what was done about it.
     pub(super) fn forget(&self, key: &Key) {
         self.stop(key);
         self.pods.untrack(key);
@@ -269,36 +338,13 @@ fn patience(failing: Option<&Failing>, workload: &Workload, desired: Option<i32>
     if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
 }
 
-/// What is said of a request.
-fn said_of(request: &Requested, step: Step) -> RequestStatus {
-    let Request { state, at } = request.written.clone();
-    let (result, kept) = match step {
-        Step::Wake | Step::Sleep { .. } | Step::Wait => (RequestResult::Pending, None),
-        Step::Over(Ok(())) => (RequestResult::Done, None),
-        Step::Over(Err(kept)) => (RequestResult::Kept, Some(kept)),
-    };
-    let reason = kept.map(|kept| kept.reason().to_owned()).unwrap_or_default();
-    RequestStatus { state, at, result, reason, message: kept.map(|kept| kept.explain()).unwrap_or_default() }
+/// Returns what the decider is told of the surroundings, where the target has these replicas.
+fn surroundings(workload: &Workload, replicas: i32) -> Surroundings {
+    let PathState { mode, proxy_for } = path_of(workload);
+    Surroundings { activators_in_path: mode == PathMode::Proxy || !proxy_for.is_zero(), replicas: Some(replicas) }
 }
 
-/// The path that a ServerlessService asks for, and for how long the activators have been in it.
-fn path(serverless: Option<&ServerlessService>, now: Timestamp) -> (PathMode, Duration) {
-    let status = serverless.and_then(|serverless| serverless.status.as_ref());
-    let proxy_for = status.map(|status| status.proxy_for(now)).unwrap_or_default();
-    (serverless.map_or(PathMode::Proxy, path_of), proxy_for)
-}
-
-/// The path that a ServerlessService asks for.
-pub(super) fn path_of(serverless: &ServerlessService) -> PathMode {
-    if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy }
-}
-
-/// What `Active` says, and for how long it has said so.
-pub(super) fn active(status: &PodAutoscalerStatus, now: Timestamp) -> Active {
-    match (status.active_for(now), status.inactive_for(now), status.activating_for(now)) {
-        (Some(active), _, _) => Active::True(active),
-        (_, Some(inactive), _) => Active::False(inactive),
-        (_, _, Some(activating)) => Active::Unknown(activating),
-        (None, None, None) => Active::Absent,
-    }
+/// Returns the path that was asked for, and for how long the activators have been in it.
+fn path_of(workload: &Workload) -> PathState {
+    workload.path.unwrap_or(PathState { mode: PathMode::Proxy, proxy_for: Duration::ZERO })
 }

@@ -1,4 +1,4 @@
-//! What a front end has read of one PodAutoscaler: everything that the decision depends on, as values.
+//! One workload, as a front end has read it: everything that the decision depends on, as values.
 //!
 //! Both front ends fill the same [`Workload`], so the rules exist once and never ask where it came from.
 
@@ -7,49 +7,43 @@ use super::probe::ProbeTarget;
 use crate::reconcile::stores::facts::{Selector, Target};
 use crate::reconcile::stores::target_key::TargetKey;
 use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
+use autoscaler_core::active::Active;
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::orders::Wanted;
+use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::ProbeResult;
-use common::RevisionKey as Key;
-use common::hosts::claims::Refusal;
-use common_api::zeroscaler::Request;
-use common_api::{PodAutoscaler, ServerlessService};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A PodAutoscaler that can be acted upon.
+/// A workload that can be acted upon.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// What it asks for, defaults filled in; perhaps a former version.
-    pub(crate) object: Arc<PodAutoscaler>,
+    /// Kind of its target, as it is written.
+    pub(crate) kind: String,
     pub(crate) target_key: TargetKey,
     pub(crate) target: Arc<Target>,
-    /// Which pods are its own.
+    /// Its own pods.
     pub(crate) pods: PodSet,
     pub(crate) parameters: Parameters,
-    /// What its metrics are labelled with.
+    /// Labels of its metrics.
     pub(crate) labels: SubjectLabels,
-    /// The answer that a decider begins with, if no scale has been told of before.
+    /// The answer that a decider begins with, if no scale has been reported before.
     pub(crate) initial: Initial,
-    /// Its ServerlessService, if there is one yet.
-    pub(crate) serverless: Option<Arc<ServerlessService>>,
+    /// Path of its traffic; none: nobody has been asked for one yet.
+    pub(crate) path: Option<PathState>,
     /// Name of the Service that leads to its pods.
     pub(crate) private_service: String,
     /// Proof that activators are in the path, before the last pod goes; none: the public Service has no name yet.
     pub(crate) probe: Option<Probed>,
-    /// Whether replicas may change already: not before its public Service is known to be its own.
+    /// Set once replicas may change: not before its public Service is known to be its own.
     pub(crate) may_scale: bool,
-    /// Whether scale and path stay as they are until the first decision.
+    /// Set if scale and path stay as they are until the first decision.
     pub(crate) waits_for_decision: bool,
-    /// What it asks the metrics for; none: its load alone scales it.
+    /// Metrics that it asks for; none: its load alone scales it.
     pub(crate) metrics: Option<Arc<Plan>>,
-    /// What is wrong, where it is served all the same: mostly with the present version, while a former one is in force.
-    pub(crate) broken: Option<NotReady>,
-    /// Hosts that it asks for and does not have.
-    pub(crate) lost_hosts: Vec<LostHost>,
-    /// Whether everything stays as it is.
+    /// Set if everything stays as it is.
     pub(crate) paused: bool,
     /// A wake or a sleep that is to be carried out.
     pub(crate) request: Option<Requested>,
@@ -77,20 +71,44 @@ impl Workload {
     }
 }
 
+/// Where the traffic of a workload should go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) mode: PathMode,
+    /// Activators that should take part in it.
+    pub(crate) activators: i32,
+}
+
+/// Where the traffic was asked to go last, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PathState {
+    pub(crate) mode: PathMode,
+    /// Time for which the activators have been in it; zero if they are not.
+    pub(crate) proxy_for: Duration,
+}
+
+/// What the last pass has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Previous {
+    /// Activity of the workload, and since when.
+    pub(crate) active: Active,
+    /// Time for which it has been reported as given up; none: it is not.
+    pub(crate) given_up_for: Option<Duration>,
+    /// Set if a scale has been reported, by another process perhaps.
+    pub(crate) has_scale: bool,
+}
+
 /// One wake or one sleep that an operator asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Requested {
-    /// What.
     pub(crate) wanted: Wanted,
-    /// As it is written.
-    pub(crate) written: Request,
-    /// How long ago; zero if that is still to come.
+    /// Time since it was written; zero if that is still to come.
     pub(crate) age: Duration,
-    /// Whether a former pass has found it in time.
+    /// Set if a former pass has found it in time.
     pub(crate) is_begun: bool,
 }
 
-/// How it is proven that activators are in the path.
+/// Proof that activators are in the path.
 #[derive(Clone)]
 pub(crate) enum Probed {
     /// One must answer at the public Service.
@@ -99,12 +117,12 @@ pub(crate) enum Probed {
     Known(Arc<dyn PathProof>),
 }
 
-/// A front end's own proof for one revision.
+/// A front end's own proof for one workload.
 pub(crate) trait PathProof: Send + Sync {
-    /// What is known now.
+    /// Returns what is known now.
     fn proof(&self) -> ProbeResult;
 
-    /// Asks whoever can prove it; the revision is looked at again when there is an answer.
+    /// Asks for a proof; the workload is looked at again when there is an answer.
     fn ask(&self);
 }
 
@@ -117,44 +135,25 @@ impl fmt::Debug for Probed {
     }
 }
 
-/// A host that a PodAutoscaler asks for and does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LostHost {
-    /// Somebody else has it.
-    Taken { host: String, owner: Key },
-    /// Its namespace may not have it.
-    Refused { host: String, why: Refusal },
-}
-
-/// What there is to do about a PodAutoscaler.
+/// What there is to do about an object.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// Scale it.
     Go(Box<Workload>),
-    /// Its ServerlessService must name its Services first.
-    AwaitServices(Box<Unserved>),
-    /// Say why it is not scaled, and then that.
+    /// Nothing can be scaled or measured before its Services have names.
+    AwaitServices(Box<Parameters>),
+    /// Report why it is not scaled, and then that.
     Refuse(NotReady, Afterwards),
 }
 
-/// A PodAutoscaler whose ServerlessService names no private Service.
-#[derive(Debug)]
-pub(crate) struct Unserved {
-    /// What it asks for, defaults filled in.
-    pub(crate) object: Arc<PodAutoscaler>,
-    pub(crate) parameters: Parameters,
-    /// Its ServerlessService, if there is one yet.
-    pub(crate) serverless: Option<Arc<ServerlessService>>,
-}
-
-/// Why a PodAutoscaler is not acted upon.
+/// Why an object is not acted upon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotReady {
-    /// Reason of its `Ready` condition.
+    /// One word, for programs.
     pub(crate) reason: &'static str,
-    /// Message of it.
+    /// A sentence for people.
     pub(crate) message: String,
-    /// What stands in the way, in the words of the history.
+    /// The obstacle, in the words of the history.
     pub(crate) obstacle: Obstacle,
 }
 
@@ -163,8 +162,8 @@ pub(crate) struct NotReady {
 pub(crate) enum Afterwards {
     /// Nothing: what there is stays as it is.
     Stay,
-    /// Target and Service are given back, as if it were deleted; then it is read again.
+    /// Target and Service are given back, as if the object were deleted; then it is read again.
     GiveBack,
-    /// Whatever was made for it goes; its replicas are none of our business.
+    /// Whatever was made for the object goes; its replicas are not ours to change.
     LetGo,
 }

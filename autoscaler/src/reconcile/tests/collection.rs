@@ -2,8 +2,7 @@
 
 use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, condition, expect};
-use super::kpa_knative::{autoscaler, fixture};
-use super::kpa_standalone::{METRICS, metric, status};
+use super::kpa_knative::{METRICS, autoscaler, fixture, metric, status};
 use crate::scale::CollectionHealth;
 use serde_json::{Value, json};
 
@@ -17,7 +16,7 @@ fn new(health: Option<CollectionHealth>) -> Fixture {
 }
 
 async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.metric.reconcile(key).await).await
+    f.play(script, async |cx, key| cx.metric().reconcile(key).await).await
 }
 
 fn put_status() -> Exchange {
@@ -81,7 +80,7 @@ async fn a_collection_ends_with_its_metric_and_its_leadership() {
         if led_by_another {
             *f.fakes.led_by_another.lock() = true;
         } else {
-            f.cx.stores.metrics.apply(&f.key, "", None);
+            f.cx.objects().metrics.apply(&f.key, "", None);
         }
         pass(&mut f, vec![]).await.expect("nothing to write");
         assert!(f.fakes.collecting.lock().is_none(), "led by another: {led_by_another}");

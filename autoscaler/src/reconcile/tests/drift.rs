@@ -1,8 +1,7 @@
 //! Metric and ServerlessService whose labels and annotations are not the PodAutoscaler's any more.
 
 use super::fixture::{Exchange, Fixture, expect};
-use super::kpa_knative::{autoscaler, fixture, pass};
-use super::kpa_standalone::{self as standalone, METRICS, SKSS, status};
+use super::kpa_knative::{METRICS, SKSS, autoscaler, fixture, metric, pass, serverless, status};
 use common::scaling::Aggregation;
 use serde_json::{Value, json};
 
@@ -17,8 +16,8 @@ fn edited(annotations: Value) -> Fixture {
     let f = fixture();
     let settled = || status("True", "", 10, 1, 11);
     f.put_autoscaler(autoscaler(json!({}), settled()));
-    f.put_serverless(standalone::serverless("Serve", 3, "pa"));
-    f.put_metric(standalone::metric("hello-private", "pa"));
+    f.put_serverless(serverless("Serve", 3, "pa"));
+    f.put_metric(metric("hello-private", "pa"));
     f.put_target(11);
     f.ready(1);
     f.decides(Some(11), 0);
@@ -46,7 +45,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
     pass(&mut f, script()).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("nothing is left to do");
     let told = expect(&format!("PUT {METRICS}/hello/status"));
-    f.play(vec![told], async |cx, key| cx.metric.reconcile(key).await).await.expect("a pass of the Metric");
+    f.play(vec![told], async |cx, key| cx.metric().reconcile(key).await).await.expect("a pass of the Metric");
     let collecting = f.fakes.collecting.lock().clone().expect("collected");
     assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
 }
@@ -63,8 +62,8 @@ async fn a_setting_that_is_taken_away_goes() {
         value["metadata"]["resourceVersion"] = json!(version);
         value
     };
-    f.put_serverless(with_more(standalone::serverless("Serve", 3, "pa"), "20"));
-    f.put_metric(with_more(standalone::metric("hello-private", "pa"), "30"));
+    f.put_serverless(with_more(serverless("Serve", 3, "pa"), "20"));
+    f.put_metric(with_more(metric("hello-private", "pa"), "30"));
     let check = |meta: &Value| {
         assert!(meta["annotations"][ALGORITHM].is_null(), "{meta}");
         assert_eq!(meta["annotations"]["example.com/note"], "mine");
@@ -73,22 +72,4 @@ async fn a_setting_that_is_taken_away_goes() {
         assert_eq!(meta["labels"]["team"], "blue");
     };
     pass(&mut f, vec![put(METRICS, check), put(SKSS, check)]).await.expect("a pass");
-}
-
-/// Goal: in standalone the labels that nobody else sets are kept, too, and our own annotations stay where they are.
-#[tokio::test]
-async fn standalone_keeps_its_labels() {
-    let mut f = Fixture::standalone();
-    let asleep = status("False", "NoTraffic", 3600, 0, 0);
-    standalone::settled(&f, json!({"hosts": ["x.example.com"]}), asleep, 0);
-    f.decides(Some(0), -1);
-    let mut metric = standalone::metric("", "pa");
-    metric["metadata"]["labels"] = json!({"serving.knative.dev/revision": "hello"});
-    f.put_metric(metric);
-    let script = vec![put(METRICS, |meta| {
-        assert_eq!(meta["labels"]["serving.knative.dev/configuration"], "hello");
-        assert_eq!(meta["labels"]["serving.knative.dev/revisionUID"], "pa");
-        assert!(meta["annotations"]["zeroscale.dev/hosts"].is_null());
-    })];
-    standalone::pass(&mut f, script).await.expect("a pass");
 }

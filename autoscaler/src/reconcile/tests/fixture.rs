@@ -1,36 +1,39 @@
 //! Controllers with fakes behind every port, and a script that plays the API server.
 
 use super::super::error::Error;
+use super::super::kpa::front_end::FrontEnd;
 use super::super::kpa::leaving::Leaving;
-use super::super::kpa::lifecycle::Lifecycle;
-use super::super::kpa::objects;
 use super::super::kpa::probe::{ProbeTarget, Prober};
+use super::super::kpa::workload::Path;
 use super::super::parts::Parts;
-use super::super::records::Records;
+use super::super::stores::Stores;
 use super::super::stores::facts::Target;
 use super::super::stores::target_key::{TargetKey, TargetResource};
-use super::super::stores::watches::Watches;
-use super::super::stores::{Queues, Stores};
-use super::super::writes::Writes;
-use super::super::{Wiring, kpa, metric};
-use super::owned::OfScalers;
+use super::super::stores::watches::Beside;
+use super::super::{Wiring, kpa};
 use crate::engine::Engine;
-use crate::knative::lifecycle::Revisions;
-use crate::knative::watches::NoWatches;
+use crate::knative::revisions::Revisions;
+use crate::knative::statuses::{Autoscalers, MergedStatuses, Subjects};
+use crate::knative::store::{Measurements, Objects};
+use crate::knative::{metric, wanted};
 use crate::scale::{
     CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodAddress,
     PodCounts, PodOwner, PodSet, Pods, Ports, Requests, ScaleEvent, Strangers, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
-use crate::standalone::lifecycle::Autoscalers;
+use crate::standalone::paths::{Followed, Wish};
 use crate::standalone::ports::Numbers;
+use crate::standalone::scalers::Scalers;
+use crate::standalone::scalers::findings::{Activity, Findings};
 use crate::standalone::scalers::publication::Publisher;
-use crate::standalone::scalers::{Scalers, keeper, translation};
 use crate::standalone::unread::Unread;
 use crate::standalone::validation::Validation;
+use crate::standalone::workloads::Workloads;
 use crate::standalone::{Hpa, ledger, ports, serverless};
+use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
+use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::ports::Wanted;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
@@ -40,8 +43,9 @@ use common::hosts::claims::Confinement;
 use common::ports::{PortId, State};
 use common::time::Timestamp;
 use common::write_rate::Rate;
-use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler};
-use common_controller::{Leadership, Recorder, Workers, WriteLimiter};
+use common_api::condition::from_rfc3339;
+use common_api::{Metric, ObjectReference, PodAutoscaler, ServerlessService, ZeroScaler};
+use common_controller::{Leadership, Priority, Recorder, WorkQueue, Workers, WriteLimiter};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
 use common_runtime::namespaces::Namespaces;
@@ -60,6 +64,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -200,19 +205,43 @@ pub(super) fn ago(secs: i64) -> String {
     time.to_string()
 }
 
+/// Passes over workloads, of either front end.
+pub(super) trait Passes: Send + Sync {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
+    fn hurry<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
+    fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+impl<F: FrontEnd> Passes for kpa::Controller<F> {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.reconcile(key))
+    }
+    fn hurry<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.hurry(key))
+    }
+    fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.work(key, priority))
+    }
+}
+
 /// The controllers, and what tests look into.
 pub(super) struct Controllers {
     pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
     pub(super) leaving: Arc<Leaving>,
-    pub(super) kpa: kpa::Controller,
-    pub(super) metric: metric::Controller,
-    lifecycle: Arc<dyn Lifecycle>,
+    pub(super) kpa: Box<dyn Passes>,
     prober: Arc<Prober>,
+    knative: Option<Knative>,
     standalone: Option<Standalone>,
 }
 
-/// What standalone has besides.
+/// What only the drop-in has.
+struct Knative {
+    objects: Arc<Objects>,
+    metric: metric::Controller,
+}
+
+/// What only standalone has.
 struct Standalone {
     cluster: Arc<Cluster>,
     serverless: serverless::Controller,
@@ -222,9 +251,20 @@ struct Standalone {
     allocator: ports::Controller,
 }
 
+/// Controllers of one front end.
+type Made = (Box<dyn Passes>, Option<Knative>, Option<Standalone>);
+
 impl Controllers {
     fn standalone(&self) -> &Standalone {
         self.standalone.as_ref().expect("in standalone")
+    }
+
+    pub(super) fn objects(&self) -> &Objects {
+        &self.knative.as_ref().expect("beside Knative").objects
+    }
+
+    pub(super) fn metric(&self) -> &metric::Controller {
+        &self.knative.as_ref().expect("beside Knative").metric
     }
 
     pub(super) fn serverless(&self) -> &serverless::Controller {
@@ -242,6 +282,25 @@ impl Controllers {
     pub(super) fn cluster(&self) -> &Cluster {
         &self.standalone().cluster
     }
+
+    /// What the passes have found out about a ZeroScaler.
+    fn findings(&self, key: &Key) -> Option<Findings> {
+        let Standalone { scalers, .. } = self.standalone.as_ref()?;
+        scalers.findings(&*scalers.get(key)?)
+    }
+
+    /// The ZeroScaler with the status that is about to be written.
+    fn about_to_be(&self, key: &Key) -> Value {
+        let Standalone { scalers, publisher, .. } = self.standalone();
+        let object = scalers.get(key).expect("a ZeroScaler");
+        let (_, status) = publisher.about_to_be(key, &object).expect("a status");
+        serde_json::to_value(ZeroScaler { status: Some(status), ..ZeroScaler::clone(&object) }).expect("serialisable")
+    }
+
+    /// Its path.
+    pub(super) fn path(&self, key: &Key) -> Option<Followed> {
+        self.cluster().path(&*self.standalone().scalers.get(key)?)
+    }
 }
 
 pub(super) struct Fixture {
@@ -253,6 +312,8 @@ pub(super) struct Fixture {
     _deployment: watch::Sender<Arc<DeploymentConfig>>,
     /// Whom the engine asks.
     pub(super) metrics: Mock,
+    /// Versions that ZeroScalers were put as.
+    versions: AtomicU64,
     server: Handle<Request<Body>, Response<Body>>,
     /// Whom events are told.
     heard: Handle<Request<Body>, Response<Body>>,
@@ -262,56 +323,40 @@ pub(super) struct Fixture {
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
-    /// Beside ordinary Deployments. What the passes hold as values is written to the API server here, so that a script
-    /// sees each change of it.
+    /// Beside ordinary Deployments.
     pub(super) fn standalone() -> Self {
-        Self::standalone_with(Hpa::Engine, true, Namespaces::ALL)
+        Self::standalone_with(Hpa::Engine, Namespaces::ALL)
     }
 
     /// One that looks at no metrics.
     pub(super) fn without_metrics() -> Self {
-        Self::standalone_with(Hpa::Off, true, Namespaces::ALL)
-    }
-
-    /// One that keeps its values in memory, as the process does.
-    pub(super) fn scalers() -> Self {
-        Self::standalone_with(Hpa::Engine, false, Namespaces::ALL)
+        Self::standalone_with(Hpa::Off, Namespaces::ALL)
     }
 
     /// One that looks at some namespaces only.
     pub(super) fn within(namespaces: &[&str]) -> Self {
-        Self::standalone_with(Hpa::Engine, true, Namespaces::only(namespaces.iter().copied()))
+        Self::standalone_with(Hpa::Engine, Namespaces::only(namespaces.iter().copied()))
     }
 
-    fn standalone_with(hpa: Hpa, written: bool, namespaces: Namespaces) -> Self {
-        let queues = Queues::default();
-        let fakes = Arc::new(Fakes::default());
-        let numbers = Numbers::new("system", queues.autoscalers.clone());
+    fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
+        let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
+        let numbers = Numbers::new("system", queue.clone());
         let scalers = Scalers::new(fakes.clone(), numbers.clone());
-        let (domain, autoscalers) = ("cluster.local", queues.autoscalers.clone());
-        let cluster = Cluster::new("system", domain, autoscalers, numbers, scalers.clone());
+        let cluster = Cluster::new("system", "cluster.local", queue.clone(), numbers, scalers.clone());
         let cluster = Arc::new(cluster.within(namespaces.clone()));
-        let records = |stores: &Stores, writes: &Writes| match written {
-            true => {
-                let records = Records::api_objects(stores, writes);
-                Records { serverless: Arc::new(OfScalers(records.serverless)), ..records }
-            }
-            false => keeper::records(&scalers, stores, writes),
-        };
-        let watches: Arc<dyn Watches> = cluster.clone();
-        Self::with(NOBODY, fakes, queues, (watches, records), |parts| {
+        Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-            let autoscalers = Arc::new(Autoscalers::new(parts, hpa, validation.clone(), cluster.clone()));
+            let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
             let serverless = serverless::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
             let publisher = Publisher::new(parts, scalers.clone(), cluster.clone(), validation);
             // What the watches would have told.
-            parts.stores.autoscalers.listed();
+            scalers.objects.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
             let unread = Arc::new(Unread::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
                 numbers: cluster.numbers.clone(),
-                autoscalers: parts.stores.autoscalers.clone(),
+                scalers: scalers.objects.clone(),
                 slices: cluster.slices.clone(),
                 writes: parts.writes.clone(),
                 unread: unread.clone(),
@@ -319,40 +364,49 @@ impl Fixture {
                 start: 0,
             };
             let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
-            (
-                autoscalers,
-                Some(Standalone { cluster, serverless, ledger, scalers: scalers.clone(), publisher, allocator }),
-            )
+            let scalers = scalers.clone();
+            let standalone = Standalone { cluster, serverless, ledger, scalers, publisher, allocator };
+            (Box::new(kpa::Controller::new(parts, workloads)), None, Some(standalone))
         })
     }
 
     /// In place of Knative's own. Each status is written at once here, so that a script sees it.
     pub(super) fn knative() -> Self {
-        Self::knative_with(NOBODY, Records::api_objects)
+        Self::knative_with(NOBODY, |written, _| written)
     }
 
     /// One whose probes reach `public`.
     pub(super) fn knative_probing(public: SocketAddr) -> Self {
-        Self::knative_with(public, Records::api_objects)
+        Self::knative_with(public, |written, _| written)
     }
 
     /// One that merges statuses, as the process does.
     pub(super) fn knative_merging() -> Self {
-        Self::knative_with(NOBODY, crate::knative::records)
+        Self::knative_with(NOBODY, |written, queue| Arc::new(MergedStatuses::new(written, queue)))
     }
 
-    fn knative_with(public: SocketAddr, records: impl FnOnce(&Stores, &Writes) -> Records) -> Self {
-        let watches: Arc<dyn Watches> = Arc::new(NoWatches);
-        let of = (watches, records);
-        Self::with(public, Arc::default(), Queues::default(), of, |parts| (Arc::new(Revisions::new(parts)), None))
+    fn knative_with(
+        public: SocketAddr,
+        statuses: impl FnOnce(Arc<dyn Subjects>, WorkQueue<Key>) -> Arc<dyn Subjects>,
+    ) -> Self {
+        let measurements = Measurements::default();
+        let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::default());
+        Self::with(public, Arc::default(), WorkQueue::new(), beside, |parts| {
+            let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
+            let written = Arc::new(Autoscalers { objects: objects.clone(), writes: parts.writes.clone() });
+            let statuses = statuses(written, parts.writes.decisions.clone());
+            let revisions = Arc::new(Revisions::new(parts, objects.clone(), statuses));
+            let metric = metric::Controller::new(parts, objects.clone());
+            (Box::new(kpa::Controller::new(parts, revisions)), Some(Knative { objects, metric }), None)
+        })
     }
 
     fn with(
         public: SocketAddr,
         fakes: Arc<Fakes>,
-        queues: Queues,
-        (watches, records): (Arc<dyn Watches>, impl FnOnce(&Stores, &Writes) -> Records),
-        front_end: impl FnOnce(&Parts) -> (Arc<dyn Lifecycle>, Option<Standalone>),
+        queue: WorkQueue<Key>,
+        beside: (Arc<dyn Beside>, Namespaces),
+        front_end: impl FnOnce(&Parts) -> Made,
     ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
@@ -369,7 +423,7 @@ impl Fixture {
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
-            limiter: limiter.clone(),
+            limiter,
             on_scale: Some(on_scale),
             client,
             resolver: Arc::new(Fixed(public)),
@@ -385,19 +439,19 @@ impl Fixture {
             deployment_config,
             ports_config: watch::channel(Arc::default()).1,
         };
-        let parts = Parts::with(wiring, limiter, recorder, engine, queues, (watches, records), &shutdown);
-        let (lifecycle, standalone) = front_end(&parts);
+        let parts = Parts::with(wiring, (recorder, engine), queue, beside, &shutdown);
+        let (kpa, knative, standalone) = front_end(&parts);
         let cx = Controllers {
             stores: parts.stores.clone(),
             ports: parts.ports.clone(),
             leaving: parts.leaving.clone(),
-            kpa: kpa::Controller::new(&parts, lifecycle.clone()),
-            metric: metric::Controller::new(&parts),
+            kpa,
             prober: parts.prober.clone(),
-            lifecycle,
+            knative,
             standalone,
         };
-        Self { cx, fakes, key: Key::new("ns", "hello"), config, _deployment, metrics, server, heard }
+        let (key, versions) = (Key::new("ns", "hello"), AtomicU64::new(10));
+        Self { cx, fakes, key, config, _deployment, metrics, versions, server, heard }
     }
 
     /// Edits `config-autoscaler`.
@@ -444,12 +498,30 @@ impl Fixture {
     }
 
     /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the
-    /// script must be asked for.
+    /// script must be asked for. What is expected of the state ([`reports`], [`leads`]) is looked at in the end; findings
+    /// about a ZeroScaler that the script does not expect must be as before.
     pub(super) async fn play<T>(
         &mut self,
         script: Vec<Exchange>,
         work: impl AsyncFnOnce(&Controllers, &Key) -> T,
     ) -> T {
+        let (states, script): (Vec<_>, Vec<_>) = script.into_iter().partition(|exchange| exchange.state.is_some());
+        let before = self.cx.findings(&self.key);
+        let outcome = self.exchange(script, work).await;
+        let is_expected = states.iter().any(|exchange| exchange.state == Some(Checked::Status));
+        if let Some(after) = self.cx.findings(&self.key).filter(|_| !is_expected) {
+            assert_eq!(Some(after), before, "reported unexpectedly");
+        }
+        for Exchange { state, check, .. } in states {
+            match state {
+                Some(Checked::Status) => check(&self.cx.about_to_be(&self.key)),
+                _ => check(&path_as_value(&self.cx.path(&self.key).expect("a path"))),
+            }
+        }
+        outcome
+    }
+
+    async fn exchange<T>(&mut self, script: Vec<Exchange>, work: impl AsyncFnOnce(&Controllers, &Key) -> T) -> T {
         let (cx, key, server) = (&self.cx, &self.key, &mut self.server);
         let work = work(cx, key);
         tokio::pin!(work);
@@ -478,12 +550,11 @@ impl Fixture {
         }
     }
 
-    /// Lets one worker work off the PodAutoscalers' queue for `time`, beside an API server that refuses what begins with
+    /// Lets one worker work off the workloads' queue for `time`, beside an API server that refuses what begins with
     /// a text, and accepts all else as it is sent. Returns what was asked for, and how long after the beginning.
     pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
         self.beside(refused, async |cx, _| {
-            let queue = cx.stores.queues().autoscalers.clone();
-            let workers = Workers { kind: "PodAutoscaler", queue, only: None };
+            let workers = Workers { kind: "workload", queue: cx.stores.queue().clone(), only: None };
             let working =
                 workers.work(CancellationToken::new(), |key, priority| async move { cx.kpa.work(key, priority).await });
             let _ = tokio::time::timeout(time, working).await;
@@ -491,7 +562,7 @@ impl Fixture {
         .await
     }
 
-    /// One pass over the ServerlessService, beside an API server that accepts everything.
+    /// One pass over the path, beside an API server that accepts everything.
     pub(super) async fn look_at_path(&mut self) -> Vec<Asked> {
         self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
     }
@@ -574,6 +645,11 @@ impl Fixture {
         asked
     }
 
+    /// The ZeroScaler with the status that is about to be written.
+    pub(super) fn status(&self) -> Value {
+        self.cx.about_to_be(&self.key)
+    }
+
     /// How activators are told to reach the pods.
     pub(super) fn backend(&self) -> Backend {
         self.cx.standalone().scalers.backend(&self.key).expect("a look at the path")
@@ -582,14 +658,21 @@ impl Fixture {
     /// A ZeroScaler as the watch tells of it.
     pub(super) fn put_scaler(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a ZeroScaler");
-        self.cx.standalone().scalers.take(&self.cx.stores.autoscalers, object);
+        self.cx.cluster().take(&self.cx.stores.index, object);
     }
 
     /// There is none any more.
     pub(super) fn remove_scaler(&self) {
-        self.cx.standalone().scalers.gone(&self.cx.stores.autoscalers, &self.key);
+        self.remove_scaler_of(&self.key);
     }
 
+    /// There is none of this name.
+    pub(super) fn remove_scaler_of(&self, key: &Key) {
+        self.cx.cluster().gone(&self.cx.stores.index, key);
+    }
+
+    /// A PodAutoscaler of Knative's; in standalone a ZeroScaler, of which the passes have found out what its field
+    /// `found` says, in the words of [`super::kpa_knative::status`].
     pub(super) fn put_autoscaler(&self, value: Value) {
         self.put_autoscaler_as(&self.key, value, "10");
     }
@@ -599,18 +682,21 @@ impl Fixture {
         self.put_autoscaler_as(&self.key, value, "11");
     }
 
-    /// The same of another name. In standalone there is a ZeroScaler with the field `scaler` as its spec.
-    pub(super) fn put_autoscaler_as(&self, key: &Key, value: Value, version: &str) {
-        let mut object: PodAutoscaler = serde_json::from_value(value.clone()).expect("a PodAutoscaler");
-        if let Some(standalone) = &self.cx.standalone {
-            let mut spec = json!({"target": {"name": "hello"}, "services": [{"name": "hello", "create": true}]});
-            json_patch::merge(&mut spec, &value["scaler"]);
-            let scaler = json!({"metadata": value["metadata"], "spec": spec});
-            let scaler: ZeroScaler = serde_json::from_value(scaler).expect("a ZeroScaler");
-            object = PodAutoscaler { status: object.status, ..translation::autoscaler(&scaler) };
-            standalone.scalers.put(scaler);
+    /// The same of another name.
+    pub(super) fn put_autoscaler_as(&self, key: &Key, mut value: Value, version: &str) {
+        if let Some(knative) = &self.cx.knative {
+            let object = serde_json::from_value(value).expect("a PodAutoscaler");
+            knative.objects.autoscalers.apply(key, version, Some(object));
+            return;
         }
-        self.cx.stores.autoscalers.apply(key, version, Some(object));
+        let found = value["found"].take();
+        let version = self.versions.fetch_add(1, Ordering::Relaxed).to_string();
+        value["metadata"]["resourceVersion"] = json!(version);
+        let object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
+        self.cx.cluster().take(&self.cx.stores.index, object.clone());
+        if !found.is_null() {
+            self.cx.cluster().found(&object, findings(&found));
+        }
     }
 
     /// Waits until an activator has answered a probe for the public Service.
@@ -627,35 +713,44 @@ impl Fixture {
     /// A ServerlessService with this value; without labels and annotations, with those that it was created with.
     pub(super) fn put_serverless(&self, value: Value) {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
-        if let Some(owner) = self.owner() {
-            let created = objects::serverless(&owner, self.cx.lifecycle.inherited(&owner), common_api::Mode::Proxy, 0);
-            as_created(&mut object.metadata, created.metadata);
-        }
-        self.cx.stores.serverless.apply(&self.key, "20", Some(object));
+        let path = Path { mode: PathMode::Proxy, activators: 0 };
+        self.as_created(&mut object.metadata, |owner| wanted::serverless(owner, path).metadata);
+        self.cx.objects().serverless.apply(&self.key, "20", Some(object));
     }
 
     /// A Metric, likewise.
     pub(super) fn put_metric(&self, value: Value) {
         let mut object: Metric = serde_json::from_value(value).expect("a Metric");
-        if let Some(owner) = self.owner() {
-            let created =
-                objects::metric(&owner, self.cx.lifecycle.inherited(&owner), &AutoscalerConfig::default(), "");
-            as_created(&mut object.metadata, created.metadata);
-        }
-        self.cx.stores.metrics.apply(&self.key, "30", Some(object));
+        self.as_created(&mut object.metadata, |owner| wanted::metric(owner, &AutoscalerConfig::default(), "").metadata);
+        self.cx.objects().metrics.apply(&self.key, "30", Some(object));
     }
 
-    /// The PodAutoscaler, with its defaults where the reconciler fills them in: Knative's webhook does not.
-    fn owner(&self) -> Option<PodAutoscaler> {
-        let mut owner = PodAutoscaler::clone(&*self.cx.stores.autoscalers.get(&self.key)?);
-        let config = self.config.borrow();
-        let Some(standalone) = &self.cx.standalone else {
-            owner.set_defaults(&config.pod_autoscaler_class);
-            return Some(owner);
-        };
-        let original = standalone.scalers.get(&self.key)?;
-        let scale = &original.spec.scale;
-        Some(translation::with_windows(owner, scale.window(&config), scale.panic_window(&config)))
+    /// The PodAutoscaler has its defaults where the reconciler fills them in: Knative's webhook does not.
+    fn as_created(&self, meta: &mut ObjectMeta, created: impl FnOnce(&PodAutoscaler) -> ObjectMeta) {
+        let Some(owner) = self.cx.objects().autoscalers.get(&self.key) else { return };
+        let mut owner = PodAutoscaler::clone(&owner);
+        owner.set_defaults(&self.config.borrow().pod_autoscaler_class);
+        let created = created(&owner);
+        meta.labels = meta.labels.take().or(created.labels);
+        meta.annotations = meta.annotations.take().or(created.annotations);
+    }
+
+    /// The path of the ZeroScaler, as it is asked for and followed: this Service is served, by activators for so many
+    /// seconds; none: by pods.
+    pub(super) fn put_path(&self, mode: PathMode, service: &str, in_path_for: Option<i64>) {
+        let cluster = self.cx.cluster();
+        let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
+        cluster.ask_path(&object, wish(mode, "hello"));
+        let path = cluster.path(&object).expect("asked for");
+        let since = Timestamp::from_secs(NOW.as_secs() - in_path_for.unwrap_or_default());
+        cluster.report_path(&self.key, &path, (service, false), since);
+        cluster.report_path(&self.key, &path, (service, in_path_for.is_some()), since);
+    }
+
+    /// Another path is asked for, with the pods of this Deployment.
+    pub(super) fn ask_path(&self, mode: PathMode, target: &str) {
+        let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
+        self.cx.cluster().ask_path(&object, wish(mode, target));
     }
 
     pub(super) fn put_service(&self, value: Value) {
@@ -713,7 +808,7 @@ impl Fixture {
         }));
     }
 
-    /// The ledger gives numbers to these ports of the ZeroScaler `pa`'s Service: 20000 and so on. Each of these activators
+    /// The ledger gives numbers to these ports of the ZeroScaler `zs`'s Service: 20000 and so on. Each of these activators
     /// is ready and listens on all of them.
     pub(super) async fn numbered(&mut self, ports: &[(&str, u16)], activators: &[&str]) {
         let numbers = self.cx.cluster().numbers.clone();
@@ -721,8 +816,8 @@ impl Fixture {
             let port = PortId { name: (*name).to_owned(), port: *port };
             Wanted { port, listed: None, shown: None }
         });
-        numbers.exists(&self.key, Some("pa"));
-        numbers.want(&self.key, "pa", wanted.collect());
+        numbers.exists(&self.key, Some("zs"));
+        numbers.want(&self.key, "zs", wanted.collect());
         self.beside(None, async |cx, key| {
             for _ in 0..2 {
                 cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
@@ -736,7 +831,7 @@ impl Fixture {
     pub(super) fn served_by(&self, ports: usize, activators: &[&str]) {
         let ready: Vec<_> = activators.iter().map(|address| (*address, true)).collect();
         self.activators(&ready);
-        let held: Vec<_> = (20_000..).take(ports).map(|number| (number, "pa")).collect();
+        let held: Vec<_> = (20_000..).take(ports).map(|number| (number, "zs")).collect();
         activators.iter().for_each(|address| self.hear(address, &held));
     }
 
@@ -819,9 +914,40 @@ impl Fixture {
     }
 }
 
-fn as_created(meta: &mut ObjectMeta, created: ObjectMeta) {
-    meta.labels = meta.labels.take().or(created.labels);
-    meta.annotations = meta.annotations.take().or(created.annotations);
+fn wish(mode: PathMode, target: &str) -> Wish {
+    let text = |text: &str| Some(text.to_owned());
+    let target = ObjectReference { api_version: text("apps/v1"), kind: text("Deployment"), name: text(target) };
+    Wish { path: Path { mode, activators: 2 }, target }
+}
+
+/// Findings in the words of a PodAutoscaler's status.
+fn findings(status: &Value) -> Findings {
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let find = |kind: &str| conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
+    let active = find("Active");
+    let is = match (active["status"].as_str(), active["reason"].as_str()) {
+        (Some("True"), _) => Some(ActiveCondition::Active),
+        (Some("False"), Some("TimedOut")) => Some(ActiveCondition::TimedOut),
+        (Some("False"), _) => Some(ActiveCondition::NoTraffic),
+        (Some(_), _) => Some(ActiveCondition::Queued),
+        (None, _) => None,
+    };
+    let since = active["lastTransitionTime"].as_str().and_then(from_rfc3339).unwrap_or_default();
+    Findings {
+        generation: status["observedGeneration"].as_i64(),
+        activity: is.map(|is| Activity { is, since }),
+        is_initialized: find("ScaleTargetInitialized")["status"] == "True",
+        desired: status["desiredScale"].as_i64().and_then(|desired| i32::try_from(desired).ok()),
+        service: status["serviceName"].as_str().unwrap_or_default().to_owned(),
+        ..Findings::default()
+    }
+}
+
+fn path_as_value(path: &Followed) -> Value {
+    json!({
+        "mode": format!("{:?}", path.wish.path.mode), "activators": path.wish.path.activators, "service": path.service,
+        "inPath": path.in_path_since.is_some(),
+    })
 }
 
 /// After how long, `METHOD PATH`, and the body.
@@ -830,9 +956,17 @@ pub(super) type Asked = (Duration, String, Value);
 type Check = Box<dyn Fn(&Value)>;
 type Answer = Box<dyn Fn(Value) -> (u16, Value)>;
 
-/// One request that is expected, and its answer.
+/// State that is looked at when a script is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checked {
+    Status,
+    Path,
+}
+
+/// One request that is expected, and its answer; or what is expected of the state in the end.
 pub(super) struct Exchange {
     line: String,
+    state: Option<Checked>,
     check: Check,
     answer: Answer,
 }
@@ -846,7 +980,17 @@ pub(super) fn expect(line: &str) -> Exchange {
         }
         (200, body)
     };
-    Exchange { line: line.to_owned(), check: Box::new(|_| {}), answer: Box::new(answer) }
+    Exchange { line: line.to_owned(), state: None, check: Box::new(|_| {}), answer: Box::new(answer) }
+}
+
+/// Something is found out about the ZeroScaler. Checks see it with the status that is about to be written.
+pub(super) fn reports() -> Exchange {
+    Exchange { state: Some(Checked::Status), ..expect("the status") }
+}
+
+/// Its path is followed. Checks see `mode`, `activators`, `service` and `inPath`.
+pub(super) fn leads() -> Exchange {
+    Exchange { state: Some(Checked::Path), ..expect("the path") }
 }
 
 impl Exchange {

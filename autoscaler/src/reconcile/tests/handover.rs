@@ -23,7 +23,7 @@ const THEIRS: &str = "endpointslice-controller.k8s.io";
 
 /// One that serves two pods, and is deleted once these are ready.
 fn leaving() -> Fixture {
-    let f = Fixture::scalers();
+    let f = Fixture::standalone();
     f.put_slice(slice("private", "hello-private", THEIRS, 2));
     let mut object = asleep(json!({}));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
@@ -50,7 +50,7 @@ async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
     let mut f = leaving();
     let asked = f.settle().await;
     assert!(gave_back(&asked) && !let_go(&asked), "{:?}", lines(&asked));
-    let queue = f.cx.stores.queues().autoscalers.clone();
+    let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
     f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
     assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes' own is looked at");
@@ -77,7 +77,7 @@ async fn clients_of_activators_have_the_time_to_come_anew() {
     assert!(!let_go(&f.settle().await));
     f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
     assert!(!let_go(&f.settle().await));
-    let queue = f.cx.stores.queues().autoscalers.clone();
+    let queue = f.cx.stores.queue().clone();
     tokio::time::advance(COME_ANEW / 2).await;
     assert!(!let_go(&f.settle().await));
     while queue.try_next().is_some() {}
@@ -95,7 +95,7 @@ async fn clients_of_activators_have_the_time_to_come_anew() {
 /// Goal: the same of a Service that is given back because another one is asked for.
 #[tokio::test(start_paused = true)]
 async fn a_former_service_is_handed_over_too() {
-    let mut f = Fixture::scalers();
+    let mut f = Fixture::standalone();
     f.put_scaler(asleep(json!({})));
     f.put_service(adopted());
     f.put_slice(slice("private", "hello-private", THEIRS, 1));
@@ -124,7 +124,7 @@ async fn what_is_borrowed_goes_back_though_another_service_is_named() {
     let mut headless = service();
     (headless["metadata"]["name"], headless["spec"]["clusterIP"]) = (json!("bare"), json!("None"));
     for (name, is_deleted) in [("bare", false), ("bare", true), ("nobodys", true)] {
-        let mut f = Fixture::scalers();
+        let mut f = Fixture::standalone();
         let mut object = asleep(json!({"services": [{"name": name}]}));
         if is_deleted {
             object["metadata"]["deletionTimestamp"] = json!(ago(1));

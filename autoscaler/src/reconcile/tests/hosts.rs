@@ -1,8 +1,9 @@
 //! Who has which host: the ledger, and what the status says to those that ask in vain.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
-use super::kpa_standalone::{PA, autoscaler, pass as kpa_pass, settled, status};
+use super::fixture::{Exchange, Fixture, assert_condition, condition, expect, reports};
+use super::kpa_knative::status;
+use super::kpa_standalone::{pass as kpa_pass, scaler, settled};
 use crate::standalone::unread::AGAIN;
 use common::RevisionKey as Key;
 use common::hosts::ledger::{self, Grants};
@@ -16,10 +17,10 @@ fn ask(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
     let (namespace, name) = key.split_once('/').expect("a key");
     let key_of = Key::new(namespace, name);
     let Some(hosts) = hosts else {
-        f.cx.stores.autoscalers.apply(&key_of, "", None);
+        f.remove_scaler_of(&key_of);
         return;
     };
-    let mut value = autoscaler(json!({"hosts": list(hosts)}), Value::Null);
+    let mut value = scaler(json!({"hosts": list(hosts)}), Value::Null);
     value["metadata"]["namespace"] = json!(namespace);
     value["metadata"]["name"] = json!(name);
     value["metadata"]["uid"] = json!(format!("{key}#{year}"));
@@ -208,7 +209,7 @@ async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
     let hosts = list("x.example.com, y.example.com, hello.prod, x.example.org");
     settled(&f, json!({"hosts": hosts}), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(0), -1);
-    let script = vec![expect(&format!("PUT {PA}/status")).with(|body| {
+    let script = vec![reports().with(|body| {
         assert_condition(body, "HostsOwned", "False", "HostConflict");
         let message = condition(body, "HostsOwned").2;
         for text in [

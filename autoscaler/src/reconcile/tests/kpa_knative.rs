@@ -4,12 +4,76 @@
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
-use super::kpa_standalone::{METRICS, PA, SCALE, SKSS, metric, serverless, status};
+use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
 use crate::scale::{Initial, PodSet};
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
+
+pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello";
+pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
+pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
+pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+
+/// A status as the reconciler would have left it.
+pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired: i32) -> Value {
+    let (at, message) = (
+        ago(since),
+        match reason {
+            "NoTraffic" => "The target is not receiving traffic.",
+            "Queued" => "Requests to the target are being buffered as resources are provisioned.",
+            _ => "",
+        },
+    );
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
+    json!({
+        "observedGeneration": 1, "serviceName": "hello", "metricsServiceName": "hello-private",
+        "actualScale": ready, "desiredScale": desired,
+        "conditions": [
+            condition("Active", active, reason, message),
+            condition("Ready", active, reason, message),
+            condition("SKSReady", "True", "", ""),
+            condition("ScaleTargetInitialized", "True", "", ""),
+        ],
+    })
+}
+
+/// A ServerlessService whose Services are there.
+pub(super) fn serverless(mode: &str, activators: i32, owner: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": owner, "resourceVersion": "20", "generation": 1,
+            "ownerReferences": [{
+                "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+                "name": "hello", "uid": owner, "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "mode": mode, "numActivators": activators, "protocolType": "http1",
+            "objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
+        },
+        "status": {
+            "observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private",
+            "conditions": [
+                {"type": "ActivatorEndpointsPopulated", "status": "True", "severity": "Info",
+                 "lastTransitionTime": ago(3600)},
+                {"type": "EndpointsPopulated", "status": "True", "lastTransitionTime": ago(3600)},
+                {"type": "Ready", "status": "True", "lastTransitionTime": ago(3600)},
+            ],
+        },
+    })
+}
+
+pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "hello", "namespace": "ns", "uid": "m", "resourceVersion": "30", "generation": 1,
+            "ownerReferences": [{"apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+                                 "name": "hello", "uid": owner, "controller": true}],
+        },
+        "spec": {"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": scrape_target},
+    })
+}
 
 pub(super) fn autoscaler(annotations: Value, status: Value) -> Value {
     let mut annotations = annotations;
@@ -157,7 +221,7 @@ async fn what_was_told_a_scale_is_taken_over() {
 #[tokio::test]
 async fn a_missing_metric_is_created() {
     let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.cx.stores.metrics.apply(&f.key, "", None);
+    f.cx.objects().metrics.apply(&f.key, "", None);
     let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
         let spec = json!({"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": "hello-private"});
         assert_eq!(body["spec"], spec);
@@ -241,7 +305,7 @@ async fn a_wake_is_told_when_it_is_over() {
 async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
-    let queue = f.cx.stores.queues().autoscalers.clone();
+    let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {} // What the stores were given.
     let begun = tokio::time::Instant::now();
     let next = queue.next().await; // Nothing else happens.

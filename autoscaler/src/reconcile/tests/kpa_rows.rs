@@ -2,8 +2,9 @@
 //! scale that is not known any more is kept.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
-use super::kpa_knative::{autoscaler, fixture, pass, patched, path, put_status, settled};
-use super::kpa_standalone::{METRICS, PA, SKSS, metric, serverless, status};
+use super::kpa_knative::{
+    METRICS, PA, SKSS, autoscaler, fixture, metric, pass, patched, path, put_status, serverless, settled, status,
+};
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
 #[tokio::test]
 async fn a_metric_that_cannot_be_written_ends_the_pass() {
     let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-    f.cx.stores.metrics.apply(&f.key, "", None);
+    f.cx.objects().metrics.apply(&f.key, "", None);
     let error = error_of(pass(&mut f, vec![expect(&format!("POST {METRICS}")).refused(500, "inducing failure")]).await);
     assert!(error.starts_with("error reconciling Metric: error creating metric"), "{error}");
 
@@ -329,7 +330,7 @@ async fn scrape_targets_follow_the_burst_capacity() {
     {
         let mut f = settled(annotations, active(), serverless("Proxy", 2, "pa"), 11, 1, Some(11), -42);
         f.configure(config(burst));
-        f.cx.stores.metrics.apply(&f.key, "", None);
+        f.cx.objects().metrics.apply(&f.key, "", None);
         let created = expect(&format!("POST {METRICS}")).with(move |body| {
             assert_eq!(body["spec"]["scrapeTarget"], target);
         });

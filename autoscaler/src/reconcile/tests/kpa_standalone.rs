@@ -1,37 +1,33 @@
 //! Beside plain Deployments: birth, waking, falling asleep, refusals.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
+use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect, leads, reports};
+use super::kpa_knative::{SCALE, status};
+use super::scalers::ZS;
 use crate::scale::{Chain, Initial, PodSet, Strangers};
 use autoscaler_core::history::{Cause, Obstacle};
+use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::Reason;
 use common_controller::{Failure, WriteError};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello";
-pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
-pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
-pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
-
 const ACTIVATOR: &str = "10.9.0.1";
 
-/// What the passes know of a ZeroScaler with this spec that has taken up its target.
-pub(super) fn autoscaler(spec: Value, status: Value) -> Value {
-    json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+/// A ZeroScaler with this spec that has taken up its target, of which the passes have found out what the status says.
+pub(super) fn scaler(spec: Value, status: Value) -> Value {
+    let mut value = json!({
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
         "metadata": {
-            "name": "hello", "namespace": "ns", "uid": "pa", "resourceVersion": "10", "generation": 1,
+            "name": "hello", "namespace": "ns", "uid": "zs", "resourceVersion": "10", "generation": 1,
             "creationTimestamp": "2023-01-01T00:00:00Z", "finalizers": ["zeroscale.dev/restore"],
             "annotations": {"zeroscale.dev/adopted-replicas": "0"},
         },
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
-            "protocolType": "http1",
-        },
-        "status": status,
-        "scaler": spec,
-    })
+        "spec": {"target": {"name": "hello"}, "services": [{"name": "hello", "create": true}]},
+        "found": status,
+    });
+    json_patch::merge(&mut value["spec"], &spec);
+    value
 }
 
 /// The same with another number of replicas that its target was found with.
@@ -40,72 +36,19 @@ pub(super) fn found_with(replicas: &str, mut object: Value) -> Value {
     object
 }
 
+/// The same, as the API server answers the patch that takes its target up.
+fn taken_up(replicas: &str) -> Value {
+    let mut value = found_with(replicas, scaler(json!({}), Value::Null));
+    value["metadata"]["resourceVersion"] = json!("100");
+    value
+}
+
 fn newborn() -> Value {
-    let mut value = autoscaler(json!({}), Value::Null);
+    let mut value = scaler(json!({}), Value::Null);
     let metadata = value["metadata"].as_object_mut().expect("metadata");
     metadata.remove("finalizers");
     metadata.remove("annotations");
     value
-}
-
-/// A status as the reconciler would have left it.
-pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired: i32) -> Value {
-    let (at, message) = (
-        ago(since),
-        match reason {
-            "NoTraffic" => "The target is not receiving traffic.",
-            "Queued" => "Requests to the target are being buffered as resources are provisioned.",
-            _ => "",
-        },
-    );
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
-    json!({
-        "observedGeneration": 1, "serviceName": "hello", "metricsServiceName": "hello-private",
-        "actualScale": ready, "desiredScale": desired,
-        "conditions": [
-            condition("Active", active, reason, message),
-            condition("Ready", active, reason, message),
-            condition("SKSReady", "True", "", ""),
-            condition("ScaleTargetInitialized", "True", "", ""),
-        ],
-    })
-}
-
-/// A ServerlessService whose Services are there.
-pub(super) fn serverless(mode: &str, activators: i32, owner: &str) -> Value {
-    json!({
-        "metadata": {
-            "name": "hello", "namespace": "ns", "uid": owner, "resourceVersion": "20", "generation": 1,
-            "ownerReferences": [{
-                "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-                "name": "hello", "uid": owner, "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {
-            "mode": mode, "numActivators": activators, "protocolType": "http1",
-            "objectRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"},
-        },
-        "status": {
-            "observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private",
-            "conditions": [
-                {"type": "ActivatorEndpointsPopulated", "status": "True", "severity": "Info",
-                 "lastTransitionTime": ago(3600)},
-                {"type": "EndpointsPopulated", "status": "True", "lastTransitionTime": ago(3600)},
-                {"type": "Ready", "status": "True", "lastTransitionTime": ago(3600)},
-            ],
-        },
-    })
-}
-
-pub(super) fn metric(scrape_target: &str, owner: &str) -> Value {
-    json!({
-        "metadata": {
-            "name": "hello", "namespace": "ns", "uid": "m", "resourceVersion": "30", "generation": 1,
-            "ownerReferences": [{"apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-                                 "name": "hello", "uid": owner, "controller": true}],
-        },
-        "spec": {"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": scrape_target},
-    })
 }
 
 /// Goal: replicas that somebody else changes are put right at once, the first times; then a pause lies between, and the
@@ -149,7 +92,7 @@ async fn a_wake_without_pods_ends_with_its_requests() {
     let mut f = Fixture::standalone();
     settled(&f, json!({}), status("Unknown", "Queued", 20, 0, 1), 0);
     f.decides(Some(0), -1);
-    pass(&mut f, vec![put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"))])
+    pass(&mut f, vec![reports().with(|body| assert_condition(body, "Active", "False", "NoTraffic"))])
         .await
         .expect("a pass");
 }
@@ -183,9 +126,9 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
     f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("nothing is left to do");
 
-    let mut leaving = autoscaler(json!({}), asleep.clone());
+    let mut leaving = scaler(json!({}), asleep.clone());
     leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
-    for object in [newborn(), leaving, autoscaler(json!({"scale": {"window": "1s"}}), asleep)] {
+    for object in [newborn(), leaving, scaler(json!({"scale": {"window": "1s"}}), asleep)] {
         let mut f = Fixture::standalone();
         settled(&f, json!({}), Value::Null, 0);
         f.put_autoscaler(object);
@@ -199,12 +142,11 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("another's");
 }
 
-/// Everything that a settled revision has.
+/// Everything that a settled workload has.
 pub(super) fn settled(f: &Fixture, spec: Value, status: Value, replicas: i32) {
-    f.put_autoscaler(autoscaler(spec, status));
-    f.put_serverless(serverless("Proxy", 2, "pa"));
-    f.put_metric(metric("", "pa"));
-    f.put_service(public_service("pa"));
+    f.put_autoscaler(scaler(spec, status));
+    f.put_path(PathMode::Proxy, "hello", Some(3600));
+    f.put_service(public_service("zs"));
     f.put_target(replicas);
 }
 
@@ -237,10 +179,6 @@ pub(super) fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
     (action.wanted, action.patched, action.because)
 }
 
-pub(super) fn put_status() -> Exchange {
-    expect(&format!("PUT {PA}/status"))
-}
-
 pub(super) fn patched(to: i32) -> Exchange {
     let body = json!([{"op": "add", "path": "/spec/replicas", "value": to}]);
     expect(&format!("PATCH {SCALE}"))
@@ -256,7 +194,7 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
     f.put_target(0);
     f.decides(Some(0), -1);
     let script = vec![
-        expect(&format!("PATCH {PA}"))
+        expect(&format!("PATCH {ZS}"))
             .with(|body| {
                 let expected = json!({"metadata": {
                     "resourceVersion": "10", "finalizers": ["zeroscale.dev/restore"],
@@ -266,23 +204,17 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
                 }});
                 assert_eq!(*body, expected);
             })
-            .answered(200, autoscaler(json!({}), Value::Null)),
-        expect(&format!("POST {METRICS}")).with(|body| {
-            assert_eq!(body["spec"]["scrapeTarget"], "", "plain pods have nothing to scrape");
-            assert_eq!(body["metadata"]["labels"]["serving.knative.dev/revision"], "hello");
-        }),
-        expect(&format!("POST {SKSS}")).with(|body| {
-            assert_eq!(body["spec"]["mode"], "Proxy");
-            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "pa");
-        }),
-        put_status().with(|body| {
+            .answered(200, taken_up("0")),
+        leads().with(|path| assert_eq!(path["mode"], "Proxy")),
+        reports().with(|body| {
             assert_condition(body, "Active", "False", "NoTraffic");
-            assert_condition(body, "SKSReady", "Unknown", "NotReady");
-            assert_eq!(body["status"]["metricsServiceName"], "hello-private");
+            assert_condition(body, "Ready", "Unknown", "Pending");
             assert_eq!(body["status"]["observedGeneration"], 1);
         }),
     ];
     pass(&mut f, script).await.expect("a pass");
+    let collecting = f.fakes.collecting.lock().clone().expect("measured");
+    assert_eq!(collecting.scrape_target, None, "plain pods have nothing to scrape");
     let deciding = f.fakes.deciding.lock().clone().expect("a decider");
     assert_eq!(deciding.1, Initial::Adopted(0));
     assert_eq!(deciding.0.labels.configuration, "hello");
@@ -305,7 +237,7 @@ async fn others_with_the_same_labels_are_named() {
         (5, "Deployment canary, Job a, Job b and 2 more"),
     ] {
         f.fakes.strangers.lock().controllers = others[..count].to_vec();
-        let told = put_status().with(move |body| {
+        let told = reports().with(move |body| {
             let (status, reason, message) = condition(body, "PodsOwned");
             let begin = format!("the selector of Deployment hello (app=hello) also finds pods of {expected}: ");
             assert_eq!((status.as_str(), reason.as_str()), ("False", "SelectorOverlaps"));
@@ -314,7 +246,7 @@ async fn others_with_the_same_labels_are_named() {
         pass(&mut f, vec![told]).await.expect("a pass");
     }
     *f.fakes.strangers.lock() = Strangers::default();
-    let over = put_status().with(|body| {
+    let over = reports().with(|body| {
         let types = body["status"]["conditions"].as_array().expect("conditions").iter().map(|c| c["type"].clone());
         assert!(!types.collect::<Vec<_>>().contains(&json!("PodsOwned")));
     });
@@ -331,14 +263,13 @@ async fn born_running_it_keeps_its_replicas() {
         f.ready(3);
         f.decides(decision, -1);
         let script = vec![
-            expect(&format!("PATCH {PA}"))
+            expect(&format!("PATCH {ZS}"))
                 .with(|body| assert_eq!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "3"))
-                .answered(200, found_with("3", autoscaler(json!({}), Value::Null))),
-            expect(&format!("POST {METRICS}")),
-            expect(&format!("POST {SKSS}")),
-            put_status().with(|body| {
-                assert_condition(body, "Active", "True", "");
-                assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(3), &json!(3)));
+                .answered(200, taken_up("3")),
+            leads(),
+            reports().with(|body| {
+                assert_condition(body, "Active", "True", "Awake");
+                assert_eq!((&body["status"]["pods"]["ready"], &body["status"]["desired"]), (&json!(3), &json!(3)));
             }),
         ];
         pass(&mut f, script).await.expect("a pass");
@@ -354,9 +285,9 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
     f.decides(Some(2), -1);
     let script = vec![
         patched(2),
-        put_status().with(|body| {
+        reports().with(|body| {
             assert_condition(body, "Active", "Unknown", "Queued");
-            assert_eq!(body["status"]["desiredScale"], 2);
+            assert_eq!(body["status"]["desired"], 2);
         }),
     ];
     pass(&mut f, script).await.expect("a pass");
@@ -371,7 +302,6 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
 async fn replicas_changed_by_hand_are_put_right_once() {
     let mut f = Fixture::standalone();
     settled(&f, json!({"scale": {"max": 4}}), status("True", "", 10, 3, 3), 9);
-    f.put_serverless(serverless("Proxy", 3, "pa"));
     f.ready(3);
     f.decides(Some(3), -1);
     pass(&mut f, vec![patched(3)]).await.expect("a pass");
@@ -385,14 +315,14 @@ async fn a_clock_that_was_set_back_keeps_nobody_awake() {
     settled(&f, json!({}), status("True", "", -3600, 1, 1), 1);
     f.ready(1);
     f.decides(Some(0), -1);
-    let written = put_status().with(|body| {
+    let written = reports().with(|body| {
         assert_eq!(body["status"]["conditions"][0]["lastTransitionTime"], ago(0), "{body}");
     });
     pass(&mut f, vec![written]).await.expect("a pass");
     assert_eq!(acted(&f), (Some(1), false, Cause::Rule(Reason::ActiveRecently)));
-    f.put_autoscaler_again(autoscaler(json!({}), status("True", "", 0, 1, 1)));
+    f.put_autoscaler_again(scaler(json!({}), status("True", "", 0, 1, 1)));
     tokio::time::advance(Duration::from_secs(61)).await;
-    let asleep = put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
+    let asleep = reports().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
     pass(&mut f, vec![asleep]).await.expect("a pass");
     assert_eq!(acted(&f).0, Some(0));
 }
@@ -407,7 +337,7 @@ async fn a_schedule_wakes_what_sleeps() {
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("it sleeps on");
     settled(&f, schedule(2), asleep(), 0);
-    pass(&mut f, vec![patched(2), put_status()]).await.expect("it wakes");
+    pass(&mut f, vec![patched(2), reports()]).await.expect("it wakes");
     assert_eq!(acted(&f).0, Some(2));
 }
 
@@ -428,7 +358,7 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
                 "zeroscale.dev/leads-to": "activators", "zeroscale.dev/side": "Public",
             },
             "ownerReferences": [{
-                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "pa",
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "zs",
                 "controller": true,
             }],
         },
@@ -436,9 +366,9 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
         "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
     }));
     f.decides(Some(0), -1);
-    let script = vec![put_status().with(|body| {
+    let script = vec![reports().with(|body| {
         assert_condition(body, "Active", "False", "NoTraffic");
-        assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(0)));
+        assert_eq!((&body["status"]["pods"]["ready"], &body["status"]["desired"]), (&json!(1), &json!(0)));
     })];
     pass(&mut f, script).await.expect("becomes inactive");
     assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::Idle)));
@@ -447,9 +377,9 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
 
     f.hear(ACTIVATOR, &[(20_000, "another")]);
     pass(&mut f, vec![]).await.expect("its clients would meet another");
-    let queue = f.cx.stores.queues().autoscalers.clone();
+    let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
-    f.hear(ACTIVATOR, &[(20_000, "pa")]);
+    f.hear(ACTIVATOR, &[(20_000, "zs")]);
     assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "it is looked at again");
     // Proxied for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
@@ -464,7 +394,7 @@ async fn a_foreign_service_means_hands_off() {
     f.put_target(3);
     f.decides(Some(0), -1);
     f.put_service(taken_service());
-    let script = vec![put_status().with(|body| {
+    let script = vec![reports().with(|body| {
         assert_condition(body, "Ready", "False", "ServiceNotOwned");
         assert!(condition(body, "Ready").2.contains("is adopted by another object"));
     })];
@@ -478,11 +408,9 @@ async fn a_foreign_service_means_hands_off() {
 async fn no_patch_before_the_public_service_is_in_hand() {
     let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
-    let mut sks = serverless("Proxy", 2, "pa");
-    sks["status"] = json!({});
-    f.put_serverless(sks);
+    f.put_path(PathMode::Proxy, "", None);
     f.decides(Some(2), -1);
-    pass(&mut f, vec![put_status()]).await.expect("a pass");
+    pass(&mut f, vec![reports()]).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
     assert_eq!(acted(&f), (Some(2), false, Cause::Obstacle(Obstacle::ServicePending)));
 }
@@ -497,10 +425,10 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     for (spec, reason, named) in rows {
         let mut f = Fixture::standalone();
         let mut object = newborn();
-        object["scaler"] = spec;
+        json_patch::merge(&mut object["spec"], &spec);
         f.put_autoscaler(object);
         f.put_target(0);
-        let script = vec![put_status().with(move |body| {
+        let script = vec![reports().with(move |body| {
             assert_condition(body, "Ready", "False", reason);
             assert!(condition(body, "Ready").2.contains(named), "{}", condition(body, "Ready").2);
         })];
@@ -512,7 +440,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     f.put_autoscaler(newborn());
     f.put_target(0);
     f.remove_target();
-    let script = vec![put_status().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
+    let script = vec![reports().with(|body| assert_condition(body, "Ready", "False", "TargetNotFound"))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
 }
@@ -525,32 +453,13 @@ async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("a settled pass");
     let bad = json!({"scale": {"window": "many"}});
-    f.put_autoscaler(autoscaler(bad, status("False", "NoTraffic", 3600, 0, 0)));
+    f.put_autoscaler(scaler(bad, status("False", "NoTraffic", 3600, 0, 0)));
     f.decides(Some(1), -1);
     let script = vec![
         patched(1),
-        put_status().with(|body| {
+        reports().with(|body| {
             assert_condition(body, "Active", "Unknown", "Queued");
             assert_condition(body, "Ready", "False", "Invalid");
-        }),
-    ];
-    pass(&mut f, script).await.expect("a pass");
-}
-
-#[tokio::test]
-async fn a_conflict_on_the_status_is_answered_by_the_same_status_on_the_newer_object() {
-    let mut f = Fixture::standalone();
-    settled(&f, json!({}), status("True", "", 10, 1, 1), 1);
-    f.ready(2);
-    f.decides(Some(1), -1);
-    let mut newer = autoscaler(json!({}), status("True", "", 10, 1, 1));
-    newer["metadata"]["resourceVersion"] = json!("11");
-    let script = vec![
-        put_status().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "10")).refused(409, "changed"),
-        expect(&format!("GET {PA}")).answered(200, newer),
-        put_status().with(|body| {
-            assert_eq!(body["metadata"]["resourceVersion"], "11");
-            assert_eq!(body["status"]["actualScale"], 2);
         }),
     ];
     pass(&mut f, script).await.expect("a pass");

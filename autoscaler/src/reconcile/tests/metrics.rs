@@ -1,7 +1,8 @@
 //! ZeroScalers that ask for metrics.
 
-use super::fixture::{Fixture, USAGE, assert_condition, condition};
-use super::kpa_standalone::{acted, autoscaler, pass, patched, put_status, settled, status};
+use super::fixture::{Fixture, USAGE, assert_condition, condition, reports};
+use super::kpa_knative::status;
+use super::kpa_standalone::{acted, pass, patched, scaler, settled};
 use autoscaler_core::history::Cause;
 use autoscaler_core::scale_to_zero::Reason;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
 #[tokio::test]
 async fn a_metric_that_asks_for_more_than_the_load_wins() {
     let mut f = looked_at(combined(), 2, &[150, 150]).await; // 150 % of the request, 50 % aimed for.
-    let script = vec![patched(6), put_status().with(|body| assert_eq!(body["status"]["desiredScale"], 6))];
+    let script = vec![patched(6), reports().with(|body| assert_eq!(body["status"]["desired"], 6))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (Some(6), true, Cause::Rule(Reason::Metrics)));
     let blended = f.fakes.blended.lock().clone().expect("told");
@@ -53,20 +54,20 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     let mut f = looked_at(combined(), 2, &[10, 10]).await;
     f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
     // Another plan is looked at anew.
-    f.put_autoscaler(autoscaler(asks_for(60), status("True", "", 600, 2, 2)));
+    f.put_autoscaler(scaler(asks_for(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("nothing goes before the look");
     f.cx.ports.requests.next().await;
-    let script = vec![put_status().with(|body| {
+    let script = vec![reports().with(|body| {
         assert_condition(body, "MetricsMeasured", "False", "FailedGetResourceMetric");
         let message = condition(body, "MetricsMeasured").2;
         assert!(message.contains("the metrics are down"), "{message}");
-        assert_eq!(body["status"]["desiredScale"], 2);
+        assert_eq!(body["status"]["desired"], 2);
     })];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (Some(2), false, Cause::Rule(Reason::MetricFailed)));
     f.decides(Some(4), -1);
-    pass(&mut f, vec![patched(4), put_status()]).await.expect("a pass");
+    pass(&mut f, vec![patched(4), reports()]).await.expect("a pass");
 }
 
 /// Goal: what cannot be read is named with its path, and nothing is scaled by it.
@@ -75,7 +76,7 @@ async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
     let mut f = Fixture::standalone();
     let spec = json!({"metrics": [{"type": "Resource"}], "behavior": {"scaleUp": {"policies": []}}});
     settled(&f, spec, status("False", "NoTraffic", 3600, 0, 0), 0);
-    let script = vec![put_status().with(|body| {
+    let script = vec![reports().with(|body| {
         assert_condition(body, "Ready", "False", "Invalid");
         let message = condition(body, "Ready").2;
         for path in ["spec.metrics[0].resource", "spec.behavior.scaleUp.policies"] {
@@ -94,7 +95,7 @@ async fn without_the_engine_metrics_have_no_effect() {
     f.decides(Some(1), -1);
     let script = vec![
         patched(1),
-        put_status().with(|body| assert_condition(body, "SettingsHonored", "False", "AnnotationIgnored")),
+        reports().with(|body| assert_condition(body, "MetricsMeasured", "False", "AnnotationIgnored")),
     ];
     pass(&mut f, script).await.expect("a pass");
 }

@@ -11,7 +11,6 @@ mod kpa_standalone;
 mod metrics;
 mod numbers;
 mod orders;
-mod owned;
 mod refusals;
 mod retire;
 mod scalers;

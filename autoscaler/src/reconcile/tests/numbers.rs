@@ -55,7 +55,7 @@ async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
 /// do not wait for them.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_may_not_be_listed_keeps_its_own_numbers_alone() {
-    let mut f = Fixture::scalers();
+    let mut f = Fixture::standalone();
     let map = json!({
         "metadata": {"name": "ports.20000", "namespace": "system", "resourceVersion": "70"},
         "data": {"20000": "closing gone/a ua 80 web", "20001": "closing shop/b ub 80 web"},

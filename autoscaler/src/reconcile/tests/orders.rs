@@ -1,7 +1,8 @@
 //! What an operator orders by hand: a pause, a wake, a sleep.
 
 use super::fixture::{Asked, Fixture, ago, condition};
-use super::kpa_standalone::{patched, settled as put_settled, status as said};
+use super::kpa_knative::status as said;
+use super::kpa_standalone::{patched, settled as put_settled};
 use super::scalers::{ZS, adopted, asleep, lines};
 use common_controller::Failure;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn status(asked: &[Asked]) -> Value {
 }
 
 fn fixture(scaler: Value, replicas: i32, desired: i32) -> Fixture {
-    let f = Fixture::scalers();
+    let f = Fixture::standalone();
     f.put_scaler(scaler);
     f.put_service(adopted());
     f.put_target(replicas);
@@ -160,7 +161,7 @@ async fn about_to_sleep() -> Fixture {
     f.numbered(&[("", 80)], &[]).await;
     f.activators(&[(ACTIVATOR, true)]);
     let owner = json!({
-        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "pa", "controller": true,
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "zs", "controller": true,
     });
     f.put_slice(json!({
         "metadata": {
@@ -173,7 +174,7 @@ async fn about_to_sleep() -> Fixture {
         "addressType": "IPv4", "ports": [{"name": "", "port": 20_000}],
         "endpoints": [{"addresses": [ACTIVATOR], "conditions": {"ready": true}}],
     }));
-    f.hear(ACTIVATOR, &[(20_000, "pa")]);
+    f.hear(ACTIVATOR, &[(20_000, "zs")]);
     f
 }
 

@@ -1,14 +1,15 @@
-//! A PodAutoscaler is deleted: replicas first, then the traffic, then our objects.
+//! A ZeroScaler is deleted: replicas first, then the traffic, then our objects.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, ago, expect};
-use super::kpa_standalone::{
-    METRICS, PA, SCALE, SKSS, autoscaler, found_with, metric, public_service, serverless, status, taken_service,
-};
+use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
+use super::kpa_knative::{SCALE, status};
+use super::kpa_standalone::{found_with, public_service, scaler, taken_service};
+use super::scalers::ZS;
+use autoscaler_core::path_mode::PathMode;
 use serde_json::{Value, json};
 
 fn deleted() -> Value {
-    let mut object = found_with("2", autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
+    let mut object = found_with("2", scaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
     object
 }
@@ -16,9 +17,8 @@ fn deleted() -> Value {
 fn settled() -> Fixture {
     let f = Fixture::standalone();
     f.put_autoscaler(deleted());
-    f.put_serverless(serverless("Proxy", 2, "pa"));
-    f.put_metric(metric("", "pa"));
-    f.put_service(public_service("pa"));
+    f.put_path(PathMode::Proxy, "hello", Some(3600));
+    f.put_service(public_service("zs"));
     f.put_target(0);
     f
 }
@@ -48,23 +48,18 @@ async fn replicas_then_traffic_then_objects_then_the_mark() {
     pass(&mut f, vec![]).await.expect("waits for a ready pod: the activators keep the path");
 
     f.ready(1);
-    let to_pods = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["mode"], "Serve"));
+    let to_pods = leads().with(|path| assert_eq!(path["mode"], "Serve"));
     pass(&mut f, vec![to_pods]).await.expect("the path is asked to move");
-    let mut serving = serverless("Serve", 2, "pa");
-    serving["metadata"]["resourceVersion"] = json!("101");
-    f.cx.stores.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving.clone()).expect("ok")));
     pass(&mut f, vec![]).await.expect("waits until the path has moved");
 
-    serving["status"]["conditions"][0]["status"] = json!("False");
-    f.cx.stores.serverless.apply(&f.key, "102", Some(serde_json::from_value(serving).expect("ok")));
+    f.put_path(PathMode::Serve, "hello", None);
     let script = vec![
-        expect(&format!("DELETE {SKSS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
-        expect(&format!("DELETE {METRICS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
-        expect(&format!("PATCH {PA}"))
+        expect(&format!("PATCH {ZS}"))
             .with(|body| assert_eq!(body["metadata"]["finalizers"], json!([])))
             .answered(200, deleted()),
     ];
     pass(&mut f, script).await.expect("everything goes");
+    assert_eq!(f.cx.path(&f.key), None);
 }
 
 /// Goal: pods that never become ready do not keep the object for ever.
@@ -74,7 +69,7 @@ async fn the_wait_for_a_ready_pod_is_bounded() {
     f.put_target(2);
     pass(&mut f, vec![]).await.expect("waits");
     tokio::time::advance(std::time::Duration::from_secs(60)).await;
-    let to_pods = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["mode"], "Serve"));
+    let to_pods = leads().with(|path| assert_eq!(path["mode"], "Serve"));
     pass(&mut f, vec![to_pods]).await.expect("goes on without");
 }
 
@@ -95,17 +90,14 @@ async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
     object["metadata"].as_object_mut().expect("metadata").remove("deletionTimestamp");
     f.put_autoscaler(object);
     f.put_service(taken_service());
-    let gone = || json!({"kind": "Status", "status": "Success"});
     let script = vec![
-        expect(&format!("DELETE {SKSS}/hello")).answered(200, gone()),
-        expect(&format!("DELETE {METRICS}/hello")).answered(200, gone()),
-        expect(&format!("PATCH {PA}"))
+        expect(&format!("PATCH {ZS}"))
             .with(|body| {
                 assert_eq!(body["metadata"]["finalizers"], json!([]));
                 assert!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"].is_null());
             })
             .answered(200, deleted()),
-        expect(&format!("PUT {PA}/status")),
+        reports(),
     ];
     pass(&mut f, script).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
@@ -117,8 +109,8 @@ async fn an_adopted_service_gets_its_selector_back() {
     let mut f = settled();
     f.put_autoscaler(deleted());
     f.put_target(2);
-    f.put_serverless(serverless("Serve", 2, "pa"));
-    f.put_service(borrowed("pa", "40"));
+    f.put_path(PathMode::Serve, "hello", Some(3600));
+    f.put_service(borrowed("zs", "40"));
     f.put_slice(json!({
         "metadata": {"name": "hello-private-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
         "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
@@ -133,31 +125,25 @@ async fn an_adopted_service_gets_its_selector_back() {
         }),
         expect("POST /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices")
             .with(|body| assert_eq!(body["endpoints"][0]["addresses"], json!(["10.0.0.1"]))),
-        expect(&format!("PUT {SKSS}/hello/status")).with(|body| {
-            let in_path = body["status"]["conditions"][0].clone();
-            assert_eq!(
-                (&in_path["type"], &in_path["status"]),
-                (&json!("ActivatorEndpointsPopulated"), &json!("False"))
-            );
-        }),
+        leads().with(|path| assert_eq!(path["inPath"], false)),
     ];
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
 /// Goal: nobody knows any more what a broken object asked for; what it borrowed goes back all the same.
 #[tokio::test]
-async fn a_broken_autoscaler_gives_its_service_back_too() {
+async fn a_broken_object_gives_its_service_back_too() {
     let mut f = settled();
     let mut object = deleted();
-    object["scaler"] = json!({"scale": {"window": "1s"}});
+    object["spec"]["scale"] = json!({"window": "1s"});
     f.put_autoscaler(object);
     f.put_target(2);
-    f.put_serverless(serverless("Serve", 2, "pa"));
-    f.put_service(borrowed("pa", "40"));
+    f.put_path(PathMode::Serve, "hello", Some(3600));
+    f.put_service(borrowed("zs", "40"));
     let script = vec![
         expect("PUT /api/v1/namespaces/ns/services/hello")
             .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
-        expect(&format!("PUT {SKSS}/hello/status")),
+        leads().with(|path| assert_eq!(path["inPath"], false)),
     ];
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
@@ -175,13 +161,13 @@ async fn what_cannot_be_led_is_given_back_too() {
     ];
     for (why, spoil) in rows {
         let mut f = settled();
-        f.put_serverless(serverless("Serve", 2, "pa"));
-        f.put_service(borrowed("pa", "40"));
+        f.put_path(PathMode::Serve, "hello", Some(3600));
+        f.put_service(borrowed("zs", "40"));
         spoil(&f);
         let script = vec![
             expect("PUT /api/v1/namespaces/ns/services/hello")
                 .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
-            expect(&format!("PUT {SKSS}/hello/status")),
+            leads().with(|path| assert_eq!(path["inPath"], false)),
         ];
         let given = f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await;
         given.unwrap_or_else(|error| panic!("{why}: {error}"));
@@ -195,13 +181,11 @@ async fn the_object_stays_until_its_service_is_given_back() {
     let (gone, back) = (Value::Null, public_service("nobody"));
     for end in [gone, back, borrowed("another", "41")] {
         let mut f = settled();
-        let mut serving = serverless("Serve", 2, "pa");
-        serving["status"]["conditions"][0]["status"] = json!("False");
-        f.put_serverless(serving);
-        f.put_service(borrowed("pa", "40"));
+        f.put_path(PathMode::Serve, "hello", None);
+        f.put_service(borrowed("zs", "40"));
         f.put_target(2);
         f.ready(1);
-        let queue = f.cx.stores.queues().autoscalers.clone();
+        let queue = f.cx.stores.queue().clone();
         for _ in 0..2 {
             while queue.try_next().is_some() {}
             pass(&mut f, vec![]).await.expect("nothing of ours goes");
@@ -212,11 +196,7 @@ async fn the_object_stays_until_its_service_is_given_back() {
             true => f.remove_service(),
             false => f.put_service(end),
         }
-        let script = vec![
-            expect(&format!("DELETE {SKSS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
-            expect(&format!("DELETE {METRICS}/hello")).answered(200, json!({"kind": "Status", "status": "Success"})),
-            expect(&format!("PATCH {PA}")).answered(200, deleted()),
-        ];
+        let script = vec![expect(&format!("PATCH {ZS}")).answered(200, deleted())];
         pass(&mut f, script).await.expect("everything goes");
     }
 }

@@ -1,10 +1,12 @@
-//! ServerlessServices in standalone: birth, the path that moves, adoption, tampering.
+//! Paths in standalone: birth, the path that moves, adoption, tampering.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
-use super::kpa_standalone::{SKSS, autoscaler, public_service, serverless, status, taken_service};
+use super::fixture::{Exchange, Fixture, expect, leads};
+use super::kpa_knative::status;
+use super::kpa_standalone::{public_service, scaler, taken_service};
 use crate::scale::{PodAddress, Strangers};
 use crate::standalone::serverless::SUCCEEDED_WITHIN;
+use autoscaler_core::path_mode::PathMode;
 use common::backend::Probe;
 use serde_json::{Value, json};
 
@@ -16,17 +18,15 @@ const SLICE: &str = "hello-zeroscale-ipv4-0";
 const OURS: [(&str, u16); 2] = [("http", 80), ("http-backend", 8080)];
 
 /// With an activator that listens for a Service of ours.
-async fn fixture(spec: Value, mode: &str) -> Fixture {
+async fn fixture(spec: Value, mode: PathMode) -> Fixture {
     fixture_of(spec, mode, &OURS).await
 }
 
 /// The same with another Service's ports.
-async fn fixture_of(spec: Value, mode: &str, ports: &[(&str, u16)]) -> Fixture {
+async fn fixture_of(spec: Value, mode: PathMode, ports: &[(&str, u16)]) -> Fixture {
     let mut f = Fixture::standalone();
-    f.put_autoscaler(autoscaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
-    let mut sks = serverless(mode, 2, "pa");
-    sks["status"] = Value::Null;
-    f.put_serverless(sks);
+    f.put_autoscaler(scaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
+    f.ask_path(mode, "hello");
     f.put_target(0);
     f.numbered(ports, &["10.9.0.1"]).await;
     f
@@ -44,17 +44,13 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
 }
 
-fn put_status() -> Exchange {
-    expect(&format!("PUT {SKSS}/hello/status"))
-}
-
 fn endpoints(body: &Value) -> (Value, Value) {
     (body["endpoints"][0]["addresses"][0].clone(), body["ports"][0]["port"].clone())
 }
 
 #[tokio::test]
 async fn born_asleep_it_leads_to_the_activators() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     let script = vec![
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello-private");
@@ -66,7 +62,7 @@ async fn born_asleep_it_leads_to_the_activators() {
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello");
             assert!(body["spec"]["selector"].is_null());
-            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "pa");
+            assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "zs");
         }),
         expect(&format!("POST {SLICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], SLICE);
@@ -80,12 +76,7 @@ async fn born_asleep_it_leads_to_the_activators() {
             assert_eq!(labels["zeroscale.dev/leads-to"], "activators");
             assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "zeroscale.dev");
         }),
-        put_status().with(|body| {
-            assert_eq!(body["status"]["serviceName"], "hello");
-            assert_eq!(body["status"]["privateServiceName"], "hello-private");
-            assert_condition(body, "EndpointsPopulated", "Unknown", "NoHealthyBackends");
-            assert_condition(body, "ActivatorEndpointsPopulated", "True", "ActivatorEndpointsPopulated");
-        }),
+        leads().with(|path| assert_eq!((&path["service"], &path["inPath"]), (&json!("hello"), &json!(true)))),
     ];
     pass(&mut f, script).await.expect("a pass");
     let backend = f.backend();
@@ -95,14 +86,13 @@ async fn born_asleep_it_leads_to_the_activators() {
 /// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
 #[tokio::test]
 async fn a_switch_of_the_path_is_one_update() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     pods(&f, true);
     let everything = || {
         vec![
             expect(&format!("POST {SERVICES}")),
             expect(&format!("POST {SERVICES}")),
             expect(&format!("POST {SLICES}")),
-            put_status(),
         ]
     };
     pass(&mut f, everything()).await.expect("birth");
@@ -113,16 +103,10 @@ async fn a_switch_of_the_path_is_one_update() {
     slices.apply(&key, "100", Some((*slice).clone()));
     pass(&mut f, vec![]).await.expect("nothing to do");
 
-    let mut serving = serverless("Serve", 2, "pa");
-    serving["status"] =
-        serde_json::to_value(&f.cx.stores.serverless.get(&f.key).expect("there").status).expect("a status");
-    f.cx.stores.serverless.apply(&f.key, "101", Some(serde_json::from_value(serving).expect("a ServerlessService")));
+    f.ask_path(PathMode::Serve, "hello");
     let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
         .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
-    let told = put_status().with(|body| {
-        assert_condition(body, "ActivatorEndpointsPopulated", "False", "ActivatorEndpointsPopulated");
-        assert_condition(body, "Ready", "True", "");
-    });
+    let told = leads().with(|path| assert_eq!(path["inPath"], false));
     pass(&mut f, vec![moved, told]).await.expect("to the pods");
 }
 
@@ -130,11 +114,9 @@ async fn a_switch_of_the_path_is_one_update() {
 /// what Kubernetes has written goes. It has its selector back when nobody else's pod is there and the target sleeps.
 #[tokio::test]
 async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     let birth = || vec![expect(&format!("POST {SERVICES}")), expect(&format!("POST {SERVICES}"))];
-    pass(&mut f, birth().into_iter().chain([expect(&format!("POST {SLICES}")), put_status()]).collect())
-        .await
-        .expect("birth");
+    pass(&mut f, birth().into_iter().chain([expect(&format!("POST {SLICES}"))]).collect()).await.expect("birth");
     pods(&f, true);
     let stranger = Strangers { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
     let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
@@ -151,7 +133,6 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
         }),
         expect("DELETE /api/v1/namespaces/ns/endpoints/hello-private").answered(200, gone()),
         expect(&format!("DELETE {SLICES}/p")).answered(200, gone()),
-        put_status(),
     ];
     pass(&mut f, script).await.expect("a stranger has come");
     let slice = |name: &str| common::RevisionKey::new("ns", name);
@@ -162,14 +143,13 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     let script = vec![
         expect(&private).with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
         expect(&format!("DELETE {SLICES}/hello-private-zeroscale-ipv4-0")).answered(200, gone()),
-        put_status(),
     ];
     pass(&mut f, script).await.expect("asleep");
 }
 
 #[tokio::test]
 async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
-    let mut f = fixture_of(json!({}), "Proxy", &[("", 80)]).await;
+    let mut f = fixture_of(json!({}), PathMode::Proxy, &[("", 80)]).await;
     f.put_service(json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
         "spec": {"selector": {"app": "hello"}, "clusterIP": "10.96.0.7", "ports": [{"port": 80, "targetPort": 8080}]},
@@ -189,7 +169,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
             assert_eq!(body["spec"]["clusterIP"], "10.96.0.7");
             let annotations = &body["metadata"]["annotations"];
             assert_eq!(annotations["zeroscale.dev/adopted-selector"], "{\"app\":\"hello\"}");
-            assert_eq!(annotations["zeroscale.dev/adopted-by"], "pa");
+            assert_eq!(annotations["zeroscale.dev/adopted-by"], "zs");
             assert!(body["metadata"]["ownerReferences"].is_null(), "what is borrowed must not go with us");
         }),
         expect(&format!("POST {SLICES}")).with(|body| {
@@ -198,34 +178,28 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
         }),
         expect("DELETE /api/v1/namespaces/ns/endpoints/hello").answered(200, gone()),
         expect(&format!("DELETE {SLICES}/hello-x7k2p")).answered(200, gone()),
-        put_status().with(|body| assert_eq!(body["status"]["serviceName"], "hello")),
+        leads().with(|path| assert_eq!(path["service"], "hello")),
     ];
     pass(&mut f, script).await.expect("a pass");
 }
 
 #[tokio::test]
 async fn a_foreign_service_is_never_touched() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     f.put_service(taken_service());
     let script = vec![
         expect(&format!("POST {SERVICES}")),
-        put_status().with(|body| {
-            assert_condition(body, "EndpointsPopulated", "False", "NotOwned");
-            assert_eq!(condition(body, "EndpointsPopulated").2, "Resource hello of type Service is not owned by SKS");
-            assert!(body["status"]["serviceName"].is_null(), "so that nobody changes replicas by it");
-        }),
+        leads().with(|path| assert_eq!(path["service"], "", "so that nobody changes replicas by it")),
     ];
     pass(&mut f, script).await.expect("a pass");
 }
 
-/// Goal: after a ServerlessService was deleted and made anew, the former one's Service is waited out.
+/// Goal: after a ZeroScaler was deleted and made anew, the former one's Service is waited out.
 #[tokio::test]
 async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     f.put_service(public_service("former"));
-    let pending = put_status().with(|body| {
-        assert_condition(body, "EndpointsPopulated", "Unknown", "CreatingPublicService");
-    });
+    let pending = leads().with(|path| assert_eq!(path["service"], ""));
     pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await.expect("a pass");
 }
 
@@ -233,11 +207,11 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
 /// takes the last one is under way, or is done: then it goes to nobody.
 #[tokio::test]
 async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     f.put_target_at(1, 61);
     pods(&f, true);
     let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, born.into_iter().chain([put_status()]).collect()).await.expect("birth");
+    pass(&mut f, born.into_iter().collect()).await.expect("birth");
     let slice = common::RevisionKey::new("ns", SLICE);
     let written = f.cx.cluster().slices.get(&slice).expect("offered");
     f.cx.cluster().slices.apply(&slice, "100", Some((*written).clone()));
@@ -245,7 +219,7 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
 
     f.cx.leaving.begin(&f.key, std::time::Duration::from_secs(60));
     let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, json!({"kind": "Status"}));
-    pass(&mut f, vec![to_nobody, put_status()]).await.expect("a write is under way");
+    pass(&mut f, vec![to_nobody]).await.expect("a write is under way");
     f.cx.cluster().slices.apply(&slice, "102", None);
     f.put_target_at(0, 62);
     f.cx.leaving.end(&f.key, true);
@@ -264,10 +238,10 @@ async fn an_activator_that_goes_waits_for_its_successor() {
     let (in_order, dead) = (json!({"ready": false, "serving": true, "terminating": true}), json!({"ready": false}));
     let rows = [(&in_order, true, vec![stays, comes]), (&in_order, false, vec![stays]), (&dead, false, vec![stays])];
     for (end, answers, led) in rows {
-        let mut f = fixture(json!({}), "Proxy").await;
+        let mut f = fixture(json!({}), PathMode::Proxy).await;
         f.served_by(OURS.len(), &[goes, stays]);
         let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
-        pass(&mut f, born.into_iter().chain([put_status()]).collect()).await.expect("birth");
+        pass(&mut f, born.into_iter().collect()).await.expect("birth");
         let (slices, key) = (&f.cx.cluster().slices, common::RevisionKey::new("ns", SLICE));
         let written = slices.get(&key).expect("offered");
         slices.apply(&key, "100", Some((*written).clone()));
@@ -277,7 +251,7 @@ async fn an_activator_that_goes_waits_for_its_successor() {
             pass(&mut f, vec![]).await.expect("the other one is asked");
         }
         if answers {
-            f.hear(comes, &[(20_000, "pa"), (20_001, "pa")]);
+            f.hear(comes, &[(20_000, "zs"), (20_001, "zs")]);
         } else if end == &in_order {
             tokio::time::advance(SUCCEEDED_WITHIN).await;
         }
@@ -295,12 +269,12 @@ async fn an_activator_that_goes_waits_for_its_successor() {
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
     for is_there in [true, false] {
-        let mut f = fixture(json!({"services": [{"name": "web", "create": true}]}), "Proxy").await;
-        f.put_serverless(serverless("Proxy", 2, "pa"));
+        let mut f = fixture(json!({"services": [{"name": "web", "create": true}]}), PathMode::Proxy).await;
+        f.put_path(PathMode::Proxy, "hello", Some(3600));
         if is_there {
-            f.put_service(public_service("pa"));
+            f.put_service(public_service("zs"));
         }
-        for (name, owner) in [(SLICE, "pa"), ("hello-zeroscale-ipv4-1", "another")] {
+        for (name, owner) in [(SLICE, "zs"), ("hello-zeroscale-ipv4-1", "another")] {
             let owner = json!({"apiVersion": "v1", "kind": "K", "name": owner, "uid": owner, "controller": true});
             f.put_slice(json!({
                 "metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner], "labels": {
@@ -320,7 +294,7 @@ async fn a_renamed_public_service_leaves_nothing_behind() {
         script.extend([
             expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, gone()),
             expect(&format!("POST {SLICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web-zeroscale-ipv4-0")),
-            put_status().with(|body| assert_eq!(body["status"]["serviceName"], "web")),
+            leads().with(|path| assert_eq!(path["service"], "web")),
         ]);
         pass(&mut f, script).await.expect("a pass");
     }
@@ -328,7 +302,7 @@ async fn a_renamed_public_service_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn only_the_leader_writes() {
-    let mut f = fixture(json!({}), "Proxy").await;
+    let mut f = fixture(json!({}), PathMode::Proxy).await;
     *f.fakes.led_by_another.lock() = true;
     pass(&mut f, vec![]).await.expect("nothing to do");
 }

@@ -1,11 +1,13 @@
-//! What Knative's ServerlessService controller is tested for, of standalone's: where Knative's writes Endpoints, ours
+//! What Knative's ServerlessService controller is tested for, of standalone's paths: where Knative's writes Endpoints, ours
 //! writes slices. Which activators, of how many, and the filter of ports stand in the slices' own tables. Two things
-//! differ, each marked where it does: what is missing counts as empty and is no error, and the status tells who has the
+//! differ, each marked where it does: what is missing counts as empty and is no error, and the report says who has the
 //! traffic, not who was asked to have it.
 
 use super::super::error::Error;
-use super::fixture::{Exchange, Fixture, assert_condition, expect};
-use super::kpa_standalone::{SKSS, autoscaler, serverless, status};
+use super::fixture::{Exchange, Fixture, expect, leads};
+use super::kpa_knative::status;
+use super::kpa_standalone::scaler;
+use autoscaler_core::path_mode::PathMode::{self, Proxy, Serve};
 use common::RevisionKey as Key;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
@@ -26,21 +28,12 @@ fn slice_of_pods(ports: [&str; 2], addresses: &[&str]) -> Value {
     })
 }
 
-/// A ServerlessService that nobody has looked at, as of that version.
-fn fresh(mode: &str, protocol: &str, version: &str) -> Value {
-    let mut sks = serverless(mode, 2, "pa");
-    sks["status"] = Value::Null;
-    sks["spec"]["protocolType"] = json!(protocol);
-    sks["metadata"]["resourceVersion"] = json!(version);
-    sks
-}
-
-/// A revision with such a ServerlessService, before there is a slice of anything.
-async fn alone(mode: &str, protocol: &str) -> Fixture {
+/// A workload whose path nobody has looked at, before there is a slice of anything.
+async fn alone(mode: PathMode, protocol: &str) -> Fixture {
     let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
-    f.put_autoscaler(autoscaler(ports, status("True", "", 3600, 1, 1)));
-    f.put_serverless(fresh(mode, protocol, "20"));
+    f.put_autoscaler(scaler(ports, status("True", "", 3600, 1, 1)));
+    f.ask_path(mode, "hello");
     f.put_target(1);
     let name = if protocol == "h2c" { "http2" } else { "http" };
     f.numbered(&[(name, 80), (&format!("{name}-backend"), 8080)], &[]).await;
@@ -48,7 +41,7 @@ async fn alone(mode: &str, protocol: &str) -> Fixture {
 }
 
 /// The same with the pods and activators that are ready.
-async fn born(mode: &str, pods: &[&str], activators: &[&str]) -> Fixture {
+async fn born(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
     let f = alone(mode, "http1").await;
     are(&f, pods, activators);
     f
@@ -71,16 +64,9 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
 }
 
-fn put_status() -> Exchange {
-    expect(&format!("PUT {SKSS}/hello/status"))
-}
-
-/// A status that says who has the traffic: the pods, or the activators.
-fn tells(populated: (&'static str, &'static str), activators: &'static str) -> Exchange {
-    put_status().with(move |body| {
-        assert_condition(body, "EndpointsPopulated", populated.0, populated.1);
-        assert_condition(body, "ActivatorEndpointsPopulated", activators, "ActivatorEndpointsPopulated");
-    })
+/// A report of who has the traffic: the activators, or the pods.
+fn tells(in_path: bool) -> Exchange {
+    leads().with(move |path| assert_eq!(path["inPath"], in_path, "{path}"))
 }
 
 fn addresses(body: &Value) -> Vec<&str> {
@@ -107,8 +93,8 @@ fn slice_is_seen(f: &Fixture, version: &str) {
 
 /// Everything consistent: the pod has the traffic.
 async fn settled() -> Fixture {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("birth");
+    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, birth(&[POD], tells(false))).await.expect("birth");
     slice_is_seen(&f, "101");
     f
 }
@@ -133,27 +119,17 @@ async fn what_is_consistent_is_left_alone() {
 
 #[tokio::test]
 async fn the_first_pass_leads_to_who_is_ready() {
-    for (mode, pods, activators, leads_to, populated, in_path) in [
-        ("Serve", &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], ("Unknown", "NoHealthyBackends"), "True"),
+    for (mode, pods, activators, leads_to, in_path) in [
+        (Serve, &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], true),
         // Upstream's says that the activators have the traffic, as was asked.
-        ("Proxy", &[POD], &[], &[POD], ("True", ""), "False"),
-        ("Proxy", &[POD], &[ACTIVATOR], &[ACTIVATOR], ("True", ""), "True"),
-        ("Serve", &[POD], &[], &[POD], ("True", ""), "False"),
+        (Proxy, &[POD], &[], &[POD], false),
+        (Proxy, &[POD], &[ACTIVATOR], &[ACTIVATOR], true),
+        (Serve, &[POD], &[], &[POD], false),
     ] {
         let mut f = born(mode, pods, activators).await;
-        let outcome = pass(&mut f, birth(leads_to, tells(populated, in_path))).await;
-        assert!(outcome.is_ok(), "{mode} {pods:?} {activators:?}: {outcome:?}");
+        let outcome = pass(&mut f, birth(leads_to, tells(in_path))).await;
+        assert!(outcome.is_ok(), "{mode:?} {pods:?} {activators:?}: {outcome:?}");
     }
-}
-
-#[tokio::test]
-async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
-    let told = || tells(("Unknown", "NoHealthyBackends"), "True");
-    let mut f = born("Proxy", &[], &[ACTIVATOR]).await;
-    let mut script = birth(&[ACTIVATOR], told().refused(409, "newer"));
-    script.push(expect(&format!("GET {SKSS}/hello")).answered(200, fresh("Proxy", "http1", "21")));
-    script.push(told().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "21")));
-    pass(&mut f, script).await.expect("told on the newer object");
 }
 
 #[tokio::test]
@@ -172,41 +148,24 @@ async fn a_selector_that_somebody_changed_is_put_back() {
 
 #[tokio::test]
 async fn without_a_deployment_nothing_is_made() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
-    let mut sks = serverless("Serve", 2, "pa");
-    sks["spec"]["objectRef"]["name"] = json!("blah");
-    f.put_serverless(sks);
+    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
+    f.ask_path(Serve, "blah");
     pass(&mut f, vec![]).await.expect("the ZeroScaler's status says that there is no such Deployment");
 }
 
-/// What the status says of the Services by then: (private, public).
-fn named(private: &'static str, public: &'static str) -> impl Fn(&Value) + 'static {
-    move |body| {
-        let name = |field: &str| body["status"][field].as_str().unwrap_or_default().to_owned();
-        assert_eq!((name("privateServiceName").as_str(), name("serviceName").as_str()), (private, public));
-    }
-}
-
 #[tokio::test]
-async fn everything_is_made_or_the_status_says_what_was_not() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
-    let ready = tells(("True", ""), "False").with(named("hello-private", "hello"));
-    pass(&mut f, birth(&[POD], ready.with(|body| assert_condition(body, "Ready", "True", ""))))
-        .await
-        .expect("everything is made");
-    for (made, reason, private, public) in [
-        (0, "CreatingPrivateService", "", ""),
-        (1, "CreatingPublicService", "hello-private", ""),
-        (2, "CreatingPublicEndpoints", "hello-private", "hello"),
-    ] {
-        let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
-        let mut script: Vec<_> = birth(&[POD], put_status()).into_iter().take(made + 1).collect();
+async fn everything_is_made_or_the_report_names_no_service() {
+    let named = |service: &'static str| move |path: &Value| assert_eq!(path["service"], service);
+    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, birth(&[POD], tells(false).with(named("hello")))).await.expect("everything is made");
+    for (made, service) in [(0, ""), (1, ""), (2, "hello")] {
+        let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
+        let mut script: Vec<_> = birth(&[POD], leads()).into_iter().take(made + 1).collect();
         let last = script.pop().expect("a request");
         script.push(last.refused(500, "inducing failure"));
-        let told = put_status().with(move |body| assert_condition(body, "EndpointsPopulated", "Unknown", reason));
-        script.push(told.with(named(private, public)));
+        script.push(leads().with(named(service)));
         let outcome = pass(&mut f, script).await;
-        assert!(outcome.is_err(), "{reason}");
+        assert!(outcome.is_err(), "{made}");
     }
 }
 
@@ -220,9 +179,7 @@ async fn an_update_that_fails_ends_the_pass() {
     let mut f = settled().await;
     edit(&f, "hello-private", select_others);
     let refused = expect(&format!("PUT {SERVICES}/hello-private")).refused(500, "inducing failure");
-    let told =
-        put_status().with(|body| assert_condition(body, "EndpointsPopulated", "Unknown", "UpdatingPrivateService"));
-    pass(&mut f, vec![refused, told]).await.expect_err("the private Service was refused");
+    pass(&mut f, vec![refused]).await.expect_err("the private Service was refused");
 
     let mut f = settled().await;
     edit(&f, "hello", select_others);
@@ -234,17 +191,17 @@ async fn an_update_that_fails_ends_the_pass() {
 /// nobody, and a list of nobody is no slice.
 #[tokio::test]
 async fn what_is_missing_counts_as_empty() {
-    let mut f = alone("Proxy", "http1").await;
+    let mut f = alone(Proxy, "http1").await;
     pods_are(&f, &[POD]);
-    pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("no slice of activators");
+    pass(&mut f, birth(&[POD], tells(false))).await.expect("no slice of activators");
 
-    let mut f = alone("Serve", "http1").await;
+    let mut f = alone(Serve, "http1").await;
     activators_are(&f, &[ACTIVATOR]);
-    let told = tells(("Unknown", "NoHealthyBackends"), "True");
+    let told = tells(true);
     pass(&mut f, birth(&[ACTIVATOR], told)).await.expect("no slice of pods");
 
-    let mut f = born("Proxy", &[], &[]).await;
-    let told = tells(("Unknown", "NoHealthyBackends"), "False").with(named("hello-private", "hello"));
+    let mut f = born(Proxy, &[], &[]).await;
+    let told = tells(false).with(|path| assert_eq!(path["service"], "hello"));
     let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
     pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("nobody is ready");
 }
@@ -254,16 +211,8 @@ async fn what_is_missing_counts_as_empty() {
 async fn a_private_service_of_somebody_else_is_left_alone() {
     let mut f = settled().await;
     edit(&f, "hello-private", |service| service.metadata.owner_references = None);
-    let told = put_status().with(|body| assert_condition(body, "EndpointsPopulated", "False", "NotOwned"));
-    let error = pass(&mut f, vec![told]).await.expect_err("not ours");
-    assert_eq!(error.to_string(), "SKS: hello does not own Service: hello-private");
-}
-
-#[tokio::test]
-async fn a_status_that_cannot_be_written_fails_the_pass() {
-    let mut f = born("Serve", &[POD], &[ACTIVATOR]).await;
-    let refused = put_status().refused(500, "inducing failure");
-    pass(&mut f, birth(&[POD], refused)).await.expect_err("refused");
+    let error = pass(&mut f, vec![]).await.expect_err("not ours");
+    assert_eq!(error.to_string(), "ZeroScaler: hello does not own Service: hello-private");
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,14 +224,14 @@ async fn the_slice_follows_pods_and_activators() {
     are(&f, &["10.0.0.2"], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
-    let mut f = born("Serve", &[], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], tells(("Unknown", "NoHealthyBackends"), "True"))).await.expect("no pod");
+    let mut f = born(Serve, &[], &[ACTIVATOR]).await;
+    pass(&mut f, birth(&[ACTIVATOR], tells(true))).await.expect("no pod");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR]);
-    pass(&mut f, vec![leads_to(&[POD]), tells(("True", ""), "False")]).await.expect("to the first pod");
+    pass(&mut f, vec![leads_to(&[POD]), tells(false)]).await.expect("to the first pod");
 
-    let mut f = born("Proxy", &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], tells(("True", ""), "True"))).await.expect("through the activators");
+    let mut f = born(Proxy, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, birth(&[ACTIVATOR], tells(true))).await.expect("through the activators");
     slice_is_seen(&f, "101");
     are(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
     pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("a second activator joins without a wait");
@@ -291,15 +240,15 @@ async fn the_slice_follows_pods_and_activators() {
 #[tokio::test]
 async fn pods_that_speak_http2_give_way_to_the_activators() {
     let pods = |addresses: &[&str]| slice_of_pods(["http2", "http2-backend"], addresses);
-    let mut f = alone("Serve", "h2c").await;
+    let mut f = alone(Serve, "h2c").await;
     f.put_slice(pods(&[POD]));
     activators_are(&f, &[ACTIVATOR]);
-    pass(&mut f, birth(&[POD], tells(("True", ""), "False"))).await.expect("to the pod");
+    pass(&mut f, birth(&[POD], tells(false))).await.expect("to the pod");
     slice_is_seen(&f, "101");
     f.put_slice(pods(&[]));
     let moved = expect(&format!("PUT {SLICES}/{SLICE}")).with(|body| {
         assert_eq!(addresses(body), [ACTIVATOR]);
         assert_eq!((&body["ports"][0]["port"], &body["ports"][0]["name"]), (&json!(20_000), &json!("http2")));
     });
-    pass(&mut f, vec![moved, tells(("Unknown", "NoHealthyBackends"), "True")]).await.expect("to the activator");
+    pass(&mut f, vec![moved, tells(true)]).await.expect("to the activator");
 }

@@ -11,7 +11,7 @@ use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger};
-use common_api::PodAutoscaler;
+use common_api::ZeroScaler;
 use common_controller::{Priority, Store, WriteError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -29,8 +29,7 @@ const LISTED_RECHECK: Duration = Duration::from_millis(200);
 /// Plans and writes.
 pub(crate) struct Controller {
     pub(crate) numbers: Arc<Numbers>,
-    /// ZeroScalers are among them.
-    pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
+    pub(crate) scalers: Arc<Store<ZeroScaler>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) writes: Writes,
     pub(crate) unread: Arc<Unread>,
@@ -60,7 +59,7 @@ impl Controller {
     /// The API server's; other maps are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let queue = self.numbers.queue();
-        if !(self.numbers.ledger.is_synced() && self.autoscalers.is_synced() && self.slices.is_synced()) {
+        if !(self.numbers.ledger.is_synced() && self.scalers.is_synced() && self.slices.is_synced()) {
             queue.add_after(key.clone(), LISTED_RECHECK);
             return Ok(());
         }

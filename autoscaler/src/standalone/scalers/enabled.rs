@@ -10,8 +10,7 @@
 //! there is no answer within [`ANSWERED_WITHIN`](super::super::unread::ANSWERED_WITHIN), nothing is deleted.
 
 use super::super::unread::answered;
-use super::Scalers;
-use super::keeper::COMPONENT;
+use super::{COMPONENT, Scalers};
 use crate::reconcile::error::Error;
 use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
@@ -67,7 +66,7 @@ impl Enabled {
     }
 
     /// Follows who asks until `shutdown`, in tasks of their own.
-    pub(super) fn follow(self: &Arc<Self>, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
+    pub(crate) fn follow(self: &Arc<Self>, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
         self.each::<Deployment>(namespaces.reach(client), shutdown);
         self.each::<StatefulSet>(namespaces.reach(client), shutdown);
     }
@@ -267,7 +266,6 @@ mod tests {
     use crate::standalone::unread::ANSWERED_WITHIN;
     use common::write_rate::Rate;
     use common_controller::Alone;
-    use common_controller::Store;
     use common_controller::{Recorder, WriteLimiter};
     use common_runtime::clock::Clock;
     use http::{Request, Response};
@@ -287,11 +285,11 @@ mod tests {
     #[tokio::test]
     async fn who_leads_anew_looks_at_every_label() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
-        let (autoscalers, queue) = (Store::packing(|_, _, _| {}), scalers.enabled.queue());
+        let queue = scalers.enabled.queue();
         let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
         let mut made = made_for(&Key::new("ns", "made"), owner.clone());
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.take(&autoscalers, made);
+        scalers.take(made, &|_, _, _| {});
         scalers.enabled.tell::<Deployment>(&Key::new("ns", "asks"), Some(owner));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
@@ -339,7 +337,7 @@ mod tests {
         };
         let mut made = made_for(&key, owner);
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.take(&Store::packing(|_, _, _| {}), made);
+        scalers.take(made, &|_, _, _| {});
         scalers.enabled.listed.store(KINDS, Ordering::Release);
         let mut asked = Vec::new();
         let answering = async {

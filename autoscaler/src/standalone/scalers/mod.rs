@@ -1,46 +1,48 @@
-//! ZeroScalers, as values that the reconcilers of both front ends understand.
+//! ZeroScalers: what is known of each, and what is written of it.
 //!
 //! ```text
-//! watch ─▶ ZeroScaler ─▶ translated ─▶ PodAutoscaler ─┐
-//!               ▲                                       ├─▶ the passes of both front ends
-//!               │ status: one write, merged      ┌──────┘
-//!               └──── publication ◀── statuses of PodAutoscaler and ServerlessService
+//! watch ─▶ ZeroScaler ─▶ admission ─▶ Workload ─▶ the passes of both front ends
+//!               ▲                                        │
+//!               └── publication ◀── status ◀── findings ◀┘
 //! ```
 //!
-//! PodAutoscaler, ServerlessService and Metric are values in memory here ([`memory`]): nobody reads or writes objects of
-//! Knative's groups. What a user asks for becomes the PodAutoscaler's spec and settings ([`translation`]). What the passes say
-//! in the three statuses is held at once, and written down as the status of the ZeroScaler when there is time
-//! ([`publication`]): a wake waits for no status.
+//! What the passes find out is held in memory at once ([`findings`]), and written down as the status of the ZeroScaler when
+//! there is time ([`publication`]): a wake waits for no status.
 //!
 //! # Whose word counts
 //!
 //! Who leads an object knows its status better than the API server: what was written last may be older. Who does not
-//! lead it takes over what the leader has written, and goes on from there when it becomes the leader.
+//! lead it reads what the leader has written, and goes on from there when it becomes the leader.
 
 mod allocation;
 mod creation;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod fault;
-pub(crate) mod keeper;
-mod memory;
+pub(crate) mod findings;
 pub(crate) mod publication;
 pub(crate) mod status;
 pub(crate) mod translation;
 mod untold;
-mod watch;
 
 use super::ports::Numbers;
-use crate::reconcile::records::Scaled;
+use crate::reconcile::kpa::scaler::Scaled;
 use common::RevisionKey as Key;
 use common::backend::Backend;
-use common_api::{PodAutoscaler, PodAutoscalerStatus, ZeroScaler};
+use common_api::ZeroScaler;
 use common_controller::{Leadership, Priority, Store, WorkQueue, key_of, version_of};
 use dashmap::DashMap;
 use enabled::Enabled;
+use findings::Findings;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// Name under which events of ZeroScalers are written.
+pub(crate) const COMPONENT: &str = "zeroscaler-controller";
+
+/// Told of a ZeroScaler as it was, and as it is now; none: it is not there.
+pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Arc<ZeroScaler>>) + Sync + 'a;
 
 /// A former version that is in force.
 #[derive(Clone)]
@@ -53,15 +55,17 @@ struct Kept {
 /// All ZeroScalers.
 pub(crate) struct Scalers {
     /// As the API server has them.
-    objects: Store<ZeroScaler>,
+    pub(crate) objects: Arc<Store<ZeroScaler>>,
     leadership: Arc<dyn Leadership>,
     numbers: Arc<Numbers>,
-    /// Held while a PodAutoscaler is read, changed and put back, and while something is noted of an object that is there.
+    /// Held while a version is taken in, and while something is noted of an object that is there.
     turn: Mutex<()>,
     /// Whose status may have to be written.
     publications: WorkQueue<Key>,
     /// How activators reach the pods of each, as last resolved.
     backends: DashMap<Key, Box<Backend>>,
+    /// Findings of the passes about each that is led here, and the uid that it has.
+    findings: DashMap<Key, (String, Box<Findings>)>,
     /// How the replicas of each were changed since its status was written.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
@@ -76,12 +80,13 @@ impl Scalers {
     /// None is known yet.
     pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<Numbers>) -> Arc<Self> {
         Arc::new(Self {
-            objects: Store::packing(|_, _, _| {}),
+            objects: Arc::new(Store::packing(|_, _, _| {})),
             leadership,
             turn: Mutex::new(()),
             publications: numbers.statuses(),
             numbers,
             backends: DashMap::new(),
+            findings: DashMap::new(),
             scaled: DashMap::new(),
             kept: DashMap::new(),
             led: DashMap::new(),
@@ -121,57 +126,39 @@ impl Scalers {
         self.objects.get(key)
     }
 
-    /// The one that a PodAutoscaler stands for; none: it has gone since.
-    pub(crate) fn behind(&self, object: &PodAutoscaler) -> Option<Arc<ZeroScaler>> {
-        self.get(&key_of(object)).filter(|found| found.metadata.uid == object.metadata.uid)
-    }
-
-    /// Takes in one, as the API server has it now, and puts what it means into `autoscalers`.
-    pub(crate) fn take(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
+    /// Takes in one, as the API server has it now.
+    pub(crate) fn take(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
-        self.take_in_turn(autoscalers, object);
+        self.take_in_turn(object, listener);
     }
 
-    fn take_in_turn(&self, autoscalers: &Store<PodAutoscaler>, mut object: ZeroScaler) {
+    fn take_in_turn(&self, mut object: ZeroScaler, listener: &Listener<'_>) {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
         if self.objects.version(&key) == Some(version_of(&object)) {
             return; // A watch that broke lists all again.
         }
-        match self.objects.get(&key) {
-            Some(have) if is_newer(&have, &object) => return, // The answer to a write of ours was here before.
+        let have = self.objects.get(&key);
+        match &have {
+            Some(have) if is_newer(have, &object) => return, // The answer to a write of ours was here before.
             Some(have) if have.metadata.uid != object.metadata.uid => self.forget_notes(&key),
+            _ if !self.leadership.owns(&key) => drop(self.findings.remove(&key)),
             _ => {}
         }
-        let have = autoscalers.get(&key).filter(|have| have.metadata.uid == object.metadata.uid);
-        let status = match have.filter(|_| self.leadership.owns(&key)) {
-            Some(have) => have.status.clone(),
-            None => object.status.as_ref().map(|status| status::read(status, key.name())),
-        };
         self.enabled.take(&key, Some(&object));
         self.numbers.exists(&key, object.metadata.uid.as_deref());
-        let meaning = PodAutoscaler { status, ..translation::autoscaler(&object) };
         let priority = if self.objects.holds(&key) { Priority::Normal } else { Priority::New };
-        self.objects.apply(&key, &version, Some(object));
-        autoscalers.apply(&key, &version, Some(meaning));
+        self.objects.apply(&key, &version, Some(object.clone()));
+        listener(&key, have.as_ref(), Some(&Arc::new(object)));
         self.publications.add(key, priority);
     }
 
-    /// Takes in one that means what is known of it already, as another version of it.
-    #[cfg(test)]
-    pub(crate) fn put(&self, mut object: ZeroScaler) {
-        static VERSIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        let version = VERSIONS.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string();
-        object.metadata.resource_version = Some(version.clone());
-        self.objects.apply(&key_of(&object), &version, Some(object));
-    }
-
     /// The same of the answer to a write of ours, unless the object has gone since: nobody would tell of its end again.
-    fn answered(&self, autoscalers: &Store<PodAutoscaler>, object: ZeroScaler) {
+    pub(super) fn answered(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let key = key_of(&object);
         if self.has(&key) && self.get(&key).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
-            self.take_in_turn(autoscalers, object);
+            self.take_in_turn(object, listener);
         }
     }
 
@@ -184,12 +171,13 @@ impl Scalers {
     }
 
     /// One is no more.
-    pub(crate) fn gone(&self, autoscalers: &Store<PodAutoscaler>, key: &Key) {
+    pub(crate) fn gone(&self, key: &Key, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
+        let have = self.objects.get(key);
         self.objects.apply(key, "", None);
         self.numbers.exists(key, None);
         self.forget_notes(key);
-        autoscalers.apply(key, "", None);
+        listener(key, have.as_ref(), None);
         self.enabled.take(key, None);
     }
 
@@ -199,20 +187,31 @@ impl Scalers {
     }
 
     /// Forgets what was found out about one that is not led here any more: it may be old when it is again.
-    fn forget_findings(&self, key: &Key) {
+    pub(super) fn forget_findings(&self, key: &Key) {
         self.backends.remove(key);
+        self.findings.remove(key);
         self.scaled.remove(key);
         self.led.remove(key);
     }
 
-    /// Holds what a pass says of one: the object that was `read`, if it is still there.
-    fn tell(&self, autoscalers: &Store<PodAutoscaler>, read: &PodAutoscaler, status: PodAutoscalerStatus) {
-        let key = key_of(read);
-        let _turn = self.turn.lock();
-        let have = autoscalers.get(&key).filter(|have| have.metadata.uid == read.metadata.uid);
-        let Some(have) = have.filter(|have| have.status.as_ref() != Some(&status)) else { return };
-        let version = have.resource_version().unwrap_or_default();
-        autoscalers.apply(&key, &version, Some(PodAutoscaler { status: Some(status), ..PodAutoscaler::clone(&have) }));
+    /// Returns what is known of one: what the passes of this process have found out, else what its status reports; none:
+    /// nothing is.
+    pub(crate) fn findings(&self, object: &ZeroScaler) -> Option<Findings> {
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let held = self.findings.get(&key_of(object)).filter(|held| held.0 == uid);
+        held.map(|held| Findings::clone(&held.1)).or_else(|| object.status.as_ref().map(Findings::read))
+    }
+
+    /// Holds what a pass has found out about the object that it has read, and calls `listener`, if that is something else than
+    /// before and the object is still there.
+    pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key, &Findings)) {
+        let (key, _turn) = (key_of(read), self.turn.lock());
+        let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
+        if is_there && self.findings(read).as_ref() != Some(&findings) {
+            listener(&key, &findings);
+            self.findings.insert(key.clone(), (read.metadata.uid.clone().unwrap_or_default(), Box::new(findings)));
+        }
+        self.publications.add(key, Priority::Normal);
     }
 
     /// Notes that a former version of one is in force; none: it is served as it is written.
@@ -260,10 +259,10 @@ impl Scalers {
     }
 
     /// Notes that the replicas of one were changed: what is said of several changes in a row is said once.
-    fn scaled(&self, key: &Key, scaled: Scaled) {
+    pub(super) fn scaled(&self, key: &Key, scaled: Scaled) {
         self.note(key, || {
-            let from = self.scaled.get(key).map_or(scaled.from, |earlier| earlier.from);
-            self.scaled.insert(key.clone(), Scaled { from, ..scaled });
+            let scaled = scaled.after(self.scaled.get(key).as_deref());
+            self.scaled.insert(key.clone(), scaled);
             self.publications.add(key.clone(), Priority::Normal);
         });
     }
@@ -304,6 +303,8 @@ mod tests {
     use super::*;
     use common_controller::Alone;
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn zeroscaler(namespace: &str, version: &str) -> ZeroScaler {
         let mut object = ZeroScaler::new("a", common_api::ZeroScalerSpec::default());
@@ -317,8 +318,9 @@ mod tests {
     fn the_statuses_of_a_namespace_are_looked_at_alone() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
         for namespace in ["a", "ns", "ns-2"] {
-            scalers.put(zeroscaler(namespace, "1"));
+            scalers.take(zeroscaler(namespace, "1"), &|_, _, _| {});
         }
+        while scalers.queue().try_next().is_some() {}
         scalers.look_in("ns");
         let looked: Vec<Key> = std::iter::from_fn(|| Some(scalers.queue().try_next()?.key().clone())).collect();
         assert_eq!(looked, [Key::new("ns", "a")]);
@@ -328,9 +330,8 @@ mod tests {
     #[test]
     fn what_is_listed_again_is_not_looked_at_again() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
-        let autoscalers = Store::packing(|_, _, _| {});
         for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
-            scalers.take(&autoscalers, zeroscaler("ns", version));
+            scalers.take(zeroscaler("ns", version), &|_, _, _| {});
             assert_eq!(scalers.queue().try_next().is_some(), is_news, "{version}");
         }
     }
@@ -340,23 +341,24 @@ mod tests {
     #[test]
     fn what_is_gone_stays_so() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
-        let autoscalers = Store::packing(|_, _, _| {});
         let key = Key::new("ns", "a");
         let version = |version: &str| zeroscaler("ns", version);
-        let together = Barrier::new(2);
+        let (together, is_told) = (Barrier::new(2), AtomicBool::new(false));
+        let listener =
+            |_: &Key, _: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>| is_told.store(new.is_some(), Relaxed);
         for _ in 0..2000 {
-            scalers.take(&autoscalers, version("1"));
+            scalers.take(version("1"), &listener);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     together.wait();
-                    scalers.gone(&autoscalers, &key);
+                    scalers.gone(&key, &listener);
                 });
                 together.wait();
                 scalers.led(&key, vec!["a".to_owned()]);
-                scalers.answered(&autoscalers, version("2"));
+                scalers.answered(version("2"), &listener);
                 scalers.keep(&key, Some(Arc::new(version("1"))));
             });
-            assert!(!scalers.has(&key) && autoscalers.get(&key).is_none());
+            assert!(!scalers.has(&key) && !is_told.load(Relaxed));
             assert!(!scalers.are_led(&key, ["a"].into_iter()) && scalers.kept(&key).is_none());
         }
     }

@@ -13,7 +13,6 @@
 //! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)), and is no failure of
 //! the pass.
 
-use super::super::admission::claimant;
 use super::super::choice::Choice;
 use super::super::cluster::Cluster;
 use super::super::finalizer::{ADOPTED_REPLICAS, has_finalizer};
@@ -21,15 +20,15 @@ use super::super::ports::{Given, Numbers};
 use super::super::protocols::{self, Hint};
 use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use super::super::schedules;
-use super::super::serverless::adopt::{self, ADOPTED_BY};
+use super::super::serverless::adopt::{self, ADOPTED_BY, Claimant};
 use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
 use super::super::validation::Validation;
 use super::allocation::Allocation;
 use super::creation::Creations;
 use super::fault::Found;
-use super::keeper::COMPONENT;
+use super::findings::Findings;
 use super::untold::Untold;
-use super::{Scalers, events, status, translation};
+use super::{COMPONENT, Scalers, events, status, translation};
 use crate::reconcile::error::Error;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::Stores;
@@ -41,6 +40,7 @@ use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::ports::PortId;
+use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{
     ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
 };
@@ -49,7 +49,6 @@ use common_api::zeroscaler::{
     Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus, State,
     ZeroScalerStatus,
 };
-use common_api::{PodAutoscaler, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, status as statuses};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::{Event, Service};
@@ -132,24 +131,22 @@ impl Publisher {
     /// # Errors
     /// The API server's, about the status.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let found = self.scalers.get(key).zip(self.stores.autoscalers.get(key));
-        let led =
-            found.filter(|(object, said)| object.metadata.uid == said.metadata.uid && self.writes.leadership.owns(key));
-        let Some((object, said)) = led else {
+        let Some(object) = self.scalers.get(key).filter(|_| self.writes.leadership.owns(key)) else {
             self.since.remove(key);
             self.untold.forget(key);
             self.refused.remove(key);
             self.creations.forget(key);
             return Ok(());
         };
-        self.look_for_pods(key, &object, &said).await;
+        let findings = self.scalers.findings(&object).unwrap_or_default();
+        self.look_for_pods(key, &object, &findings).await;
         // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
-        let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&said));
-        let found = self.found(key, &object, &said);
+        let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
+        let found = self.found(key, &object, &findings);
         if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
             self.scalers.queue().add_after(key.clone(), after);
         }
-        let Some(wanted) = self.wanted(key, &object, &said, found).filter(|wanted| !is_unseen(wanted)) else {
+        let Some(wanted) = self.wanted(key, &object, found).filter(|wanted| !is_unseen(wanted)) else {
             self.since.remove(key);
             return Ok(());
         };
@@ -175,7 +172,7 @@ impl Publisher {
         if left.is_empty() {
             is_said();
         }
-        statuses::write(self.writes.writer(), &self.scalers.objects, &object, wanted).await?;
+        statuses::write(self.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
         if !left.is_empty() {
             is_said(); // From now on by what is left.
@@ -236,25 +233,17 @@ impl Publisher {
         !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
     }
 
-    /// What the passes say of one that is led here, and the status that follows from it; none: it is not, or nothing is
-    /// said yet.
-    pub(in super::super) fn about_to_be(
-        &self,
-        key: &Key,
-        object: &ZeroScaler,
-    ) -> Option<(Arc<PodAutoscaler>, ZeroScalerStatus)> {
-        let said = self.stores.autoscalers.get(key).filter(|said| said.metadata.uid == object.metadata.uid)?;
-        let wanted = self
-            .writes
-            .leadership
-            .owns(key)
-            .then(|| self.wanted(key, object, &said, self.found(key, object, &said)))??;
-        Some((said, wanted))
+    /// What the passes have found out about one that is led here, and the status that follows from it; none: it is not, or
+    /// nothing is known yet.
+    pub(crate) fn about_to_be(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
+        let findings = self.scalers.findings(object).filter(|_| self.writes.leadership.owns(key))?;
+        let wanted = self.wanted(key, object, self.found(key, object, &findings))?;
+        Some((findings, wanted))
     }
 
-    /// The status as it should be.
-    fn wanted(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler, found: Found) -> Option<ZeroScalerStatus> {
-        let words = said.status.as_ref()?;
+    /// The status as it should be; none: nothing is found out yet.
+    fn wanted(&self, key: &Key, object: &ZeroScaler, found: Found) -> Option<ZeroScalerStatus> {
+        let findings = self.scalers.findings(object)?;
         // Until somebody counts here, what was written of them holds: whoever comes to lead thousands counts some late.
         let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
         let pods = uncounted.unwrap_or_else(|| {
@@ -277,7 +266,7 @@ impl Publisher {
         let adopted = Adopted { replicas, services: adopted };
         Some(status::of(status::Inputs {
             object,
-            said: words,
+            findings: &findings,
             pods,
             scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
@@ -301,12 +290,12 @@ impl Publisher {
 
 impl Publisher {
     /// Finds what keeps its pods from serving.
-    fn found(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) -> Found {
+    fn found(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> Found {
         let former = self.scalers.kept(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
         let counts = self.pods.counts(key);
         let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
-        let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, said));
+        let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
         if refused.is_none() {
             self.refused.remove(key);
         }
@@ -316,19 +305,20 @@ impl Publisher {
             since: *self.refused.entry(key.clone()).or_insert_with(Instant::now),
         });
         let generation = object.metadata.generation.unwrap_or_default();
-        let active = said.status.as_ref().and_then(|said| said.active_for(self.writes.clock.now()));
+        let now = self.writes.clock.now();
+        let awake = findings.activity.filter(|activity| activity.is_awake() && counts.ready > 0);
         Found {
             failing: self.pods.failing(key).or(refused),
             of: target.map(|target| format!("{generation}/{}", target.template)),
-            awake_for: active.filter(|_| counts.ready > 0),
+            awake_for: awake.map(|activity| now.saturating_since(activity.since)),
         }
     }
 
     /// Looks why there is no pod, where its target's status does not say it.
-    async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, said: &PodAutoscaler) {
+    async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
         let former = self.scalers.kept(key);
         let of = TargetKey::of(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
-        let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, said));
+        let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.stores.targets.get(&of).ok()) {
             Some(target) => {
                 let after = self.creations.look(key, &target.uid, self.writes.clock.now()).await;
@@ -338,8 +328,8 @@ impl Publisher {
         }
     }
 
-    fn lacks_pods(&self, key: &Key, said: &PodAutoscaler) -> bool {
-        let is_wanted = said.status.as_ref().and_then(|said| said.desired_scale).is_some_and(|desired| desired > 0);
+    fn lacks_pods(&self, key: &Key, findings: &Findings) -> bool {
+        let is_wanted = findings.desired.is_some_and(|desired| desired > 0);
         let counts = self.pods.counts(key);
         is_wanted && counts.ready + counts.not_ready == 0
     }
@@ -358,8 +348,7 @@ impl Publisher {
         served: &ZeroScaler,
         target: Option<&Target>,
     ) -> (Choice, Vec<Arc<Service>>) {
-        let (uid, serverless) = (object.uid().unwrap_or_default(), self.stores.serverless.get(key));
-        let claimant = claimant(key.name(), &uid, serverless.as_deref());
+        let claimant = Claimant { name: key.name(), uid: object.metadata.uid.as_deref().unwrap_or_default() };
         // Of what is gone the status knows which they were.
         let chosen = target.map(|target| self.cluster.choose(served, target, claimant));
         let choice = chosen.unwrap_or_else(|| Choice::told(served));

@@ -1,4 +1,4 @@
-//! The status of a ZeroScaler, from what the passes say, and back.
+//! The status of a ZeroScaler, from what the passes have found out. The way back is [`Findings::read`].
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
@@ -13,37 +13,31 @@
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
 //! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
 //!
-//! The passes' own words live in memory. What the rules need to go on after a restart is in these conditions, too: how
-//! long it has been awake or asleep, what was wanted, whether it was awake before.
+//! What the rules need to go on after a restart is in these conditions, too: how long it has been awake or asleep, what was
+//! wanted, whether it was awake before.
 
 use super::allocation::Allocation;
 use super::fault::Found;
-use crate::reconcile::kpa::conditions::{
-    ABLE_TO_SCALE, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, SCALED_BY, SETTINGS_HONORED,
-};
+use super::findings::{Finding, Findings};
 use crate::standalone::fallbacks::Resolved;
-use crate::standalone::reasons::{NOT_ADOPTED, SERVICE_NOT_FOUND, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE};
+use crate::standalone::reasons::{
+    NOT_ADOPTED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE, TIMED_OUT,
+};
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
-use common::names;
 use common::scaling::Bounds;
 use common::time::Timestamp;
-use common_api::condition::{self, Condition, READY};
-use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{ACTIVE, SCALE_TARGET_INITIALIZED, SERVICE_NOT_OWNED, SKS_READY, TIMED_OUT};
+use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
     Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath,
     ServiceStatus, State, ZeroScalerStatus,
 };
-use common_api::{PodAutoscalerStatus, ZeroScaler};
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// Reason of conditions of which the status is all there is to say.
-const AWAKE: &str = "Awake";
-const ASLEEP: &str = "Asleep";
 const WAKING: &str = "Waking";
 const SERVED: &str = "Served";
 const PENDING: &str = "Pending";
@@ -62,8 +56,8 @@ const STAYS: &str = "spec.paused: replicas stay as they are, and so does where t
 pub(crate) struct Inputs<'a> {
     /// The object, with its status as it was written last.
     pub(crate) object: &'a ZeroScaler,
-    /// What the passes say.
-    pub(crate) said: &'a PodAutoscalerStatus,
+    /// Findings of the passes.
+    pub(crate) findings: &'a Findings,
     /// Its pods.
     pub(crate) pods: PodCounts,
     /// Its limits, now and next.
@@ -115,11 +109,12 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
 
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, said, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } = inputs;
+    let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
+        inputs;
     let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
-    let state = state(said, pods);
+    let state = state(findings, pods);
     let fault = found.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
@@ -131,31 +126,26 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     // workload's to tell. Another Service, or one more, has yet to be led.
     let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
     let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
-    let is_same = before.service.as_deref() == Some(said.service_name.as_str())
+    let is_same = before.service.as_deref() == Some(findings.service.as_str())
         && (before.services.is_empty() || services.iter().filter(is_served).all(was_served));
     let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
-    let is_served = !said.service_name.is_empty() && first.is_none_or(|first| first == said.service_name);
+    let is_served = !findings.service.is_empty() && first.is_none_or(|first| first == findings.service);
     let warning = conflict.or(unreachable);
     let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
     let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
-    set(written::READY, Some(ready(said, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
+    set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
     // Until somebody has planned here, what was written of them holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
     }
-    set(written::ACTIVE, Some(active(said, pods)));
-    set(written::ADOPTED, Some(taken(said, conflict)));
-    let hosts_owned = || notice(said.condition(HOSTS_OWNED), OWNED);
-    set(written::HOSTS_OWNED, Some(()).filter(|()| !object.spec.hosts.is_empty()).map(|()| hosts_owned()));
-    let unmeasured = said.condition(METRICS_MEASURED).or_else(|| said.condition(SETTINGS_HONORED));
-    set(
-        written::METRICS_MEASURED,
-        Some(()).filter(|()| !object.spec.metrics.is_empty()).map(|()| notice(unmeasured, MEASURED)),
-    );
-    let contest = said.condition(SCALED_BY);
-    set(written::SCALED_BY, contest.map(|_| notice(contest, PENDING)));
-    let overlap = said.condition(PODS_OWNED);
-    set(written::PODS_OWNED, overlap.map(|_| notice(overlap, PENDING)));
+    set(written::ACTIVE, Some(active(findings, pods)));
+    set(written::ADOPTED, Some(taken(findings, conflict)));
+    let has_hosts = !object.spec.hosts.is_empty();
+    set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
+    let has_metrics = !object.spec.metrics.is_empty();
+    set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
+    set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
+    set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
     let resolved = fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
         Err((reason, message)) => says(ConditionStatus::False, reason, message),
@@ -166,21 +156,21 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::PROTOCOLS_DETECTED, silence);
     let woke = state == State::Awake && before.state != State::Awake;
     ZeroScalerStatus {
-        observed_generation: said.observed_generation.or(before.observed_generation),
+        observed_generation: findings.generation.or(before.observed_generation),
         conditions,
         state,
-        desired: said.desired_scale.filter(|desired| *desired >= 0),
+        desired: findings.desired,
         pods: Some(pods),
         min: Some(scheduled.bounds.min),
         max: scheduled.bounds.max,
         next_change: scheduled.next.map(|(at, Bounds { min, max })| NextChange { at: written::time(at), min, max }),
-        service: Some(said.service_name.clone()).filter(|name| !name.is_empty()),
+        service: Some(findings.service.clone()).filter(|name| !name.is_empty()),
         host_names: hosts.join(", "),
         services,
         hosts,
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
-            match kept_asleep(said, in_force.as_ref(), generation) {
+            match kept_asleep(findings, in_force.as_ref(), generation) {
                 Some(why) => {
                     BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
                 }
@@ -190,41 +180,29 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         fallback: fallback.and_then(Result::ok),
         adopted,
         in_force: in_force.or(before.in_force),
-        request: said.request.clone(),
+        request: findings.request.clone(),
         fault,
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },
     }
 }
 
-fn state(said: &PodAutoscalerStatus, pods: PodCounts) -> State {
-    let desired = said.desired_scale.unwrap_or(-1);
-    match said.condition(ACTIVE) {
-        Some(_) if lacks_its_target(said, pods).is_some() => State::Unknown,
-        Some(active) if active.is_true() => State::Awake,
-        Some(active) if active.is_false() && (pods.actual > 0 || desired > 0) => State::FallingAsleep,
-        Some(active) if active.is_false() => State::Asleep,
+fn state(findings: &Findings, pods: PodCounts) -> State {
+    let desired = findings.desired.unwrap_or(-1);
+    match findings.activity {
+        _ if lacks_its_target(findings, pods).is_some() => State::Unknown,
+        Some(activity) if activity.is_awake() => State::Awake,
+        Some(activity) if activity.is_asleep() && (pods.actual > 0 || desired > 0) => State::FallingAsleep,
+        Some(activity) if activity.is_asleep() => State::Asleep,
         _ if desired > 0 => State::Waking,
         _ => State::Unknown,
     }
 }
 
-/// Why nothing, or nothing new, is done, if so.
-fn refused(said: &PodAutoscalerStatus) -> Option<&Condition> {
-    let ready = said.condition(READY).filter(|ready| ready.is_false())?;
-    // Whoever is asleep is not ready in Knative's words, which say why in both.
-    let sleeps = said.condition(ACTIVE).is_some_and(|active| active.is_false() && active.reason == ready.reason);
-    (!sleeps || NOT_ADOPTED.contains(&ready.reason.as_str())).then_some(ready)
-}
-
 /// Why nobody wakes it whatever comes, for those who wait, whoever they are; none: it can be woken, a former version of it
 /// perhaps.
-fn kept_asleep(
-    said: &PodAutoscalerStatus,
-    in_force: Option<&Version>,
-    generation: Option<i64>,
-) -> Option<&'static str> {
+fn kept_asleep(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
-    match refused(said).filter(|_| !is_former)?.reason.as_str() {
+    match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {
         TARGET_NOT_FOUND => Some("what it scales does not exist"),
         TARGET_UNREADABLE => Some("what it scales cannot be looked at"),
         TARGET_TAKEN => Some("what it scales is another's"),
@@ -234,33 +212,32 @@ fn kept_asleep(
 }
 
 /// What should be scaled is not there, and no pod of it is left: who was awake is so no longer, and was not put to sleep.
-fn lacks_its_target(said: &PodAutoscalerStatus, pods: PodCounts) -> Option<&Condition> {
-    let is_asleep = said.condition(ACTIVE).is_some_and(Condition::is_false);
-    refused(said).filter(|refused| refused.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
+fn lacks_its_target(findings: &Findings, pods: PodCounts) -> Option<&Finding> {
+    let is_asleep = findings.activity.is_some_and(|activity| activity.is_asleep());
+    findings.refused.as_ref().filter(|why| why.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
 }
 
 /// `is_served`: the Service that is led is the one that is asked for.
 fn ready<'a>(
-    said: &'a PodAutoscalerStatus,
+    findings: &'a Findings,
     is_served: bool,
     allocation: Option<&'a Allocation>,
     is_led: bool,
     warning: Option<&'a str>,
     faulty: Option<Said<'a>>,
 ) -> Said<'a> {
-    let timed_out = said.condition(ACTIVE).filter(|active| active.is_false() && active.reason == TIMED_OUT);
-    let wrong = refused(said)
-        .or_else(|| said.condition(HOSTS_OWNED).filter(|c| c.is_false()))
-        .or_else(|| said.condition(ABLE_TO_SCALE).filter(|c| c.is_false()));
-    match (wrong, faulty) {
-        (None, Some(faulty)) => faulty,
-        (wrong, _) => match wrong.or(timed_out) {
-            Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
-            None if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
-            None if lacks_a_number(allocation) => allocated(allocation),
-            None if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
-            None if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
-            None => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
+    let Findings { refused, lost_hosts, unscaled, activity, .. } = findings;
+    let found = refused.as_ref().or(lost_hosts.as_ref()).or(unscaled.as_ref()).map(wrong);
+    let given_up = activity.map(|activity| activity.condition()).filter(|(_, reason, _)| *reason == TIMED_OUT);
+    let given_up = || given_up.map(|(status, reason, message)| says(status, reason, message));
+    match found.or(faulty).or_else(given_up) {
+        Some(wrong) => wrong,
+        None => match () {
+            () if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
+            () if lacks_a_number(allocation) => allocated(allocation),
+            () if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
+            () if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
+            () => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
         },
     }
 }
@@ -277,90 +254,39 @@ fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
     }
 }
 
-fn active(said: &PodAutoscalerStatus, pods: PodCounts) -> Said<'_> {
-    if let Some(why) = lacks_its_target(said, pods) {
-        return says(ConditionStatus::False, &why.reason, &why.message);
+fn active(findings: &Findings, pods: PodCounts) -> Said<'_> {
+    if let Some(why) = lacks_its_target(findings, pods) {
+        return wrong(why);
     }
-    if said.paused {
-        let status = match said.condition(ACTIVE) {
-            Some(active) if active.is_true() => ConditionStatus::True,
-            Some(active) if active.is_false() => ConditionStatus::False,
-            _ => ConditionStatus::Unknown,
-        };
-        return says(status, PAUSED, STAYS);
-    }
-    let Some(active) = said.condition(ACTIVE) else { return says(ConditionStatus::Unknown, PENDING, "") };
-    let (status, reason) = match () {
-        () if active.is_true() => (ConditionStatus::True, AWAKE),
-        () if active.is_false() => (ConditionStatus::False, ASLEEP),
-        () => (ConditionStatus::Unknown, WAKING),
+    let (status, reason, message) = match findings.activity {
+        Some(activity) => activity.condition(),
+        None if findings.generation.is_some() => (ConditionStatus::Unknown, WAKING, ""),
+        None => (ConditionStatus::Unknown, PENDING, ""),
     };
-    says(status, if active.reason.is_empty() { reason } else { &active.reason }, &active.message)
+    if findings.paused { says(status, PAUSED, STAYS) } else { says(status, reason, message) }
 }
 
-fn taken<'a>(said: &'a PodAutoscalerStatus, conflict: Option<&'a str>) -> Said<'a> {
-    match refused(said).filter(|refused| NOT_ADOPTED.contains(&refused.reason.as_str())) {
-        Some(refused) => says(ConditionStatus::False, &refused.reason, &refused.message),
-        None if said.service_name.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
+fn taken<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> Said<'a> {
+    match findings.refused.as_ref().filter(|refused| NOT_ADOPTED.contains(&&*refused.reason)) {
+        Some(refused) => wrong(refused),
+        None if findings.service.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
         None if conflict.is_some() => says(ConditionStatus::False, SERVICE_NOT_OWNED, conflict.unwrap_or_default()),
         None => says(ConditionStatus::True, ADOPTED, ""),
     }
 }
 
 /// A condition that is there only while something is wrong.
-fn notice<'a>(wrong: Option<&'a Condition>, right: &'a str) -> Said<'a> {
-    match wrong.filter(|condition| condition.is_false()) {
-        Some(wrong) => says(ConditionStatus::False, &wrong.reason, &wrong.message),
-        None => says(ConditionStatus::True, right, ""),
-    }
+fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> Said<'a> {
+    found.map_or_else(|| says(ConditionStatus::True, right, ""), wrong)
+}
+
+fn wrong(found: &Finding) -> Said<'_> {
+    says(ConditionStatus::False, &found.reason, &found.message)
 }
 
 fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> Said<'a> {
     // The API server wants a reason of every condition.
     Said { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
-}
-
-/// What the passes would have said for this status to be written.
-pub(crate) fn read(status: &ZeroScalerStatus, name: &str) -> PodAutoscalerStatus {
-    let condition = |type_: &str, as_type: &str| {
-        let have = written::find(&status.conditions, type_)?;
-        let plain = [AWAKE, ASLEEP, WAKING, PENDING, SERVED, PAUSED].contains(&have.reason.as_str());
-        Some(Condition {
-            type_: as_type.to_owned(),
-            status: have.status.clone(),
-            severity: String::new(),
-            last_transition_time: Some(condition::to_rfc3339(Timestamp::from_secs(
-                have.last_transition_time.0.as_second(),
-            ))),
-            reason: if plain { String::new() } else { have.reason.clone() },
-            message: if have.reason == PAUSED { String::new() } else { have.message.clone() },
-        })
-    };
-    // Whoever was awake once has reached its first scale.
-    let was_awake = status.last_wake.is_some() || !matches!(status.state, State::Unknown | State::Waking);
-    let implied = |type_: &str, holds: bool| {
-        holds.then(|| Condition { type_: type_.to_owned(), status: condition::TRUE.to_owned(), ..Condition::default() })
-    };
-    // What lacks its target is said not to be active in our words alone ([`lacks_its_target`]).
-    let active = condition(written::ACTIVE, ACTIVE).filter(|active| active.reason != TARGET_NOT_FOUND);
-    let conditions = [
-        active,
-        condition(written::READY, READY).filter(|ready| status.fault.as_ref().is_none_or(|f| f.reason != ready.reason)),
-        implied(SKS_READY, status.service.is_some()),
-        implied(SCALE_TARGET_INITIALIZED, was_awake),
-    ];
-    let mut conditions: Vec<_> = conditions.into_iter().flatten().collect();
-    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
-    PodAutoscalerStatus {
-        observed_generation: status.observed_generation,
-        conditions,
-        service_name: status.service.clone().unwrap_or_default(),
-        metrics_service_name: names::private_service(name),
-        desired_scale: status.desired,
-        actual_scale: status.pods.map(|pods| pods.ready),
-        request: status.request.clone(),
-        ..PodAutoscalerStatus::default()
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What tools that wait for readiness make of a status.
 
+use super::super::findings::Activity;
 use super::*;
+use autoscaler_core::active::ActiveCondition;
 use common_api::ZeroScalerSpec;
-use common_api::podautoscaler_status::Inactive;
 use common_api::zeroscaler::ServiceChoice;
 use serde_json::{Value, json};
 
@@ -38,26 +39,32 @@ fn is_waited_for(object: &Value) -> bool {
     })
 }
 
-/// The object of this generation, as the passes said of generation 1.
-fn object(generation: i64, pods: PodCounts, say: impl FnOnce(&mut PodAutoscalerStatus)) -> Value {
+/// Findings of a pass over generation 1.
+fn findings(is: ActiveCondition, desired: i32) -> Findings {
+    let activity = Some(Activity { is, since: NOW });
+    let (generation, service) = (Some(1), "hello".to_owned());
+    Findings { generation, activity, desired: Some(desired), service, ..Findings::default() }
+}
+
+/// The same where nothing is done, for this reason.
+fn refused(reason: &'static str, findings: Findings) -> Findings {
+    Findings { refused: Some(Finding::new(reason, "why")), ..findings }
+}
+
+/// The object of this generation, with what was found out about generation 1.
+fn object(generation: i64, pods: PodCounts, findings: &Findings) -> Value {
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
     object.metadata.generation = Some(1);
-    let mut said = PodAutoscalerStatus::default();
-    said.begin(1, NOW);
-    said.service_name = "hello".into();
-    say(&mut said);
-    said.finish(None, 1, NOW);
-    let status = of(inputs(&object, &said, pods));
-    object.status = Some(status);
+    object.status = Some(of(inputs(&object, findings, pods)));
     object.metadata.generation = Some(generation);
     serde_json::to_value(object).expect("serialisable")
 }
 
 /// One that has numbers and is led.
-fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCounts) -> Inputs<'a> {
+fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -> Inputs<'a> {
     Inputs {
         object,
-        said,
+        findings,
         pods,
         scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, look: None },
         hosts: Vec::new(),
@@ -82,66 +89,28 @@ fn inputs<'a>(object: &'a ZeroScaler, said: &'a PodAutoscalerStatus, pods: PodCo
 /// while it is wrong, or edited and not yet looked at.
 #[test]
 fn who_waits_for_it_is_content_while_it_sleeps() {
+    use ActiveCondition::{Active, NoTraffic, Queued, TimedOut};
     let pods = |ready, actual| PodCounts { ready, actual };
-    let asleep = |said: &mut PodAutoscalerStatus| {
-        said.set_scales(Some(0), 0);
-        said.mark_inactive(Inactive::NoTraffic, NOW);
-    };
-    let awake = |said: &mut PodAutoscalerStatus| {
-        said.set_scales(Some(1), 1);
-        said.mark_active(NOW);
-    };
-    let without_target = |before: fn(&mut PodAutoscalerStatus)| {
-        move |said: &mut PodAutoscalerStatus| {
-            before(said);
-            said.manage(NOW).set(READY, condition::FALSE, TARGET_NOT_FOUND, "it is not there");
-        }
-    };
+    let (asleep, awake) = (|| findings(NoTraffic, 0), || findings(Active, 1));
+    let born = Findings { service: String::new(), activity: None, desired: None, ..asleep() };
     let rows = [
-        ("asleep", object(1, pods(0, 0), asleep), "Asleep", "Current", true),
-        ("falling asleep", object(1, pods(1, 1), asleep), "FallingAsleep", "Current", true),
-        (
-            "waking",
-            object(1, pods(0, 1), |said| {
-                said.set_scales(Some(1), 0);
-                said.mark_activating(NOW);
-            }),
-            "Waking",
-            "Current",
-            true,
-        ),
-        ("awake", object(1, pods(1, 1), awake), "Awake", "Current", true),
-        (
-            "wrong",
-            object(1, pods(0, 0), |said| {
-                asleep(said);
-                said.manage(NOW).set(READY, condition::FALSE, "Invalid", "spec.scale.min: 7");
-            }),
-            "Asleep",
-            "InProgress",
-            false,
-        ),
-        ("born", object(1, pods(0, 0), |said| said.service_name.clear()), "", "InProgress", false),
-        (
-            "given up",
-            object(1, pods(0, 1), |said| {
-                said.set_scales(Some(0), 0);
-                said.mark_inactive(Inactive::TimedOut, NOW);
-            }),
-            "FallingAsleep",
-            "InProgress",
-            false,
-        ),
-        ("deleted asleep", object(1, pods(0, 0), without_target(asleep)), "Asleep", "InProgress", false),
-        ("deleted awake", object(1, pods(0, 0), without_target(awake)), "", "InProgress", false),
-        ("its last pod ends", object(1, pods(1, 1), without_target(awake)), "Awake", "InProgress", false),
-        ("edited", object(2, pods(0, 0), asleep), "Asleep", "InProgress", false),
+        ("asleep", object(1, pods(0, 0), &asleep()), "Asleep", "Current", true),
+        ("falling asleep", object(1, pods(1, 1), &asleep()), "FallingAsleep", "Current", true),
+        ("waking", object(1, pods(0, 1), &findings(Queued, 1)), "Waking", "Current", true),
+        ("awake", object(1, pods(1, 1), &awake()), "Awake", "Current", true),
+        ("wrong", object(1, pods(0, 0), &refused("Invalid", asleep())), "Asleep", "InProgress", false),
+        ("born", object(1, pods(0, 0), &born), "", "InProgress", false),
+        ("given up", object(1, pods(0, 1), &findings(TimedOut, 0)), "FallingAsleep", "InProgress", false),
+        ("deleted asleep", object(1, pods(0, 0), &refused(TARGET_NOT_FOUND, asleep())), "Asleep", "InProgress", false),
+        ("deleted awake", object(1, pods(0, 0), &refused(TARGET_NOT_FOUND, awake())), "", "InProgress", false),
+        ("its last pod ends", object(1, pods(1, 1), &refused(TARGET_NOT_FOUND, awake())), "Awake", "InProgress", false),
+        ("edited", object(2, pods(0, 0), &asleep()), "Asleep", "InProgress", false),
     ];
     for (name, object, state, expected, waited) in rows {
         let found = object["status"]["state"].as_str().unwrap_or_default();
         assert_eq!((found, kstatus(&object), is_waited_for(&object)), (state, expected, waited), "{name}: {object:#}");
     }
-    let mut going = object(1, pods(0, 0), asleep);
+    let mut going = object(1, pods(0, 0), &asleep());
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(kstatus(&going), "Terminating");
 }
@@ -150,7 +119,7 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
 /// nevertheless, it is content.
 #[test]
 fn a_number_in_use_is_why_nobody_serves() {
-    let said = PodAutoscalerStatus { service_name: "hello".into(), ..Default::default() };
+    let findings = Findings { service: "hello".into(), ..Findings::default() };
     let taken = |is_lacking| Allocation::Wrong {
         reason: "NumberInUse",
         message: "port 80: 21100 is another process's".into(),
@@ -164,7 +133,7 @@ fn a_number_in_use_is_why_nobody_serves() {
         (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
     ];
     for (allocation, is_led, status, reason) in rows {
-        let told = ready(&said, true, Some(&allocation), is_led, None, None);
+        let told = ready(&findings, true, Some(&allocation), is_led, None, None);
         assert_eq!((told.status, told.reason), (status, reason), "{allocation:?}, {is_led}");
         assert_eq!(reason == "NumberInUse", told.message.contains("21100"), "{}", told.message);
     }
@@ -184,9 +153,9 @@ fn another_service_is_waited_for() {
         let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
         written::set(&mut status.conditions, written::READY, was, Some(1), NOW);
         object.status = Some(status);
-        let said = PodAutoscalerStatus { service_name: said.into(), ..Default::default() };
+        let findings = Findings { service: said.into(), ..Findings::default() };
         let services = now.iter().map(|name| served(name)).collect();
-        let status = of(Inputs { is_led, services, ..inputs(&object, &said, PodCounts { ready: 1, actual: 1 }) });
+        let status = of(Inputs { is_led, services, ..inputs(&object, &findings, PodCounts { ready: 1, actual: 1 }) });
         written::find(&status.conditions, written::READY).expect("always told").status.clone()
     };
     let rows = [
@@ -209,26 +178,16 @@ fn another_service_is_waited_for() {
 #[test]
 fn what_lacks_its_target_is_told_so_again() {
     let none = PodCounts { ready: 0, actual: 0 };
-    let refused = |mut said: PodAutoscalerStatus, reason: &str| {
-        said.begin(1, NOW);
-        said.service_name = "hello".into();
-        said.manage(NOW).set(READY, condition::FALSE, reason, "why");
-        said.finish(None, 1, NOW);
-        said
-    };
-    let mut awake = PodAutoscalerStatus::default();
-    awake.begin(1, NOW);
-    awake.set_scales(Some(1), 1);
-    awake.mark_active(NOW);
+    let awake = || findings(ActiveCondition::Active, 1);
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
     object.metadata.generation = Some(1);
-    let first = of(inputs(&object, &refused(awake.clone(), TARGET_NOT_FOUND), none));
+    let first = of(inputs(&object, &refused(TARGET_NOT_FOUND, awake()), none));
     object.status = Some(first.clone());
-    let again = of(inputs(&object, &refused(read(&first, "hello"), TARGET_NOT_FOUND), none));
+    let again = of(inputs(&object, &refused(TARGET_NOT_FOUND, Findings::read(&first)), none));
     assert_eq!((again.state, &again.conditions), (first.state, &first.conditions));
     let is = |type_: &str| written::find(&again.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()));
     assert_eq!(is(written::READY), Some(("False", TARGET_NOT_FOUND)));
     assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), State::Unknown));
-    let unread = of(inputs(&object, &refused(awake, TARGET_UNREADABLE), none));
+    let unread = of(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
     assert_eq!((unread.state, is(written::ADOPTED)), (State::Awake, Some(("False", TARGET_NOT_FOUND))));
 }

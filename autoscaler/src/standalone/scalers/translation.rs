@@ -1,22 +1,14 @@
-//! What a ZeroScaler means, in the words of the passes: a PodAutoscaler, settings, parameters, a plan for its metrics.
-//!
-//! The PodAutoscaler carries as annotations what code that both front ends share reads there: windows of the load, fewest
-//! pods. Everything else is read from the ZeroScaler itself.
+//! What a ZeroScaler means: its target, the protocol of its pods, settings, and a plan for its metrics.
 
-use super::super::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET};
 use super::super::settings::{PortReference, Settings};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::engine::plan::{Written, plan};
-use common::annotations::{self, Annotations};
 use common::backend::Protocol;
 use common::field::FieldErrors;
 use common_api::zeroscaler::Target;
-use common_api::{ObjectReference, PodAutoscaler, PodAutoscalerSpec, Reachability, ZeroScaler};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
+use common_api::{ObjectReference, ZeroScaler};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::time::Duration;
 
 /// What one scales.
 pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
@@ -35,42 +27,9 @@ pub(crate) fn named(reference: &ObjectReference) -> Target {
     Target { api_version: text(api_version), kind: text(kind), name: text(name) }
 }
 
-/// The PodAutoscaler that stands for one, without a status.
-pub(crate) fn autoscaler(object: &ZeroScaler) -> PodAutoscaler {
-    let spec = &object.spec;
-    let mut annotations = Annotations::new();
-    if let Some(min) = spec.scale.min {
-        annotations.insert(annotations::MIN_SCALE.name.to_owned(), min.to_string());
-    }
-    for name in [ADOPTED_REPLICAS, ADOPTED_TARGET] {
-        if let Some(noted) = object.annotations().get(name) {
-            annotations.insert(name.to_owned(), noted.clone());
-        }
-    }
-    PodAutoscaler {
-        metadata: ObjectMeta { annotations: Some(annotations), managed_fields: None, ..object.metadata.clone() },
-        spec: PodAutoscalerSpec {
-            container_concurrency: i64::from(spec.concurrency),
-            scale_target_ref: target(object),
-            reachability: Reachability::Reachable,
-            protocol_type: protocol(object),
-        },
-        status: None,
-    }
-}
-
-/// The same with the windows of the load as they were resolved, for what is measured.
-pub(crate) fn with_windows(mut autoscaler: PodAutoscaler, stable: Duration, panic: Duration) -> PodAutoscaler {
-    let percentage = panic.as_secs_f64() / stable.as_secs_f64().max(1.0) * 100.0;
-    let annotations = autoscaler.annotations_mut();
-    annotations.insert(annotations::WINDOW.name.to_owned(), format!("{}s", stable.as_secs()));
-    annotations.insert(annotations::PANIC_WINDOW.name.to_owned(), percentage.to_string());
-    autoscaler
-}
-
-/// What its pods speak where requests on the shared ports lead, which is the first port that it names. What came to another
-/// port is sent in what that one speaks.
-fn protocol(object: &ZeroScaler) -> Protocol {
+/// Returns the protocol of its pods where requests on the shared ports lead, which is the first port that it names. Requests
+/// that came to another port are sent in that one's.
+pub(crate) fn protocol(object: &ZeroScaler) -> Protocol {
     object.spec.ports.first().and_then(|port| port.protocol.http()).unwrap_or_default()
 }
 
@@ -115,32 +74,9 @@ mod tests {
     fn scaler(spec: Value) -> ZeroScaler {
         serde_json::from_value(json!({
             "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {
-                "name": "hello", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 3,
-                "finalizers": ["zeroscale.dev/restore"], "labels": {"team": "a"},
-                "annotations": {"zeroscale.dev/adopted-replicas": "4", "zeroscale.dev/timeout": "1s"},
-            },
-            "spec": spec,
+            "metadata": {"name": "hello", "namespace": "ns"}, "spec": spec,
         }))
         .expect("a ZeroScaler")
-    }
-
-    #[test]
-    fn what_shared_code_reads_is_in_the_podautoscaler_and_annotations_configure_nothing() {
-        let object = scaler(json!({
-            "target": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"},
-            "concurrency": 5, "scale": {"min": 2}, "hosts": ["a.example.com", "*.example.org"],
-            "ports": [{"name": "grpc", "protocol": "h2c"}],
-        }));
-        let made = autoscaler(&object);
-        assert_eq!(made.metadata.uid.as_deref(), Some("u"));
-        assert_eq!(made.metadata.finalizers, object.metadata.finalizers);
-        assert_eq!((made.spec.container_concurrency, made.spec.protocol_type), (5, Protocol::H2c));
-        let target = &made.spec.scale_target_ref;
-        assert_eq!((target.kind.as_deref(), target.name.as_deref()), (Some("Rollout"), Some("web")));
-        let expected = [("autoscaling.knative.dev/min-scale", "2"), ("zeroscale.dev/adopted-replicas", "4")];
-        let found: Vec<_> = made.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(found, expected, "what a user annotates is no setting");
     }
 
     #[test]
@@ -153,21 +89,7 @@ mod tests {
         ];
         for (ports, expected) in rows {
             let object = scaler(json!({"target": {"name": "web"}, "ports": ports}));
-            assert_eq!(autoscaler(&object).spec.protocol_type, expected, "{ports}");
-        }
-    }
-
-    #[test]
-    fn windows_survive_the_way_through_annotations() {
-        let config = common::config::AutoscalerConfig::default();
-        for (stable, panic) in [(60, 6), (6, 1), (90, 7), (3600, 3600), (600, 61)] {
-            let (stable, panic) = (Duration::from_secs(stable), Duration::from_secs(panic));
-            let made = with_windows(autoscaler(&scaler(json!({"target": {"name": "web"}}))), stable, panic);
-            let read = (
-                annotations::stable_window(made.annotations(), &config).to_std(),
-                annotations::panic_window(made.annotations(), &config).to_std(),
-            );
-            assert_eq!(read, (stable, panic));
+            assert_eq!(protocol(&object), expected, "{ports}");
         }
     }
 

@@ -41,15 +41,13 @@ pub(crate) enum Standing {
     Foreign(String),
 }
 
-/// Who is asking.
+/// The ZeroScaler that asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
     /// Its name.
     pub(crate) name: &'a str,
-    /// Uid of the ZeroScaler.
-    pub(crate) autoscaler_uid: &'a str,
-    /// Uid of what controls its Services, if there is anything.
-    pub(crate) serverless_uid: Option<&'a str>,
+    /// Its uid.
+    pub(crate) uid: &'a str,
 }
 
 /// What `service` is to the claimant.
@@ -58,7 +56,7 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let controller = service.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     if let Some(owner) = controller {
-        return if Some(owner.uid.as_str()) == claimant.serverless_uid {
+        return if owner.uid == claimant.uid {
             Standing::Ours
         } else if OWNER_KINDS.contains(&owner.kind.as_str()) && owner.name == claimant.name {
             Standing::Outgoing
@@ -67,7 +65,7 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
         };
     }
     match annotation(service, ADOPTED_BY) {
-        Some(uid) if uid == claimant.autoscaler_uid => return Standing::Adopted,
+        Some(uid) if uid == claimant.uid => return Standing::Adopted,
         Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another object")),
         None => {}
     }
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    const ME: Claimant<'_> = Claimant { name: "hello", autoscaler_uid: "pa", serverless_uid: Some("sks") };
+    const ME: Claimant<'_> = Claimant { name: "hello", uid: "zs" };
 
     fn service(value: Value) -> Service {
         serde_json::from_value(value).expect("a Service")
@@ -169,11 +167,11 @@ mod tests {
         };
         for value in [plain(), with_annotations] {
             let original = service(value);
-            let adopted = adopt(&original, "pa");
+            let adopted = adopt(&original, "zs");
             assert_eq!(adopted.spec.as_ref().and_then(|s| s.selector.clone()), None);
             assert_eq!(standing(Some(&adopted), ME), Standing::Adopted);
             assert!(!needs_adoption(&adopted));
-            assert_eq!(adopt(&adopted, "pa"), adopted, "borrowing twice changes nothing");
+            assert_eq!(adopt(&adopted, "zs"), adopted, "borrowing twice changes nothing");
             let bytes = |s: &Service| serde_json::to_string(s).expect("serialisable");
             assert_eq!(bytes(&release(&adopted)), bytes(&original));
         }
@@ -181,11 +179,11 @@ mod tests {
 
     #[test]
     fn a_selector_that_came_back_is_the_one_to_give_back() {
-        let mut adopted = adopt(&service(plain()), "pa");
+        let mut adopted = adopt(&service(plain()), "zs");
         let new: Labels = [("app".to_owned(), "v2".to_owned())].into();
         adopted.spec.as_mut().expect("spec").selector = Some(new.clone());
         assert!(needs_adoption(&adopted));
-        let again = adopt(&adopted, "pa");
+        let again = adopt(&adopted, "zs");
         assert!(!needs_adoption(&again));
         assert_eq!(release(&again).spec.and_then(|spec| spec.selector), Some(new));
     }
@@ -203,7 +201,7 @@ mod tests {
         let owned = |name: &str, uid: &str| {
             let mut value = plain();
             value["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
+                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
                 "name": name, "uid": uid, "controller": true,
             }]);
             service(value)
@@ -214,9 +212,9 @@ mod tests {
         };
         assert_eq!(standing(None, ME), Standing::Absent);
         assert_eq!(standing(Some(&service(plain())), ME), Standing::Adoptable);
-        assert_eq!(standing(Some(&owned("hello", "sks")), ME), Standing::Ours);
-        assert_eq!(standing(Some(&owned("hello", "sks-of-old")), ME), Standing::Outgoing);
-        foreign(&owned("other", "sks-of-other"), ME, "controlled by ServerlessService \"other\"");
+        assert_eq!(standing(Some(&owned("hello", "zs")), ME), Standing::Ours);
+        assert_eq!(standing(Some(&owned("hello", "zs-of-old")), ME), Standing::Outgoing);
+        foreign(&owned("other", "zs-of-other"), ME, "controlled by ZeroScaler \"other\"");
         foreign(&adopt(&service(plain()), "someone"), ME, "another object");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
         foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");

@@ -37,8 +37,6 @@ use autoscaler_core::ports::{Outcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
-use common_api::Mode;
-use common_api::serverlessservice_status::Pending;
 use common_controller::{BoundedApi, Priority, WriteError};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -71,7 +69,6 @@ pub(super) struct ByPort<'a> {
 /// Way of the clients of a Service, once its slices are written.
 pub(super) struct Path {
     pub(super) route: Route,
-    pub(super) pods_ready: usize,
     pub(super) is_led: bool,
 }
 
@@ -98,7 +95,7 @@ impl Pass<'_> {
         if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
             // Who has just come to lead it does not know its numbers before the plan, which leads to another look. What
             // whoever led it has written holds meanwhile.
-            self.status.mark_activators_in_path(true, self.now);
+            self.in_path = true;
             return Ok(None);
         }
         let Look { existing, before, outcome, is_asked, .. } = &look;
@@ -134,9 +131,6 @@ impl Pass<'_> {
             }
         }
         let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
-        if writes.iter().any(|write| matches!(write, Write::Create(_))) {
-            self.status.mark_pending(Pending::CreatingPublicEndpoints, self.now);
-        }
         let still = || self.look(of, false).outcome == *outcome;
         let (writer, store) = (controller.writes.writer_of(class), &controller.cluster.slices);
         for write in writes {
@@ -158,8 +152,8 @@ impl Pass<'_> {
             }
         }
         controller.waiting.remove(&waits);
-        let numbered::Outcome { route, pods_ready, is_led, .. } = *outcome;
-        Ok(Some(Path { route, pods_ready, is_led }))
+        let numbered::Outcome { route, is_led, .. } = *outcome;
+        Ok(Some(Path { route, is_led }))
     }
 
     /// Says where all its Services lead; not before that is known of each.
@@ -167,12 +161,7 @@ impl Pass<'_> {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
         self.controller.scalers.led(self.key, led);
-        if paths.iter().any(|(_, path)| path.pods_ready > 0) {
-            self.status.mark_endpoints_populated(self.now);
-        } else {
-            self.status.mark_pending(Pending::NoHealthyBackends, self.now);
-        }
-        self.status.mark_activators_in_path(paths.iter().all(|(_, path)| path.route == Route::Activators), self.now);
+        self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
     /// Says which ports are to have numbers: those of all Services. What their slices lead to is known by any of them, since
@@ -233,16 +222,16 @@ impl Pass<'_> {
                 Port { uid, number: outcome.number, former: &outcome.former, listed }
             })
             .collect();
-        let need = usize::try_from(self.object.spec.num_activators).ok().and_then(NonZeroUsize::new);
+        let need = usize::try_from(self.path.wish.path.activators).ok().and_then(NonZeroUsize::new);
         let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
         let found = match asks {
             true => numbers.endpoints(key, &asked, need, priority),
             false => numbers.endpoints_still(key, &asked, need),
         };
-        let private_key = Key::new(key.namespace(), self.status.private_service_name.as_str());
+        let private_key = Key::new(key.namespace(), names::private_service(key.name()));
         let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
-        let mode = self.object.spec.mode.unwrap_or(Mode::Proxy);
+        let mode = self.path.wish.path.mode;
         let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
         let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);
         let is_asked = found.iter().zip(&asked).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));

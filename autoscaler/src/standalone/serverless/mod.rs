@@ -1,4 +1,5 @@
-//! The ServerlessService controller of standalone: a private Service, public ones, and endpoints that lead where the path leads.
+//! Follows the path of a ZeroScaler ([`super::paths`]): a private Service, public ones, and endpoints that lead where the path
+//! leads.
 //!
 //! # Steps; the first error stops the chain
 //!
@@ -11,8 +12,9 @@
 //!    slices of for ever. Ours lead to the pods where no activator is ready, but not while the last pod is being taken:
 //!    its proof that activators are in the path came before. Where no pod is ready either, they go on leading to
 //!    activators that are not ready for a moment.
-//! 5. Status. `ActivatorEndpointsPopulated` says what was written, not what was asked for: it is the clock of the grace
-//!    period, which must not run while pods have the traffic (upstream's does where no activator is ready).
+//! 5. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
+//!    was asked for: it is the clock of the grace period, which must not run while pods have the traffic (upstream's does
+//!    where no activator is ready).
 //!
 //! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched, a wake that
 //! the API server refuses. There is no timer.
@@ -21,7 +23,7 @@
 //!
 //! While the ZeroScaler is being deleted, or its former target is given back, and the mode is Serve, the Service gets its
 //! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist ([`super::handover`]); they go with
-//! the ServerlessService. So do those of a former public Service, of another name. Where there is nothing to lead to any
+//! the ZeroScaler. So do those of a former public Service, of another name. Where there is nothing to lead to any
 //! more, or nothing is known of it, or a Service that is needed is somebody else's, whatever was borrowed goes back.
 //!
 //! # Not here
@@ -39,30 +41,29 @@ pub(crate) mod slices;
 #[cfg(test)]
 pub(crate) use by_port::SUCCEEDED_WITHIN;
 
-use super::admission::{claimant, settings_beside};
+use super::admission::settings_beside;
 use super::cluster::Cluster;
-use super::scalers::Scalers;
+use super::paths::Followed;
+use super::scalers::{Scalers, translation};
 use super::settings::Settings;
 use super::validation::{Accepted, Validation};
 use crate::reconcile::error::Error;
 use crate::reconcile::kpa::leaving::Leaving;
 use crate::reconcile::kpa::refusals::Refusals;
 use crate::reconcile::parts::Parts;
-use crate::reconcile::records::Records;
 use crate::reconcile::stores::Stores;
 use crate::reconcile::stores::facts::{Labels, Selector, Target};
 use crate::reconcile::stores::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::reconcile::writes::Writes;
 use crate::scale::Pods;
-use adopt::{Standing, standing};
+use adopt::{Claimant, Standing, standing};
+use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::names;
-use common::time::Timestamp;
-use common_api::serverlessservice_status::Pending;
+use common_api::ZeroScaler;
 use common_api::zeroscaler::{ServiceChoice, ServicePath};
-use common_api::{Mode, PodAutoscaler, ServerlessService, ServerlessServiceStatus};
-use common_controller::objects::controller;
-use common_controller::{Passed, Passes, WriteError};
+use common_controller::objects::{controller, controller_reference};
+use common_controller::{Failure, WriteError};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -79,13 +80,12 @@ use tokio::time::Instant;
 /// its own: of fifty that are asked for at once by a busy server, all time out, and begin again.
 const ALLOCATIONS: usize = 4;
 
-/// Reconciles ServerlessServices.
+/// Follows paths.
 pub(crate) struct Controller {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
     writes: Writes,
-    records: Records,
     validation: Arc<Validation>,
     scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
@@ -110,7 +110,6 @@ impl Controller {
             cluster,
             pods: parts.ports.pods.clone(),
             writes: parts.writes.clone(),
-            records: parts.records.clone(),
             validation,
             scalers,
             leaving: parts.leaving.clone(),
@@ -121,50 +120,56 @@ impl Controller {
         }
     }
 
-    /// One pass over one ServerlessService.
+    /// One pass over the path of one ZeroScaler.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end; the status has been written nevertheless.
+    /// Whatever kept the pass from its end; what was done has been reported nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let (Some(object), Some(autoscaler)) = (self.stores.serverless.get(key), self.stores.autoscalers.get(key))
-        else {
+        let object = self.scalers.get(key);
+        let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
             return Ok(());
         };
-        let owner = controller(&object.metadata);
-        let own = owner.is_some_and(|owner| Some(&owner.uid) == autoscaler.metadata.uid.as_ref());
-        let gone = object.metadata.deletion_timestamp.is_some();
-        let ours = self.writes.leadership.owns(key);
-        if !own || gone || !ours {
+        if !self.writes.leadership.owns(key) {
             return Ok(());
         }
-        let (accepted, is_valid) = match self.validation.accepted(key, &autoscaler) {
+        let (accepted, is_valid) = match self.validation.accepted(key, &object) {
             Ok(accepted) => (accepted, true),
             // What is borrowed goes back even if nobody knows any more what was asked for.
-            Err(_) if autoscaler.metadata.deletion_timestamp.is_some() => {
-                let Some(original) = self.scalers.get(key) else { return Ok(()) };
-                (Accepted { object: autoscaler.clone(), plan: None, original }, false)
+            Err(_) if object.metadata.deletion_timestamp.is_some() => {
+                (Accepted { plan: None, original: object.clone() }, false)
             }
             Err(_) => return Ok(()), // Its status says what is wrong.
         };
-        let run = async |status, now| {
-            let mut pass = Pass { controller: self, key, now, object: object.clone(), autoscaler, accepted, status };
-            let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
-            Passed { outcome, object: pass.object, status: pass.status }
-        };
-        Passes { statuses: &*self.records.serverless, clock: &self.writes.clock }.over(&object, run).await
+        let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
+        let mut pass = Pass { controller: self, key, object, accepted, path, service, in_path };
+        let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
+        if let Err(error) = &outcome {
+            if error.is_early() {
+                return outcome;
+            }
+            tracing::debug!(object = %key, %error, "a pass over a path has failed");
+        }
+        let Pass { path, service, in_path, .. } = &pass;
+        self.cluster.report_path(key, path, (service, *in_path), self.writes.clock.now());
+        outcome
     }
 }
 
 struct Pass<'a> {
     controller: &'a Controller,
     key: &'a Key,
-    now: Timestamp,
-    object: Arc<ServerlessService>,
-    autoscaler: Arc<PodAutoscaler>,
+    /// The newest version.
+    object: Arc<ZeroScaler>,
+    /// The version in force.
     accepted: Accepted,
-    status: ServerlessServiceStatus,
+    /// The path as it was read.
+    path: Followed,
+    /// Public Service that is served and counts first; empty: none is.
+    service: String,
+    /// Set if activators have all of the traffic.
+    in_path: bool,
 }
 
 /// A Service that clients call, as it is asked for and as it is; none: it does not exist.
@@ -201,12 +206,12 @@ impl Pass<'_> {
     async fn lead(&mut self) -> Result<bool, Error> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
-            Err(TargetError::Missing(_)) => return Ok(false), // The PodAutoscaler's status says so.
+            Err(TargetError::Missing(_)) => return Ok(false), // The status says so.
             // Nothing can be known of it, perhaps for ever: its kind is not served any more, or a role is gone.
             Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
             Err(error) => return Err(error.of_scaler().into()),
         };
-        let protocol = self.accepted.object.spec.protocol_type;
+        let protocol = translation::protocol(&self.accepted.original);
         let common = self.common();
         let fronts = self.fronts(&target);
         let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
@@ -252,7 +257,7 @@ impl Pass<'_> {
         }
         let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
         self.give_up_former(&names).await?;
-        self.status.service_name.clone_from(&first);
+        self.service.clone_from(&first);
         self.want_numbers(&names, &served.ports);
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
@@ -279,8 +284,7 @@ impl Pass<'_> {
     /// The Services that clients call, the first first, as they are; none: that one does not exist, and is not to be made.
     fn fronts(&self, target: &Target) -> Vec<Front> {
         let cluster = &self.controller.cluster;
-        let claimant = claimant(self.key.name(), self.uid(), Some(&self.object));
-        let choice = cluster.choose(&self.accepted.original, target, claimant);
+        let choice = cluster.choose(&self.accepted.original, target, self.claimant());
         let existing =
             |asked: &ServiceChoice| cluster.services.get(&Key::new(self.key.namespace(), asked.name.as_str()));
         let found = choice.names.into_iter().map(|asked| (existing(&asked), asked));
@@ -304,13 +308,12 @@ impl Pass<'_> {
     ) {
         let controller = self.controller;
         // As the newest version says, whichever is in force.
-        let newest = controller.scalers.get(self.key);
-        let is_paused = newest.as_ref().unwrap_or(&self.accepted.original).spec.paused;
+        let is_paused = self.object.spec.paused;
         let inputs = backend::Inputs {
             service,
             client_affinity,
-            protocol: self.accepted.object.spec.protocol_type,
-            container_concurrency: self.accepted.object.spec.container_concurrency,
+            protocol: translation::protocol(&self.accepted.original),
+            container_concurrency: i64::from(self.accepted.original.spec.concurrency),
             settings,
             target,
             paused: is_paused && target.current() == 0,
@@ -326,7 +329,7 @@ impl Pass<'_> {
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
-        let target_key = TargetKey::of(self.key.namespace(), &self.object.spec.object_ref)?;
+        let target_key = TargetKey::of(self.key.namespace(), &self.path.wish.target)?;
         let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
@@ -340,72 +343,69 @@ impl Pass<'_> {
     }
 
     fn common(&self) -> Common {
-        let mut labels = self.accepted.object.labels().clone();
+        let mut labels = self.accepted.original.labels().clone();
         labels.insert(names::WORKLOAD.to_owned(), self.key.name().to_owned());
         Common {
             namespace: self.key.namespace().to_owned(),
             labels,
             owner: self.owner(),
-            protocol: self.accepted.object.spec.protocol_type,
+            protocol: translation::protocol(&self.accepted.original),
         }
     }
 
     fn owner(&self) -> OwnerReference {
-        self.controller.records.serverless.reference(&self.object)
+        controller_reference(&*self.object)
     }
 
     fn uid(&self) -> &str {
-        self.autoscaler.metadata.uid.as_deref().unwrap_or_default()
+        self.object.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn claimant(&self) -> Claimant<'_> {
+        Claimant { name: self.key.name(), uid: self.uid() }
     }
 
     fn standing(&self, service: Option<&Service>) -> Standing {
-        standing(service, claimant(self.key.name(), self.uid(), Some(&self.object)))
+        standing(service, self.claimant())
     }
 
     /// Whether nothing is taken over any more: the ZeroScaler goes, or another target is asked for.
     fn is_leaving(&self) -> bool {
-        self.autoscaler.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
+        self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
     }
 
     /// Whether what was borrowed is to be given back now.
     fn is_retiring(&self) -> bool {
-        self.is_leaving() && self.object.spec.mode == Some(Mode::Serve)
+        self.is_leaving() && self.path.wish.path.mode == PathMode::Serve
     }
 
-    async fn private(&mut self, want: &Service) -> Result<Service, Error> {
-        let (controller, now) = (self.controller, self.now);
+    async fn private(&self, want: &Service) -> Result<Service, Error> {
+        let (controller, store) = (self.controller, &self.controller.cluster.services);
         let name = want.name_any();
-        let private = match controller.cluster.services.get(&Key::new(self.key.namespace(), name.as_str())) {
-            None => {
-                self.status.mark_pending(Pending::CreatingPrivateService, now);
-                let doing = "failed to create private K8s Service";
-                controller.writes.create(self.key, &controller.cluster.services, want, doing).await?
-            }
-            Some(have) if !self.owns(&have) => return Err(self.not_owned(name)),
-            Some(have) => match services::corrected(&have, want) {
-                Some(next) => {
-                    self.status.mark_pending(Pending::UpdatingPrivateService, now);
-                    let doing = "failed to update private K8s Service";
-                    controller.writes.replace(self.key, &controller.cluster.services, &next, doing).await?
-                }
-                None => Service::clone(&have),
-            },
+        let Some(have) = store.get(&Key::new(self.key.namespace(), name.as_str())) else {
+            return controller.writes.create(self.key, store, want, "failed to create private K8s Service").await;
         };
-        self.status.private_service_name = name;
-        Ok(private)
+        if !self.owns(&have) {
+            return Err(self.not_owned(name));
+        }
+        match services::corrected(&have, want) {
+            Some(next) => {
+                controller.writes.replace(self.key, store, &next, "failed to update private K8s Service").await
+            }
+            None => Ok(Service::clone(&have)),
+        }
     }
 
     fn owns(&self, service: &Service) -> bool {
-        controller(&service.metadata).is_some_and(|owner| Some(&owner.uid) == self.object.metadata.uid.as_ref())
+        controller(&service.metadata).is_some_and(|owner| owner.uid == self.uid())
     }
 
     fn owns_slice(&self, slice: &EndpointSlice) -> bool {
         slices::is_ours(slice) && controller(&slice.metadata).is_some_and(|owner| owner.uid == self.uid())
     }
 
-    fn not_owned(&mut self, name: String) -> Error {
-        self.status.mark_not_owned("Service", &name, self.now);
-        WriteError::NotOwned { owner: format!("SKS: {}", self.key.name()), kind: "Service", name }.into()
+    fn not_owned(&self, name: String) -> Error {
+        WriteError::NotOwned { owner: format!("ZeroScaler: {}", self.key.name()), kind: "Service", name }.into()
     }
 
     /// None if the Service is somebody else's.
@@ -419,7 +419,6 @@ impl Pass<'_> {
         let store = &controller.cluster.services;
         let own = |service: Service| Public { service, adopted: false };
         let Some(have) = existing else {
-            self.status.mark_pending(Pending::CreatingPublicService, self.now);
             let _place = controller.allocations.acquire().await; // Never closed.
             let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
@@ -427,17 +426,15 @@ impl Pass<'_> {
         let borrowed = |service: Service| Some(Public { service, adopted: true });
         match standing {
             Standing::Foreign(_) => {
-                // The PodAutoscaler's status says why.
-                self.status.mark_not_owned("Service", &want.name_any(), self.now);
+                // The status says why.
                 if !self.is_retiring() {
-                    self.status.service_name.clear(); // Else it may name one that is still to be given back.
+                    self.service.clear(); // Else it may name one that is still to be given back.
                 }
                 Ok(None)
             }
             Standing::Outgoing => {
-                self.status.mark_pending(Pending::CreatingPublicService, self.now); // Its end leads to another pass.
-                self.status.service_name.clear();
-                Ok(None)
+                self.service.clear();
+                Ok(None) // Its end leads to another pass.
             }
             Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
                 Some(next) => {
@@ -481,8 +478,8 @@ impl Pass<'_> {
         let key_of = |name: &str| Key::new(self.key.namespace(), name);
         let (known, mut left) = (&self.controller.former, BTreeSet::new());
         let mut all = known.get(self.key).map(|known| known.clone()).unwrap_or_default();
-        if !self.status.service_name.is_empty() {
-            all.insert(key_of(&self.status.service_name));
+        if !self.service.is_empty() {
+            all.insert(key_of(&self.service));
         }
         let cluster = &self.controller.cluster;
         all.extend(
@@ -540,7 +537,7 @@ impl Pass<'_> {
                 self.give_back(&service).await?;
             }
         }
-        self.status.mark_activators_in_path(false, self.now);
+        self.in_path = false;
         Ok(())
     }
 }

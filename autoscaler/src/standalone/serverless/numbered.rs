@@ -19,10 +19,10 @@
 //! in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
 use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
+use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::ports::slices::{Listed, Urgency, group, may_wait_for_successor, urgency};
 use common::names;
 use common::ports::PortId;
-use common_api::Mode;
 use common_controller::objects::controller;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -60,8 +60,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) families: &'a [String],
     /// Its ports, and which activators may stand in their slices; those that are not ready where no pod serves.
     pub(crate) ports: &'a [(ServedPort, Vec<Listed>)],
-    /// What the ServerlessService asks for.
-    pub(crate) mode: Mode,
+    /// Path that is asked for.
+    pub(crate) mode: PathMode,
     /// The pods are about to go: nobody is led back to them.
     pub(crate) is_asleep: bool,
     /// Slices of the private Service.
@@ -88,8 +88,8 @@ pub(crate) struct Outcome {
 }
 
 /// Whether pods can have the traffic: some are ready, and not about to go. `private`: their slices.
-pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: Mode, is_asleep: bool) -> bool {
-    ready(private) > 0 && !(is_asleep && mode == Mode::Proxy)
+pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: PathMode, is_asleep: bool) -> bool {
+    ready(private) > 0 && !(is_asleep && mode == PathMode::Proxy)
 }
 
 /// Applies the table above.
@@ -101,7 +101,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         inputs.families.is_empty() || inputs.families.iter().any(|family| family == family_of(at.address))
     };
     let to_activators = |listed: &[Listed]| match pods_serve {
-        true => inputs.mode == Mode::Proxy && listed.iter().filter(counts).any(|listed| listed.ready),
+        true => inputs.mode == PathMode::Proxy && listed.iter().filter(counts).any(|listed| listed.ready),
         false => listed.iter().filter(counts).count() > 0,
     };
     let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
@@ -123,7 +123,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         let endpoints = slice.addresses.iter().map(|(address, ready)| activator(inputs.activators, *address, *ready));
         made.add(Kind::Activators, family, ports.collect(), endpoints.collect());
     }
-    let no_pods = inputs.is_asleep && inputs.mode == Mode::Proxy && pods_ready > 0;
+    let no_pods = inputs.is_asleep && inputs.mode == PathMode::Proxy && pods_ready > 0;
     for (kind, is_kind) in [(Kind::Pods, true), (Kind::Other, false)] {
         let of_kind = |(port, listed): &&(ServedPort, Vec<Listed>)| match is_kind {
             true => port.is_carried && !to_activators(listed) && !no_pods,

@@ -47,7 +47,7 @@ fn inputs<'a>(
         service: "hello",
         families: &[],
         ports,
-        mode: Mode::Proxy,
+        mode: PathMode::Proxy,
         is_asleep: false,
         private,
         activators,
@@ -96,7 +96,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         case: &'a str,
         listed: (Vec<Listed>, Vec<Listed>),
         pods: bool,
-        mode: Mode,
+        mode: PathMode,
         asleep: bool,
         expected: Vec<&'a str>,
         route: Route,
@@ -106,7 +106,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         case: "proven on both",
         listed: all(),
         pods: true,
-        mode: Mode::Proxy,
+        mode: PathMode::Proxy,
         asleep: false,
         expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other],
         route: Route::Activators,
@@ -149,14 +149,14 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         },
         Row {
             case: "Serve",
-            mode: Mode::Serve,
+            mode: PathMode::Serve,
             expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
             route: Route::Pods,
             ..base()
         },
         Row {
             case: "Serve, and no pod is ready",
-            mode: Mode::Serve,
+            mode: PathMode::Serve,
             pods: false,
             expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other_not_ready],
             ..base()

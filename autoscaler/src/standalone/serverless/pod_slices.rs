@@ -44,7 +44,7 @@ impl Pass<'_> {
 
     /// Names that activators accept as its pods', if Kubernetes' controller writes the slices.
     fn pod_names(&self) -> PodNames {
-        let target = &self.object.spec.object_ref;
+        let target = &self.path.wish.target;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         PodNames::of(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
     }

@@ -4,11 +4,10 @@
 //! Labels and annotations of a Metric are those of its PodAutoscaler, so the averaging algorithm is read from here, as
 //! upstream does.
 
-use super::error::Error;
-use super::parts::Parts;
-use super::records::Records;
-use super::stores::Stores;
-use super::writes::Writes;
+use super::store::Objects;
+use crate::reconcile::error::Error;
+use crate::reconcile::parts::Parts;
+use crate::reconcile::writes::Writes;
 use crate::scale::{CollectSpec, Collection, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;
@@ -16,7 +15,7 @@ use common::config::AutoscalerConfig;
 use common::names;
 use common_api::metric_status::CollectionError;
 use common_api::{Metric, MetricStatus};
-use common_controller::{Passed, Passes};
+use common_controller::{Passed, Passes, Written};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +23,18 @@ use tokio::sync::watch;
 
 /// Reconciles Metrics.
 pub(crate) struct Controller {
-    stores: Arc<Stores>,
+    objects: Arc<Objects>,
     collection: Arc<dyn Collection>,
     writes: Writes,
-    records: Records,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
 }
 
 impl Controller {
-    pub(crate) fn new(parts: &Parts) -> Self {
+    pub(crate) fn new(parts: &Parts, objects: Arc<Objects>) -> Self {
         Self {
-            stores: parts.stores.clone(),
+            objects,
             collection: parts.ports.collection.clone(),
             writes: parts.writes.clone(),
-            records: parts.records.clone(),
             config: parts.configs.autoscaler.clone(),
         }
     }
@@ -47,7 +44,7 @@ impl Controller {
     /// # Errors
     /// The status could not be written.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(metric) = self.stores.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
+        let Some(metric) = self.objects.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
             self.collection.remove(key);
             return Ok(());
         };
@@ -58,7 +55,9 @@ impl Controller {
             status.mark(self.collect(key, &metric).as_ref().copied(), now);
             Passed { outcome: Ok(()), object: metric.clone(), status }
         };
-        Passes { statuses: &*self.records.metrics, clock: &self.writes.clock }.over(&metric, run).await
+        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
+        let statuses = Written { writer, store: &self.objects.metrics, recorder, component: "metric-controller" };
+        Passes { statuses: &statuses, clock: &self.writes.clock }.over(&metric, run).await
     }
 
     /// Collects what is asked for, and says how that goes.

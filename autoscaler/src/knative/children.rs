@@ -1,28 +1,25 @@
 //! The two objects that a pass makes and keeps: Metric and ServerlessService. An existing one is put right
-//! ([`corrected`]); one that somebody else controls is left alone and told in the status.
+//! ([`corrected`]); one that somebody else controls is left alone and reported in the status.
 
-use super::lifecycle::Lifecycle;
-use super::objects;
+use super::store::Objects;
+use super::wanted;
 use crate::reconcile::error::Error;
-use crate::reconcile::records::{Children as ChildRecords, Records};
-use crate::reconcile::stores::Stores;
+use crate::reconcile::kpa::workload::Path;
+use crate::reconcile::writes::Writes;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::time::Timestamp;
-use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_api::{PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::WriteError;
 use common_controller::objects::{controller, corrected};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::object::HasStatus;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Makes and keeps what PodAutoscalers own.
 pub(super) struct Children {
-    pub(super) stores: Arc<Stores>,
-    pub(super) records: Records,
-    pub(super) lifecycle: Arc<dyn Lifecycle>,
+    pub(super) objects: Arc<Objects>,
+    pub(super) writes: Writes,
     pub(super) config: watch::Receiver<Arc<AutoscalerConfig>>,
 }
 
@@ -36,10 +33,10 @@ impl Children {
         status: &mut PodAutoscalerStatus,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let config = self.config.borrow().clone();
-        let want = objects::metric(object, self.lifecycle.inherited(object), &config, scrape_target);
-        let Some(have) = present(key, object, self.stores.metrics.get(key), &*self.records.metrics) else {
-            self.records.metrics.create(key, want, "error creating metric").await?;
+        let want = wanted::metric(object, &self.config.borrow().clone(), scrape_target);
+        let store = &self.objects.metrics;
+        let Some(have) = store.get(key) else {
+            self.writes.create(key, store, &want, "error creating metric").await?;
             return Ok(());
         };
         if !owns(object, &have.metadata) {
@@ -47,7 +44,7 @@ impl Children {
             return Err(not_owned(key, "Metric"));
         }
         if let Some(next) = corrected(&*have, &want) {
-            self.records.metrics.replace(key, next, "error updating metric").await?;
+            self.writes.replace(key, store, &next, "error updating metric").await?;
         }
         Ok(())
     }
@@ -58,14 +55,14 @@ impl Children {
         key: &Key,
         object: &PodAutoscaler,
         have: Option<Arc<ServerlessService>>,
-        (mode, number): (Mode, i32),
+        path: Path,
         status: &mut PodAutoscalerStatus,
         now: Timestamp,
     ) -> Result<Arc<ServerlessService>, Error> {
         let during = Error::during("error reconciling SKS");
-        let want = objects::serverless(object, self.lifecycle.inherited(object), mode, number);
-        let Some(have) = present(key, object, have, &*self.records.serverless) else {
-            return self.records.serverless.create(key, want, "error creating SKS").await.map_err(during);
+        let (want, store) = (wanted::serverless(object, path), &self.objects.serverless);
+        let Some(have) = have else {
+            return self.writes.create(key, store, &want, "error creating SKS").await.map(Arc::new).map_err(during);
         };
         if !owns(object, &have.metadata) {
             status.mark_not_owned("ServerlessService", key.name(), now);
@@ -73,29 +70,14 @@ impl Children {
         }
         let Some(next) = corrected(&*have, &want) else { return Ok(have) };
         if next.spec != have.spec {
-            tracing::info!(revision = %key, ?mode, number, "path");
+            tracing::info!(revision = %key, ?path, "path");
         }
-        self.records.serverless.replace(key, next, "error updating SKS").await.map_err(during)
+        self.writes.replace(key, store, &next, "error updating SKS").await.map(Arc::new).map_err(during)
     }
 }
 
 fn owns(object: &PodAutoscaler, meta: &ObjectMeta) -> bool {
     controller(meta).is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
-}
-
-/// `have`, unless this process made it for an object of the same name that has gone since: then it is forgotten.
-fn present<K: Resource<DynamicType = ()> + HasStatus + 'static>(
-    key: &Key,
-    object: &PodAutoscaler,
-    have: Option<Arc<K>>,
-    records: &dyn ChildRecords<K>,
-) -> Option<Arc<K>> {
-    let have = have?;
-    if owns(object, have.meta()) || records.outlives_process(key) {
-        return Some(have);
-    }
-    records.forget(key);
-    None
 }
 
 fn not_owned(key: &Key, kind: &'static str) -> Error {

@@ -1,23 +1,18 @@
-//! The ServerlessService and the Metric of a PodAutoscaler, as they should be, and an existing one put right
+//! The ServerlessService and the Metric of a PodAutoscaler, as they should be. An existing one is put right
 //! ([`common_controller::objects::corrected`]).
 
-use common::annotations::{self, Annotations};
+use crate::reconcile::kpa::workload::Path;
+use autoscaler_core::path_mode::PathMode;
+use common::annotations;
 use common::config::AutoscalerConfig;
 use common_api::{Metric, MetricSpec, Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
 use common_controller::objects::controller_reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
-/// Labels and annotations that an object has from its PodAutoscaler.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Inherited {
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: Annotations,
-}
-
-fn metadata(autoscaler: &PodAutoscaler, inherited: Inherited) -> ObjectMeta {
-    let Inherited { labels, annotations } = inherited;
+/// Metadata with the labels and annotations of the PodAutoscaler, as upstream.
+fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
+    let (labels, annotations) = (autoscaler.labels().clone(), autoscaler.annotations().clone());
     ObjectMeta {
         name: autoscaler.metadata.name.clone(),
         namespace: autoscaler.metadata.namespace.clone(),
@@ -29,40 +24,27 @@ fn metadata(autoscaler: &PodAutoscaler, inherited: Inherited) -> ObjectMeta {
 }
 
 /// The ServerlessService. `autoscaler` has its defaults filled in.
-pub(crate) fn serverless(
-    autoscaler: &PodAutoscaler,
-    mut inherited: Inherited,
-    mode: Mode,
-    num_activators: i32,
-) -> ServerlessService {
-    inherited.annotations.remove(annotations::METRIC.name);
+pub(crate) fn serverless(autoscaler: &PodAutoscaler, path: Path) -> ServerlessService {
+    let mut metadata = metadata(autoscaler);
+    metadata.annotations.iter_mut().for_each(|annotations| drop(annotations.remove(annotations::METRIC.name)));
+    metadata.annotations.take_if(|annotations| annotations.is_empty());
     ServerlessService {
-        metadata: metadata(autoscaler, inherited),
-        spec: serverless_spec(autoscaler, mode, num_activators),
+        metadata,
+        spec: ServerlessServiceSpec {
+            mode: Some(if path.mode == PathMode::Serve { Mode::Serve } else { Mode::Proxy }),
+            object_ref: autoscaler.spec.scale_target_ref.clone(),
+            protocol_type: autoscaler.spec.protocol_type,
+            num_activators: path.activators,
+        },
         status: None,
     }
 }
 
-/// Its spec.
-pub(crate) fn serverless_spec(autoscaler: &PodAutoscaler, mode: Mode, num_activators: i32) -> ServerlessServiceSpec {
-    ServerlessServiceSpec {
-        mode: Some(mode),
-        object_ref: autoscaler.spec.scale_target_ref.clone(),
-        protocol_type: autoscaler.spec.protocol_type,
-        num_activators,
-    }
-}
-
 /// The Metric; scrapes `scrape_target`, or nothing where that is empty. `autoscaler` has its defaults filled in.
-pub(crate) fn metric(
-    autoscaler: &PodAutoscaler,
-    inherited: Inherited,
-    config: &AutoscalerConfig,
-    scrape_target: &str,
-) -> Metric {
+pub(crate) fn metric(autoscaler: &PodAutoscaler, config: &AutoscalerConfig, scrape_target: &str) -> Metric {
     let annotations = autoscaler.annotations();
     Metric {
-        metadata: metadata(autoscaler, inherited),
+        metadata: metadata(autoscaler),
         spec: MetricSpec {
             stable_window: annotations::stable_window(annotations, config).as_nanos(),
             panic_window: annotations::panic_window(annotations, config).as_nanos(),
@@ -96,13 +78,9 @@ mod tests {
         .expect("a PodAutoscaler")
     }
 
-    fn all(autoscaler: &PodAutoscaler) -> Inherited {
-        Inherited { labels: autoscaler.labels().clone(), annotations: autoscaler.annotations().clone() }
-    }
-
     #[test]
     fn a_serverless_service_copies_all_but_the_metric() {
-        let sks = serverless(&autoscaler(), all(&autoscaler()), Mode::Proxy, 3);
+        let sks = serverless(&autoscaler(), Path { mode: PathMode::Proxy, activators: 3 });
         assert!(sks.annotations().contains_key("zeroscale.dev/hosts"));
         assert!(!sks.annotations().contains_key("autoscaling.knative.dev/metric"));
         assert_eq!(sks.labels().len(), 1, "in a Knative install labels are the revision controller's");
@@ -119,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_metric_counts_windows_in_nanoseconds() {
-        let metric = metric(&autoscaler(), all(&autoscaler()), &AutoscalerConfig::default(), "hello-private");
+        let metric = metric(&autoscaler(), &AutoscalerConfig::default(), "hello-private");
         let value = serde_json::to_value(&metric.spec).expect("serialisable");
         let expected =
             json!({"stableWindow": 10_000_000_000_i64, "panicWindow": 1_000_000_000, "scrapeTarget": "hello-private"});

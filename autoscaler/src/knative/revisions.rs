@@ -1,0 +1,266 @@
+//! A revision's PodAutoscaler: Knative's webhook has validated it, Knative's controllers make and delete what belongs to
+//! it. It is read, scaled, and left alone.
+
+use super::children::Children;
+use super::parameters::parameters;
+use super::statuses::{COMPONENT, Subjects};
+use super::store::Objects;
+use crate::reconcile::error::Error;
+use crate::reconcile::kpa::front_end::{Found, FrontEnd, Notices, Outcome};
+use crate::reconcile::kpa::probe::ProbeTarget;
+use crate::reconcile::kpa::scaler::Scaled;
+use crate::reconcile::kpa::workload::{NotReady, Path, PathState, Previous, Probed, Reading, Workload};
+use crate::reconcile::parts::{Parts, ReconcilerConfigs};
+use crate::reconcile::stores::Stores;
+use crate::reconcile::stores::target_key::{TargetError, TargetKey};
+use crate::reconcile::writes::Writes;
+use crate::scale::{Collection, Deciders, Initial, PodSet, SubjectLabels};
+use autoscaler_core::active::{Active, ActiveCondition};
+use autoscaler_core::history::{Action, Obstacle};
+use autoscaler_core::path_mode::PathMode;
+use common::RevisionKey as Key;
+use common::annotations;
+use common::backend::Protocol;
+use common::names;
+use common::time::Timestamp;
+use common_api::condition::{Condition, FALSE, READY};
+use common_api::condition_set::HasConditions;
+use common_api::podautoscaler_status::{Inactive, NO_PRIVATE_SERVICE_NAME};
+use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
+use common_controller::{Passed, Passes, Priority, Severity};
+use kube::ResourceExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads and writes what Knative's controllers share with its autoscaler.
+pub(crate) struct Revisions {
+    objects: Arc<Objects>,
+    stores: Arc<Stores>,
+    deciders: Arc<dyn Deciders>,
+    collection: Arc<dyn Collection>,
+    configs: ReconcilerConfigs,
+    children: Children,
+    statuses: Arc<dyn Subjects>,
+    writes: Writes,
+    cluster_domain: String,
+}
+
+/// A PodAutoscaler in the course of a pass.
+pub(crate) struct Subject {
+    read: Arc<PodAutoscaler>,
+    /// The same with defaults filled in.
+    object: PodAutoscaler,
+    /// The status as it will be.
+    status: PodAutoscalerStatus,
+    /// Its ServerlessService, if there is one yet.
+    serverless: Option<Arc<ServerlessService>>,
+}
+
+impl Revisions {
+    /// All revisions of the cluster.
+    pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, statuses: Arc<dyn Subjects>) -> Self {
+        let (writes, config) = (parts.writes.clone(), parts.configs.autoscaler.clone());
+        Self {
+            stores: parts.stores.clone(),
+            deciders: parts.ports.deciders.clone(),
+            collection: parts.ports.collection.clone(),
+            configs: parts.configs.clone(),
+            children: Children { objects: objects.clone(), writes: writes.clone(), config },
+            cluster_domain: parts.cluster_domain.clone(),
+            objects,
+            statuses,
+            writes,
+        }
+    }
+
+    fn passes(&self) -> Passes<'_, PodAutoscaler> {
+        Passes { statuses: &*self.statuses, clock: &self.writes.clock }
+    }
+
+    /// HTTP/2 has a port of its own on the public Service.
+    fn probe(&self, key: &Key, subject: &Subject) -> Option<ProbeTarget> {
+        let service = Some(&subject.status.service_name).filter(|name| !name.is_empty())?;
+        let host = format!("{service}.{}.svc.{}", key.namespace(), self.cluster_domain);
+        Some(ProbeTarget { host, port: if subject.object.spec.protocol_type == Protocol::H2c { 81 } else { 80 } })
+    }
+
+    /// Has the ServerlessService ask for a path.
+    async fn lead(
+        &self,
+        key: &Key,
+        subject: &mut Subject,
+        path: Path,
+        now: Timestamp,
+    ) -> Result<Arc<ServerlessService>, Error> {
+        let Subject { object, status, serverless, .. } = subject;
+        self.children.serverless(key, object, serverless.clone(), path, status, now).await
+    }
+}
+
+impl FrontEnd for Revisions {
+    type Subject = Subject;
+
+    const REPORTS_GIVEN_UP_FOR: Duration = Duration::ZERO;
+
+    /// Those of class KPA. Of other classes each has a controller of its own.
+    fn find(&self, key: &Key, now: Timestamp) -> Found<Subject> {
+        let is_ours = |object: &Arc<PodAutoscaler>| {
+            annotations::CLASS.text(object.annotations()).is_some() && annotations::is_kpa(object.annotations())
+        };
+        let Some(read) = self.objects.autoscalers.get(key).filter(is_ours) else { return Found::Gone };
+        if read.metadata.deletion_timestamp.is_some() {
+            return Found::Over;
+        }
+        let mut object = PodAutoscaler::clone(&read);
+        object.set_defaults(&self.configs.autoscaler.borrow().pod_autoscaler_class);
+        let status = Passes::begin(&*read, now);
+        Found::Present(Subject { read, object, status, serverless: self.objects.serverless.get(key) })
+    }
+
+    fn read(&self, key: &Key, subject: &mut Subject, now: Timestamp) -> Result<Reading, Error> {
+        let (object, serverless) = (&subject.object, subject.serverless.as_deref());
+        let parameters = {
+            let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
+            parameters(object, &config, &deployment, subject.status.is_scale_target_initialized())
+        };
+        let said = serverless.and_then(|sks| sks.status.as_ref());
+        let named = said.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
+        let Some(private_service) = named.cloned() else { return Ok(Reading::AwaitServices(Box::new(parameters))) };
+        let target_key = TargetKey::of(key.namespace(), &object.spec.scale_target_ref)?;
+        let target = self.stores.targets.get(&target_key).inspect_err(|error| {
+            if !matches!(error, TargetError::NotListed(_)) {
+                self.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
+            }
+        })?;
+        let path = serverless.map(|serverless| PathState {
+            mode: if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy },
+            proxy_for: said.map(|status| status.proxy_for(now)).unwrap_or_default(),
+        });
+        let label = |name: &str| object.labels().get(name).cloned().unwrap_or_default();
+        Ok(Reading::Go(Box::new(Workload {
+            kind: object.spec.scale_target_ref.kind.clone().unwrap_or_default(),
+            pods: PodSet::Revision(label(names::REVISION)),
+            labels: SubjectLabels { service: label(names::SERVICE), configuration: label(names::CONFIGURATION) },
+            initial: Initial::Unknown,
+            probe: self.probe(key, subject).map(Probed::Service),
+            may_scale: true,
+            waits_for_decision: false,
+            metrics: None,
+            paused: false,
+            request: None,
+            private_service,
+            parameters,
+            path,
+            target_key,
+            target,
+        })))
+    }
+
+    async fn ask_for_services(
+        &self,
+        key: &Key,
+        subject: &mut Subject,
+        path: Path,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        self.lead(key, subject, path, now).await?;
+        subject.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
+        Ok(!subject.status.service_name.is_empty())
+    }
+
+    fn refuse(&self, subject: &mut Subject, why: NotReady, now: Timestamp) {
+        subject.status.manage(now).set(READY, FALSE, why.reason, &why.message);
+    }
+
+    fn previous(&self, subject: &Subject, now: Timestamp) -> Previous {
+        let status = &subject.status;
+        let active = match (status.active_for(now), status.inactive_for(now), status.activating_for(now)) {
+            (Some(active), _, _) => Active::True(active),
+            (_, Some(inactive), _) => Active::False(inactive),
+            (_, _, Some(activating)) => Active::Unknown(activating),
+            (None, None, None) => Active::Absent,
+        };
+        // -1 is written before any scale is known.
+        Previous { active, given_up_for: None, has_scale: status.desired_scale.is_some_and(|scale| scale >= 0) }
+    }
+
+    fn scaled(&self, _: &Key, subject: &Subject, scaled: Scaled) {
+        self.statuses.scaled(&subject.read, scaled);
+    }
+
+    fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
+        self.writes.recorder.say(COMPONENT, &*subject.read, Severity::Warning, reason, message);
+    }
+
+    /// A status of Knative's reports nothing that upstream's does not.
+    fn notice(&self, subject: &mut Subject, workload: &Workload, _: Notices) {
+        subject.status.metrics_service_name.clone_from(&workload.private_service);
+    }
+
+    async fn route(
+        &self,
+        key: &Key,
+        subject: &mut Subject,
+        workload: &Workload,
+        path: Path,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        let scrape_target = if workload.parameters.scraped { workload.private_service.as_str() } else { "" };
+        let metric = self.children.metric(key, &subject.object, scrape_target, &mut subject.status, now).await;
+        metric.map_err(Error::during("error reconciling Metric"))?;
+        if self.collection.health(key).is_none() {
+            // It was stopped, and the Metric is as it was: nothing else would begin anew.
+            self.objects.measurements.0.add(key.clone(), Priority::Normal);
+        }
+        let before = subject.serverless.as_ref().map(|serverless| serverless.spec.clone());
+        let serverless = self.lead(key, subject, path, now).await?;
+        let just_written = before.is_some_and(|before| before != serverless.spec);
+        read_serverless(&mut subject.status, &serverless, just_written, now);
+        Ok(!subject.status.service_name.is_empty())
+    }
+
+    fn conclude(&self, subject: &mut Subject, outcome: &Outcome, now: Timestamp) {
+        let status = &mut subject.status;
+        status.set_scales(outcome.want, outcome.ready);
+        if outcome.initialized {
+            status.mark_scale_target_initialized(now);
+        }
+        match outcome.activity {
+            Some(ActiveCondition::Active) => status.mark_active(now),
+            Some(ActiveCondition::Queued) => status.mark_activating(now),
+            Some(ActiveCondition::NoTraffic) => status.mark_inactive(Inactive::NoTraffic, now),
+            Some(ActiveCondition::TimedOut) => status.mark_inactive(Inactive::TimedOut, now),
+            None => {}
+        }
+    }
+
+    async fn finish(&self, _: &Key, subject: Subject, outcome: Result<(), Error>) -> Result<(), Error> {
+        let Subject { read, status, .. } = subject;
+        self.passes().end(&read, Passed { outcome, object: read.clone(), status }).await
+    }
+
+    fn forget(&self, key: &Key) {
+        self.statuses.forget(key);
+    }
+}
+
+/// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
+fn read_serverless(
+    status: &mut PodAutoscalerStatus,
+    serverless: &ServerlessService,
+    just_written: bool,
+    now: Timestamp,
+) {
+    let theirs = serverless.status.clone().unwrap_or_default();
+    status.service_name.clone_from(&theirs.service_name);
+    let ready = theirs.condition(READY);
+    if theirs.is_ready(serverless.metadata.generation.unwrap_or(0))
+        || (just_written && ready.is_some_and(Condition::is_true))
+    {
+        status.mark_sks_ready(now);
+    } else if theirs.private_service_name.is_empty() {
+        status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
+    } else {
+        status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), now);
+    }
+}

@@ -1,0 +1,102 @@
+//! Knative's objects, as the API server has them, and the way from their events to the keys that they concern.
+//!
+//! | event | PodAutoscaler keys | Metric keys |
+//! |---|---|---|
+//! | PodAutoscaler | itself | – |
+//! | ServerlessService | its owner | – |
+//! | Metric | its owner | itself |
+
+use crate::reconcile::stores::links::Named;
+use crate::reconcile::stores::target_key::TargetKey;
+use crate::reconcile::stores::watches::{Beside, Watches};
+use crate::reconcile::stores::{Index, Stores};
+use common::RevisionKey as Key;
+use common_api::{Metric, PodAutoscaler, ServerlessService};
+use common_controller::objects::controller;
+use common_controller::{Priority, Store, WorkQueue};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Client};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Knative's objects.
+pub(crate) struct Objects {
+    /// PodAutoscalers, of all classes.
+    pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
+    pub(crate) serverless: Arc<Store<ServerlessService>>,
+    pub(crate) metrics: Arc<Store<Metric>>,
+    /// Metrics to reconcile.
+    pub(crate) measurements: Measurements,
+}
+
+/// Metrics to reconcile. Knative's own controllers look after everything else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measurements(pub(crate) WorkQueue<Key>);
+
+impl Beside for Measurements {
+    fn look_at_measurement(&self, key: &Key, priority: Priority) {
+        self.0.add(key.clone(), priority);
+    }
+}
+
+impl Objects {
+    /// None is known yet. `index` is told of those that come.
+    pub(crate) fn new(index: &Arc<Index>, measurements: Measurements) -> Self {
+        let (all, of_serverless, of_metric, queue) =
+            (index.clone(), index.clone(), index.clone(), measurements.0.clone());
+        Self {
+            autoscalers: Arc::new(Store::packing(move |key, old, new| autoscaler(&all, key, old, new))),
+            serverless: Arc::new(Store::packing(
+                move |key: &Key, old: Option<&Arc<ServerlessService>>, new: Option<&Arc<ServerlessService>>| {
+                    owner(&of_serverless, key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
+                },
+            )),
+            metrics: Arc::new(Store::packing(
+                move |key: &Key, old: Option<&Arc<Metric>>, new: Option<&Arc<Metric>>| {
+                    queue.add(key.clone(), Priority::Normal);
+                    owner(&of_metric, key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
+                },
+            )),
+            measurements,
+        }
+    }
+}
+
+fn autoscaler(index: &Index, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
+    match new {
+        Some(object) => {
+            let target = TargetKey::of(key.namespace(), &object.spec.scale_target_ref);
+            index.put(key, target.into_iter().collect::<Named>(), Priority::of_change(old, new));
+        }
+        None => index.remove(key),
+    }
+}
+
+fn owner(index: &Index, key: &Key, old: Option<&ObjectMeta>, new: Option<&ObjectMeta>) {
+    let owner = new.or(old).and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
+    if let Some(owner) = owner {
+        index.reconcile(&Key::new(key.namespace(), owner.name.as_str()));
+    }
+}
+
+impl Watches for Objects {
+    fn follow<'a>(
+        &'a self,
+        stores: &'a Stores,
+        client: &'a Client,
+        shutdown: &'a CancellationToken,
+    ) -> BoxFuture<'a, ()> {
+        self.autoscalers.spawn(Api::all(client.clone()), shutdown);
+        self.serverless.spawn(Api::all(client.clone()), shutdown);
+        self.metrics.spawn(Api::all(client.clone()), shutdown);
+        async {
+            self.autoscalers.synced().await;
+            stores.prepare_targets();
+            self.serverless.synced().await;
+            self.metrics.synced().await;
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,133 @@
+//! Paths of the traffic of ZeroScalers: where it should go, and where it goes. The passes over the scale ask for a path,
+//! those over Services and EndpointSlices ([`super::serverless`]) follow it and report.
+//!
+//! They are values of this process. All that must outlive it is in the status of the ZeroScaler, and in the Services and
+//! EndpointSlices; another owner asks anew.
+
+use crate::reconcile::kpa::workload::Path;
+use autoscaler_core::path_mode::PathMode;
+use common::RevisionKey as Key;
+use common::time::Timestamp;
+use common_api::ObjectReference;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) path: Path,
+    /// Target whose pods have the traffic.
+    pub(crate) target: ObjectReference,
+}
+
+/// A path, as far as it is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Followed {
+    /// Uid of the ZeroScaler.
+    uid: String,
+    pub(crate) wish: Wish,
+    /// Name of the public Service that is served and counts first; empty: none is.
+    pub(crate) service: String,
+    /// Time since when activators have all of the traffic, in whole seconds; none: they have not.
+    pub(crate) in_path_since: Option<Timestamp>,
+    /// Set once a pass over the Services has come to its end since the wish changed.
+    is_followed: bool,
+}
+
+impl Followed {
+    /// Returns whether the pods have the traffic, and should.
+    pub(crate) fn leads_to_pods(&self) -> bool {
+        self.is_followed && self.wish.path.mode == PathMode::Serve && self.in_path_since.is_none()
+    }
+}
+
+/// All of them. Each method that changes one returns whether it did.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    all: RwLock<BTreeMap<Key, Followed>>,
+}
+
+impl Paths {
+    /// Returns the path of the ZeroScaler of this uid; none: nobody has asked for one.
+    pub(crate) fn get(&self, key: &Key, uid: &str) -> Option<Followed> {
+        self.all.read().get(key).filter(|followed| followed.uid == uid).cloned()
+    }
+
+    /// Returns the keys of all.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.all.read().keys().cloned().collect()
+    }
+
+    /// Asks for a path. `served`: the public Service that a former process served, for a path that is new here.
+    pub(super) fn ask(&self, key: &Key, uid: &str, wish: Wish, served: &str) -> bool {
+        let mut all = self.all.write();
+        match all.get_mut(key).filter(|followed| followed.uid == uid) {
+            Some(followed) if followed.wish == wish => false,
+            Some(followed) => {
+                (followed.wish, followed.is_followed) = (wish, false);
+                true
+            }
+            None => {
+                let (uid, service) = (uid.to_owned(), served.to_owned());
+                let followed = Followed { uid, wish, service, in_path_since: None, is_followed: false };
+                all.insert(key.clone(), followed);
+                true
+            }
+        }
+    }
+
+    /// Reports how the path that was `read` is followed. `in_path`: activators have all of the traffic.
+    pub(super) fn report(&self, key: &Key, read: &Followed, service: &str, in_path: bool, now: Timestamp) -> bool {
+        let mut all = self.all.write();
+        let Some(followed) = all.get_mut(key).filter(|followed| followed.uid == read.uid) else { return false };
+        let now = Timestamp::from_secs(now.as_secs());
+        // A time that is still to come was taken from a clock that has been set back since.
+        let since = followed.in_path_since.filter(|since| *since <= now).unwrap_or(now);
+        let next = Followed {
+            service: service.to_owned(),
+            in_path_since: in_path.then_some(since),
+            is_followed: followed.is_followed || followed.wish == read.wish,
+            ..followed.clone()
+        };
+        let is_news = *followed != next;
+        *followed = next;
+        is_news
+    }
+
+    /// Forgets the path of one that is gone, given back, or led by another process.
+    pub(super) fn forget(&self, key: &Key) -> bool {
+        self.all.write().remove(key).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the time in the path counts from when activators got the traffic, whatever else is reported; a wish that
+    /// changed is not followed before it was read; another object of the name inherits nothing.
+    #[test]
+    fn a_path_is_followed_once_the_wish_has_been_read() {
+        let (paths, key) = (Paths::default(), Key::new("ns", "hello"));
+        let wish = |mode| Wish { path: Path { mode, activators: 2 }, target: ObjectReference::default() };
+        let at = Timestamp::from_secs;
+        let read = || paths.get(&key, "u").expect("asked for");
+        assert!(paths.ask(&key, "u", wish(PathMode::Proxy), "web") && !paths.ask(&key, "u", wish(PathMode::Proxy), ""));
+        let first = read();
+        assert_eq!((first.service.as_str(), first.in_path_since), ("web", None));
+        assert!(paths.report(&key, &first, "web", true, at(5)) && !paths.report(&key, &first, "web", true, at(9)));
+        assert_eq!(read().in_path_since, Some(at(5)));
+        assert!(paths.report(&key, &first, "web", true, at(3)), "the clock was set back");
+        assert_eq!(read().in_path_since, Some(at(3)));
+
+        let before = read();
+        assert!(paths.ask(&key, "u", wish(PathMode::Serve), ""));
+        paths.report(&key, &before, "web", false, at(10));
+        assert!(!read().leads_to_pods(), "nobody has read the new wish");
+        paths.report(&key, &read(), "web", false, at(10));
+        assert!(read().leads_to_pods());
+        assert_eq!(paths.get(&key, "another"), None);
+        assert!(paths.ask(&key, "another", wish(PathMode::Proxy), "") && paths.get(&key, "u").is_none());
+        assert!(paths.forget(&key) && !paths.forget(&key) && paths.keys().is_empty());
+    }
+}

@@ -1,0 +1,237 @@
+//! What the passes have found out about a ZeroScaler, in memory. Its status follows from it ([`super::status`]), and what a
+//! new owner needs to go on is read back from there.
+
+use crate::reconcile::kpa::front_end::Outcome;
+use crate::reconcile::kpa::workload::{NotReady, Previous};
+use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, QUEUED, TARGET_NOT_FOUND, TIMED_OUT};
+use autoscaler_core::active::{Active, ActiveCondition};
+use common::time::Timestamp;
+use common_api::zeroscaler::conditions::{self as written, ConditionStatus};
+use common_api::zeroscaler::{RequestStatus, State, ZeroScalerStatus};
+use std::borrow::Cow;
+
+/// Reason of being awake.
+const AWAKE: &str = "Awake";
+
+/// Findings about one ZeroScaler.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Findings {
+    /// Generation that the last pass was over.
+    pub(crate) generation: Option<i64>,
+    /// What the workload is; none: not known yet.
+    pub(crate) activity: Option<Activity>,
+    /// Set once the first scale was reached.
+    pub(crate) is_initialized: bool,
+    /// Pods that are wanted, as far as that was ever known.
+    pub(crate) desired: Option<i32>,
+    /// Public Service that is served and counts first; empty: none is.
+    pub(crate) service: String,
+    /// Why nothing, or nothing new, is done.
+    pub(crate) refused: Option<Finding>,
+    /// Hosts that it asks for and does not have.
+    pub(crate) lost_hosts: Option<Finding>,
+    /// A metric that cannot be measured.
+    pub(crate) unmeasured: Option<Finding>,
+    /// A patch that adds pods is refused.
+    pub(crate) unscaled: Option<Finding>,
+    /// Another writer keeps changing the replicas.
+    pub(crate) contest: Option<Finding>,
+    /// The target's selector finds pods of others.
+    pub(crate) overlap: Option<Finding>,
+    /// Set while everything stays as it is.
+    pub(crate) paused: bool,
+    /// What became of the last wake or sleep that was asked for.
+    pub(crate) request: Option<RequestStatus>,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// One word, for programs.
+    pub(crate) reason: Cow<'static, str>,
+    /// A sentence, for people.
+    pub(crate) message: String,
+}
+
+impl Finding {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into() }
+    }
+}
+
+impl From<NotReady> for Finding {
+    fn from(why: NotReady) -> Self {
+        Self::new(why.reason, why.message)
+    }
+}
+
+/// Activity of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Activity {
+    pub(crate) is: ActiveCondition,
+    /// Time since when it is so, in whole seconds.
+    pub(crate) since: Timestamp,
+}
+
+impl Activity {
+    /// Whether the workload is awake.
+    pub(crate) fn is_awake(self) -> bool {
+        self.is == ActiveCondition::Active
+    }
+
+    /// Whether it is asleep, or falls asleep.
+    pub(crate) fn is_asleep(self) -> bool {
+        matches!(self.is, ActiveCondition::NoTraffic | ActiveCondition::TimedOut)
+    }
+
+    /// The status of its condition, the reason, and words.
+    pub(crate) fn condition(self) -> (ConditionStatus, &'static str, &'static str) {
+        match self.is {
+            ActiveCondition::Active => (ConditionStatus::True, AWAKE, ""),
+            ActiveCondition::Queued => (
+                ConditionStatus::Unknown,
+                QUEUED,
+                "Requests to the target are being buffered as resources are provisioned.",
+            ),
+            ActiveCondition::NoTraffic => (ConditionStatus::False, NO_TRAFFIC, "The target is not receiving traffic."),
+            ActiveCondition::TimedOut => (ConditionStatus::False, TIMED_OUT, "The target could not be activated."),
+        }
+    }
+}
+
+impl Findings {
+    /// Returns what the last pass over it has found, as the rules know it.
+    pub(crate) fn previous(&self, now: Timestamp) -> Previous {
+        let age = self.activity.map(|activity| now.saturating_since(activity.since)).unwrap_or_default();
+        let is_given_up = self.activity.is_some_and(|activity| activity.is == ActiveCondition::TimedOut);
+        Previous {
+            active: match self.activity {
+                None => Active::Absent,
+                Some(activity) if activity.is_awake() => Active::True(age),
+                Some(activity) if activity.is_asleep() => Active::False(age),
+                Some(_) => Active::Unknown(age),
+            },
+            given_up_for: is_given_up.then_some(age),
+            has_scale: self.desired.is_some(),
+        }
+    }
+
+    /// Takes in the result of a pass.
+    pub(crate) fn conclude(&mut self, outcome: &Outcome, now: Timestamp) {
+        self.desired = outcome.want.or(self.desired);
+        self.is_initialized |= outcome.initialized;
+        if let Some(is) = outcome.activity.filter(|is| self.activity.is_none_or(|before| before.is != *is)) {
+            self.activity = Some(Activity { is, since: Timestamp::from_secs(now.as_secs()) });
+        }
+    }
+
+    /// Ends a pass. A time that is still to come was taken from a clock that has been set back since: it becomes now, else
+    /// the workload would be no older with every pass.
+    pub(crate) fn finish(&mut self, generation: Option<i64>, now: Timestamp) {
+        self.generation = generation;
+        if let Some(activity) = &mut self.activity {
+            activity.since = activity.since.min(Timestamp::from_secs(now.as_secs()));
+        }
+    }
+
+    /// Reads back what a status has reported, by this process or another.
+    pub(crate) fn read(status: &ZeroScalerStatus) -> Self {
+        // What lacks its target is not active in the words of the status alone.
+        let active = written::find(&status.conditions, written::ACTIVE).filter(|it| it.reason != TARGET_NOT_FOUND);
+        let activity = active.and_then(|active| {
+            let is = match (active.status.as_str(), active.reason.as_str()) {
+                ("True", _) => ActiveCondition::Active,
+                ("False", TIMED_OUT) => ActiveCondition::TimedOut,
+                ("False", _) => ActiveCondition::NoTraffic,
+                (_, reason) if reason == QUEUED || status.state == State::Waking => ActiveCondition::Queued,
+                _ => return None,
+            };
+            Some(Activity { is, since: Timestamp::from_secs(active.last_transition_time.0.as_second()) })
+        });
+        let is_fault = |reason: &str| status.fault.as_ref().is_some_and(|fault| fault.reason == reason);
+        // Whoever is asleep because it was given up is not ready, and says why in both.
+        let is_activity = |reason: &str| {
+            active.is_some_and(|active| active.status == "False" && active.reason == reason)
+                && !NOT_ADOPTED.contains(&reason)
+        };
+        let refused = written::find(&status.conditions, written::READY)
+            .filter(|ready| ready.status == "False" && !is_fault(&ready.reason) && !is_activity(&ready.reason))
+            .map(|ready| Finding { reason: ready.reason.clone().into(), message: ready.message.clone() });
+        Self {
+            generation: status.observed_generation,
+            activity,
+            // Whoever was awake once has reached its first scale.
+            is_initialized: status.last_wake.is_some() || !matches!(status.state, State::Unknown | State::Waking),
+            desired: status.desired,
+            service: status.service.clone().unwrap_or_default(),
+            refused,
+            request: status.request.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common_api::zeroscaler::conditions::Said;
+    use std::time::Duration;
+
+    fn status(active: (ConditionStatus, &str), ready: (ConditionStatus, &str), state: State) -> ZeroScalerStatus {
+        let mut status = ZeroScalerStatus { state, ..ZeroScalerStatus::default() };
+        for (type_, (is, reason)) in [(written::ACTIVE, active), (written::READY, ready)] {
+            let said = Said { status: is, reason, message: "why" };
+            written::set(&mut status.conditions, type_, said, Some(1), Timestamp::from_secs(100));
+        }
+        status
+    }
+
+    /// Goal: a new owner goes on from what a status reports, as the one before would have.
+    #[test]
+    fn a_status_is_read_back() {
+        use ConditionStatus::{False, True, Unknown};
+        let rows = [
+            ((True, "Awake"), (True, "Served"), State::Awake, Some(ActiveCondition::Active), None, true),
+            ((False, "NoTraffic"), (True, "Served"), State::Asleep, Some(ActiveCondition::NoTraffic), None, true),
+            ((False, TIMED_OUT), (False, TIMED_OUT), State::Asleep, Some(ActiveCondition::TimedOut), None, true),
+            ((Unknown, QUEUED), (True, "Served"), State::Waking, Some(ActiveCondition::Queued), None, false),
+            ((Unknown, "Paused"), (True, "Served"), State::Waking, Some(ActiveCondition::Queued), None, false),
+            ((Unknown, "Waking"), (False, "Invalid"), State::Unknown, None, Some("Invalid"), false),
+            ((False, TARGET_NOT_FOUND), (False, TARGET_NOT_FOUND), State::Unknown, None, Some(TARGET_NOT_FOUND), false),
+            (
+                (True, "Awake"),
+                (False, "HostConflict"),
+                State::Awake,
+                Some(ActiveCondition::Active),
+                Some("HostConflict"),
+                true,
+            ),
+        ];
+        for (active, ready, state, is, refused, is_initialized) in rows {
+            let found = Findings::read(&status(active, ready, state));
+            let found = (
+                found.activity.map(|activity| activity.is),
+                found.refused.as_ref().map(|refused| &*refused.reason).map(str::to_owned),
+                found.is_initialized,
+            );
+            assert_eq!(found, (is, refused.map(str::to_owned), is_initialized), "{active:?} {ready:?} {state:?}");
+        }
+    }
+
+    /// Goal: the age of an activity counts from when it began, and a clock that is set back makes nothing younger for ever.
+    #[test]
+    fn an_activity_is_as_old_as_it_is() {
+        let at = Timestamp::from_secs;
+        let concluded = |is| Outcome { want: Some(0), ready: 0, initialized: true, activity: is, step: None };
+        let mut findings = Findings::default();
+        assert_eq!(findings.previous(at(0)).active, Active::Absent);
+        for (is, now) in [(Some(ActiveCondition::NoTraffic), 10), (Some(ActiveCondition::NoTraffic), 20), (None, 30)] {
+            findings.conclude(&concluded(is), at(now));
+        }
+        assert_eq!(findings.previous(at(40)).active, Active::False(Duration::from_secs(30)));
+        findings.finish(Some(1), at(4));
+        assert_eq!(findings.previous(at(9)).active, Active::False(Duration::from_secs(5)));
+        findings.conclude(&concluded(Some(ActiveCondition::TimedOut)), at(10));
+        assert_eq!(findings.previous(at(12)).given_up_for, Some(Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,243 @@
+//! ZeroScalers that users write: validated, given a finalizer as they take up targets, and given back at the end.
+
+use super::admission::{Admission, Admitted, Notes, Stop};
+use super::cluster::Cluster;
+use super::finalizer::{Finalizers, has_finalizer};
+use super::hpa::Hpa;
+use super::paths::Wish;
+use super::retire::Retirement;
+use super::scalers::COMPONENT;
+use super::scalers::findings::{Finding, Findings};
+use super::validation::Validation;
+use crate::reconcile::error::Error;
+use crate::reconcile::kpa::front_end::{Found, FrontEnd, Notices, Outcome};
+use crate::reconcile::kpa::scaler::Scaled;
+use crate::reconcile::kpa::workload::{NotReady, Path, Previous, Reading, Workload};
+use crate::reconcile::parts::Parts;
+use crate::reconcile::writes::Writes;
+use crate::scale::{CollectSpec, Collection};
+use autoscaler_core::orders::Step;
+use common::RevisionKey as Key;
+use common::time::Timestamp;
+use common_api::ZeroScaler;
+use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
+use common_controller::{Failure, Severity};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most other controllers that are named.
+const OTHERS_NAMED: usize = 3;
+
+/// Reads ZeroScalers, and reports what becomes of them.
+pub(crate) struct Workloads {
+    validation: Arc<Validation>,
+    admission: Admission,
+    finalizers: Finalizers,
+    retirement: Retirement,
+    cluster: Arc<Cluster>,
+    collection: Arc<dyn Collection>,
+    writes: Writes,
+}
+
+/// A ZeroScaler in the course of a pass.
+pub(crate) struct Subject {
+    /// The newest version that was read or answered.
+    object: Arc<ZeroScaler>,
+    findings: Findings,
+    notes: Notes,
+}
+
+impl Workloads {
+    pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
+        let (index, writes) = (parts.stores.index.clone(), parts.writes.clone());
+        let finalizers = Finalizers { cluster: cluster.clone(), index, writes: writes.clone() };
+        Self {
+            admission: Admission {
+                hpa,
+                validation: validation.clone(),
+                stores: parts.stores.clone(),
+                cluster: cluster.clone(),
+                configs: parts.configs.clone(),
+                decisions: writes.decisions.clone(),
+                clock: writes.clock.clone(),
+            },
+            retirement: Retirement::new(parts, cluster.clone(), finalizers.clone()),
+            collection: parts.ports.collection.clone(),
+            validation,
+            finalizers,
+            cluster,
+            writes,
+        }
+    }
+}
+
+impl FrontEnd for Workloads {
+    type Subject = Subject;
+
+    /// What made a wake fail may be mended where nobody sees it (an image, a ConfigMap), and whoever waits for `Ready` then
+    /// must not have to wait for the next call. Helm waits for five minutes by default.
+    const REPORTS_GIVEN_UP_FOR: Duration = Duration::from_secs(240);
+
+    fn find(&self, key: &Key, _: Timestamp) -> Found<Subject> {
+        let Some(object) = self.cluster.scalers.get(key) else { return Found::Gone };
+        let (is_deleted, has_finalizer) = (object.metadata.deletion_timestamp.is_some(), has_finalizer(&object));
+        let findings = self.cluster.scalers.findings(&object).unwrap_or_default();
+        let subject = Subject { object, findings, notes: Notes::default() };
+        match (is_deleted, has_finalizer) {
+            (false, _) => Found::Present(subject),
+            (true, true) => Found::Leaving(subject),
+            (true, false) => Found::Over,
+        }
+    }
+
+    fn read(&self, key: &Key, subject: &mut Subject, _: Timestamp) -> Result<Reading, Error> {
+        match self.admission.read(key, &subject.object, &subject.findings) {
+            Ok(Admitted { workload, notes }) => {
+                subject.notes = notes;
+                Ok(Reading::Go(Box::new(workload)))
+            }
+            Err(Stop::Refused(why, afterwards)) => Ok(Reading::Refuse(why, afterwards)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    fn refuse(&self, subject: &mut Subject, why: NotReady, _: Timestamp) {
+        subject.findings.refused = Some(why.into());
+        subject.findings.overlap = None; // The pods of others are not known any more.
+    }
+
+    fn is_taken_up(&self, subject: &Subject) -> bool {
+        has_finalizer(&subject.object)
+    }
+
+    async fn take_up(&self, key: &Key, subject: &mut Subject, workload: &Workload) -> Result<(), Error> {
+        self.retirement.call_off(key);
+        let Subject { object, notes, findings } = subject;
+        let is_new = !has_finalizer(object);
+        *object = self.finalizers.set(object, &notes.target, &workload.target).await?;
+        if is_new {
+            // What was found out while it had another target, or none, is not so of this one.
+            *findings = Findings::default();
+        }
+        Ok(())
+    }
+
+    fn previous(&self, subject: &Subject, now: Timestamp) -> Previous {
+        subject.findings.previous(now)
+    }
+
+    /// Is reported with the status, unless there will be none any more.
+    fn scaled(&self, key: &Key, _: &Subject, scaled: Scaled) {
+        self.cluster.scalers.scaled(key, scaled);
+    }
+
+    fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
+        self.writes.recorder.say(COMPONENT, &*subject.object, Severity::Warning, reason, message);
+    }
+
+    fn notice(&self, subject: &mut Subject, workload: &Workload, notices: Notices) {
+        let Subject { findings, notes, .. } = subject;
+        let ignored = notes.ignored.take().map(|message| Finding::new("AnnotationIgnored", message));
+        findings.paused = workload.paused;
+        findings.lost_hosts = notes.lost_hosts.take();
+        findings.unmeasured = notices.unmeasured.map(|(reason, why)| Finding::new(reason, why)).or(ignored);
+        findings.unscaled = notices.refused.map(|why| Finding::new("FailedUpdateScale", &*why));
+        findings.contest = notices.contest.map(|message| Finding::new("ReplicasContested", message));
+        // What is not known yet is not said to be over.
+        if let Some(others) = notices.strangers {
+            findings.overlap = overlap(workload, &others);
+        }
+    }
+
+    async fn route(
+        &self,
+        key: &Key,
+        subject: &mut Subject,
+        workload: &Workload,
+        path: Path,
+        _: Timestamp,
+    ) -> Result<bool, Error> {
+        let decider = &workload.parameters.decider;
+        let spec = CollectSpec {
+            stable_window: decider.stable_window,
+            panic_window: decider.panic_window,
+            aggregation: decider.aggregation,
+            scrape_target: workload.parameters.scraped.then(|| workload.private_service.clone()),
+        };
+        self.collection.ensure(key, spec);
+        let Subject { object, findings, notes } = subject;
+        self.cluster.ask_path(object, Wish { path, target: notes.target.clone() });
+        findings.service = self.cluster.path(object).map(|path| path.service).unwrap_or_default();
+        Ok(!findings.service.is_empty())
+    }
+
+    fn conclude(&self, subject: &mut Subject, outcome: &Outcome, now: Timestamp) {
+        let Subject { object, findings, notes } = subject;
+        findings.conclude(outcome, now);
+        findings.refused = notes.broken.take().map(Finding::from);
+        if let Some((request, step)) = object.spec.request.as_ref().zip(outcome.step) {
+            findings.request = Some(request_status(request, step));
+        }
+    }
+
+    async fn finish(&self, _: &Key, subject: Subject, outcome: Result<(), Error>) -> Result<(), Error> {
+        let Subject { object, mut findings, .. } = subject;
+        if let Err(error) = &outcome {
+            if error.is_early() {
+                return outcome;
+            }
+            if !error.is_conflict() {
+                self.writes.recorder.complain(COMPONENT, &*object, "InternalError", error.to_string());
+            }
+        }
+        findings.finish(object.metadata.generation, self.writes.clock.now());
+        self.cluster.found(&object, findings);
+        outcome
+    }
+
+    async fn give_back(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
+        self.retirement.give_back(key, &subject.object).await
+    }
+
+    async fn let_go(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
+        self.retirement.let_go(key, &subject.object).await
+    }
+
+    fn forget(&self, key: &Key) {
+        self.cluster.scalers.forget_findings(key);
+        self.validation.forget(key);
+        self.retirement.forget(key);
+        self.cluster.forget_path(key);
+    }
+}
+
+/// Returns what there is to report of others whose pods the target's selector finds.
+fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
+    let more = others.len().saturating_sub(OTHERS_NAMED);
+    let others = match others {
+        [] => return None,
+        [first] => first.clone(),
+        [.., last] if more == 0 => format!("{} and {last}", others[..others.len() - 1].join(", ")),
+        _ => format!("{} and {more} more", others[..OTHERS_NAMED].join(", ")),
+    };
+    let (kind, name) = (&workload.kind, workload.target_key.object.name());
+    let selector = workload.selector().unwrap_or_default();
+    let message = format!(
+        "the selector of {kind} {name} ({selector}) also finds pods of {others}: they neither count nor get requests, also \
+         through Services that led to them before. A selector must find the pods of its own workload alone: give these \
+         others different labels, and a Service of their own where clients need them"
+    );
+    Some(Finding::new("SelectorOverlaps", message))
+}
+
+/// Returns what there is to report of a request.
+fn request_status(request: &Request, step: Step) -> RequestStatus {
+    let Request { state, at } = request.clone();
+    let (result, kept) = match step {
+        Step::Wake | Step::Sleep { .. } | Step::Wait => (RequestResult::Pending, None),
+        Step::Over(Ok(())) => (RequestResult::Done, None),
+        Step::Over(Err(kept)) => (RequestResult::Kept, Some(kept)),
+    };
+    let reason = kept.map(|kept| kept.reason().to_owned()).unwrap_or_default();
+    RequestStatus { state, at, result, reason, message: kept.map(|kept| kept.explain()).unwrap_or_default() }
+}
