@@ -56,6 +56,7 @@ use kube::Api;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -326,6 +327,9 @@ async fn begin(
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
+    if let Some(entry) = &options.entry {
+        server.listen(TcpListener::from_std(entry.try_clone()?)?, chain.clone());
+    }
     if let Some(listeners) = &listeners {
         ports::listen(&server, listeners, chain.clone(), connections);
     }

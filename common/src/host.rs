@@ -101,8 +101,11 @@ pub struct ServiceName<'a> {
     pub namespace: Option<&'a str>,
 }
 
-/// Reads a normalized host as `NAME`, `NAME.NS`, `NAME.NS.svc` or `NAME.NS.svc.DOMAIN`. None if it is none of them:
-/// too many labels, another domain, or an address.
+/// Reads a normalized host as `NAME`, `NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN` or `NAME.NS.localhost`. None if it is
+/// none of them: too many labels, another domain, or an address.
+///
+/// Browsers, curl and some resolvers lead every name below `localhost` to their own machine (RFC 6761), so a URL with such a
+/// name is enough to call a Service where a shared port is reached on loopback.
 pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceName<'a>> {
     if !is_name(host) {
         return None;
@@ -113,7 +116,7 @@ pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceNa
         None => (rest, None),
     };
     let in_cluster = match rest {
-        None | Some("svc") => true,
+        None | Some("svc" | "localhost") => true,
         Some(rest) => rest.strip_prefix("svc.").is_some_and(|domain| domain.eq_ignore_ascii_case(cluster_domain)),
     };
     (in_cluster && !ends_with_number(host)).then_some(ServiceName { name, namespace: Some(namespace) })
@@ -187,6 +190,10 @@ mod tests {
             ("hello.ns", Some(("hello", Some("ns")))),
             ("hello.ns.svc", Some(("hello", Some("ns")))),
             ("hello.ns.svc.cluster.local", Some(("hello", Some("ns")))),
+            ("hello.ns.localhost", Some(("hello", Some("ns")))),
+            ("a.hello.ns.localhost", None),
+            ("hello.localhost", Some(("hello", Some("localhost")))), // A namespace may have that name.
+            ("ns.svc.localhost", Some(("ns", Some("svc")))),
             ("hello.ns.svc.cluster", None),
             ("hello.ns.svc.example.com", None),
             ("hello.ns.example.com", None),

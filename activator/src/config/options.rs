@@ -23,7 +23,7 @@ use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::{self, StatTrust};
 use common_runtime::tls::Parameters;
 use common_runtime::tls::files::Pair;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub http1: SocketAddr,
     /// Second data listener, as the first.
     pub h2c: SocketAddr,
+    /// A further data listener, which other activators of this process may accept from as well.
+    pub entry: Option<Arc<TcpListener>>,
     /// Where TLS is spoken, if system-internal TLS is on.
     pub https: SocketAddr,
     /// Versions, suites and curves of the TLS listener: `ACTIVATOR_TLS_*`.
@@ -113,6 +115,7 @@ impl Options {
             mode,
             http1: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_HTTP1_PORT),
             h2c: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::ACTIVATOR_H2C_PORT),
+            entry: None,
             https: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::HTTPS_PORT),
             tls: Parameters::default(),
             namespaces: Namespaces::default(),

@@ -1,6 +1,6 @@
 //! Whose a host is, where many namespaces share one port.
 //!
-//! 1. A Service's own names (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`) are its namespace's, and a bare `NAME` is one
+//! 1. A Service's own names (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`, `NAME.NS.localhost`) are its namespace's, and a bare `NAME` is one
 //!    of the caller's namespace. Nobody claims them for another namespace: [`reserved`].
 //! 2. Any other host belongs to one workload: to the one that has it, for as long as it asks for it, else to the oldest
 //!    that asks: [`claims`].

@@ -2,12 +2,13 @@
 //!
 //! Two labels are odd: `shop.com` is a host of the world, and the name of the Service `shop` if there is a namespace
 //! `com`. So they, and a wildcard of one label, are reserved only where there is such a namespace
-//! ([`Covered::OfNamespaceIfAny`]). What ends in `.svc` or in `.svc` and the cluster's domain is reserved always, however
-//! many labels it has.
+//! ([`Covered::OfNamespaceIfAny`]). What ends in `.svc`, in `.svc` and the cluster's domain, or in `.localhost` is reserved
+//! always, however many labels it has.
 
 use crate::host::HostPattern;
 
 const SVC: &str = "svc";
+const LOCALHOST: &str = "localhost";
 
 /// What a pattern covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +39,16 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
         HostPattern::Exact(_) if is_bare => {
             return Covered::Nobodys("a name without a dot means a Service of the caller's own namespace");
         }
-        HostPattern::Exact(_) => below(&in_domain).or(below(SVC).filter(|rest| rest.contains('.'))),
+        HostPattern::Exact(_) => {
+            below(&in_domain).or(below(SVC).or(below(LOCALHOST)).filter(|rest| rest.contains('.')))
+        }
         // `svc.DOMAIN`, or some of its end.
-        HostPattern::Wildcard(_) if name == SVC || in_domain == *name || ends_below(&in_domain, name) => {
+        HostPattern::Wildcard(_)
+            if [SVC, LOCALHOST, &in_domain].contains(&name.as_str()) || ends_below(&in_domain, name) =>
+        {
             return Covered::Nobodys("it covers the names of all namespaces' Services");
         }
-        HostPattern::Wildcard(_) => below(&in_domain).or(below(SVC)),
+        HostPattern::Wildcard(_) => below(&in_domain).or(below(SVC)).or(below(LOCALHOST)),
     };
     match (services, pattern) {
         (Some(services), _) => Covered::OfNamespace(services.rsplit('.').next().unwrap_or_default()),
@@ -83,6 +88,9 @@ mod tests {
             ("hello.prod.svc.cluster.local", OfNamespace("prod")),
             ("pod.hello.prod.svc.cluster.local", OfNamespace("prod")),
             ("prod.svc.cluster.local", OfNamespace("prod")),
+            ("hello.prod.localhost", OfNamespace("prod")),
+            ("prod.localhost", OfNamespaceIfAny("localhost")),
+            ("*.prod.localhost", OfNamespace("prod")),
             ("10.0.0.1", Covered::Address),
             ("*.0.0.1", Covered::Address),
             ("*.1", Covered::Address),
@@ -94,7 +102,7 @@ mod tests {
             let pattern = HostPattern::parse(text).expect(text);
             assert_eq!(covered(&pattern, "cluster.local"), expected, "{text}");
         }
-        for text in ["hello", "*.svc", "*.local", "*.cluster.local", "*.svc.cluster.local", "7"] {
+        for text in ["hello", "*.svc", "*.localhost", "*.local", "*.cluster.local", "*.svc.cluster.local", "7"] {
             let pattern = HostPattern::parse(text).expect(text);
             assert!(matches!(covered(&pattern, "cluster.local"), Covered::Nobodys(_)), "{text}");
         }

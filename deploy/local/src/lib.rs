@@ -1,9 +1,8 @@
-//! A small Kubernetes in one process: API server, controllers, node, ingress, and both planes.
+//! A small Kubernetes in one process: API server, controllers, node, and both planes.
 
 pub mod api;
 pub mod controllers;
 pub mod ending;
-pub mod ingress;
 mod merge;
 pub mod node;
 mod range;

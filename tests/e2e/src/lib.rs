@@ -1,7 +1,7 @@
 //! The whole system over real sockets: what the tests in `tests/` share.
 //!
 //! A [`TestEnv`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
-//! Requests go in through the ingress or straight at an activator with nothing but a Host header ([`Entry`]); every
+//! Requests go in through the workload's Service or straight at an activator with nothing but a Host header ([`Entry`]); every
 //! scenario of the data path runs both ways. A [`Space`] is the namespace alone, for tests that start the parts of a
 //! cluster as [`Process`]es of their own. Nothing here sleeps until something should have happened: tests wait for
 //! the state itself, with a bound.
@@ -35,7 +35,7 @@ pub use space::Space;
 pub use test_env::{Entry, TestEnv};
 pub use workload::Workload;
 
-/// Makes two tests of one scenario: through the ingress, and straight at the activator.
+/// Makes two tests of one scenario: through its Service, and straight at the activator.
 #[macro_export]
 macro_rules! both_ways {
     ($(#[$doc:meta])* $scenario:ident) => {
@@ -44,8 +44,8 @@ macro_rules! both_ways {
 
             $(#[$doc])*
             #[tokio::test(flavor = "multi_thread")]
-            async fn through_the_ingress() -> anyhow::Result<()> {
-                $scenario($crate::Entry::Ingress).await
+            async fn through_its_service() -> anyhow::Result<()> {
+                $scenario($crate::Entry::Service).await
             }
 
             $(#[$doc])*

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use bytes::Bytes;
+use common_runtime::resolve::Resolve;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
@@ -23,9 +24,17 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Load {
     client: Client<HttpConnector, Empty<Bytes>>,
-    address: SocketAddr,
+    to: Destination,
     host: String,
     more: HeaderMap,
+}
+
+/// Where requests go.
+#[derive(Clone)]
+enum Destination {
+    Address(SocketAddr),
+    /// The Service that Host names, looked up for each request.
+    Service(Arc<dyn Resolve>),
 }
 
 /// What came back.
@@ -116,13 +125,24 @@ impl Outcome {
 impl Load {
     /// Sends to `address` with `host` as Host.
     pub fn new(address: SocketAddr, host: impl Into<String>) -> Self {
+        Self::to(Destination::Address(address), host.into(), usize::MAX)
+    }
+
+    /// Sends to port 80 of the Service that `host` names, over a new connection each time: what is behind the Service
+    /// may have changed.
+    pub fn by_name(names: Arc<dyn Resolve>, host: impl Into<String>) -> Self {
+        Self::to(Destination::Service(names), host.into(), 0)
+    }
+
+    fn to(to: Destination, host: String, kept: usize) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(10))
+            .pool_max_idle_per_host(kept)
             .build(connector);
-        Self { client, address, host: host.into(), more: HeaderMap::new() }
+        Self { client, to, host, more: HeaderMap::new() }
     }
 
     /// Sends this header with every request, too.
@@ -136,9 +156,16 @@ impl Load {
     /// # Errors
     /// No answer within a minute, or a connection that broke.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        let address = match &self.to {
+            Destination::Address(address) => *address,
+            Destination::Service(names) => {
+                let found = names.resolve(&self.host, 80).await?;
+                *found.first().context("no address")?
+            }
+        };
         let mut request = Request::builder()
             .method(Method::GET)
-            .uri(format!("http://{}{path}", self.address))
+            .uri(format!("http://{address}{path}"))
             .header(header::HOST, &self.host)
             .body(Empty::new())?;
         request.headers_mut().extend(self.more.clone());

@@ -20,14 +20,14 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// Longer than the ingress takes to learn that an activator goes, on a busy machine as well.
+/// Longer than Service proxies take to learn that an activator goes, on a busy machine as well.
 pub const LINGER: Duration = Duration::from_secs(2);
 
 /// Which way requests go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// As clients do.
-    Ingress,
+    /// As clients do: at the Service's own address.
+    Service,
     /// Straight at the first activator, with Host alone.
     Activator,
 }
@@ -202,15 +202,16 @@ impl TestEnv {
 
     /// A client of the service `name`.
     pub fn load(&self, entry: Entry, name: &str) -> Load {
-        Load::new(self.entry(entry), format!("{name}.{}", self.namespace))
+        let host = format!("{name}.{}", self.namespace);
+        match entry {
+            Entry::Service => Load::by_name(self.cluster.resolver(), host),
+            Entry::Activator => Load::new(self.activator(), host),
+        }
     }
 
-    /// Where requests go in.
-    pub fn entry(&self, entry: Entry) -> SocketAddr {
-        match entry {
-            Entry::Ingress => self.cluster.ingress,
-            Entry::Activator => self.cluster.address(PlaneId::Activator(0)),
-        }
+    /// Returns a shared port of the first activator.
+    pub fn activator(&self) -> SocketAddr {
+        self.cluster.address(PlaneId::Activator(0))
     }
 }
 

@@ -61,7 +61,7 @@ const ORDERS: &[(&str, &str)] = &[
         "cli",
         "main > lib > documents > arguments > check giving_back import orders top ui why > status > gather > dashboard > forward > cluster model text",
     ),
-    ("local", "main lib > ending > up > api controllers ingress node > merge range usage"),
+    ("local", "main lib > ending > up > api controllers node > merge range usage"),
     (
         "bench",
         "main > activator autoscaler stand > fleet idle load proxy stalls > cluster report role tools > client process settings",

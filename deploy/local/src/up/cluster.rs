@@ -1,6 +1,7 @@
 //! The cluster: everything started in order, ended in reverse.
 
 use crate::api::ApiServer;
+use crate::controllers;
 use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions};
 use crate::up::accounts;
@@ -19,7 +20,6 @@ use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
 use crate::up::unrun;
 use crate::usage::UsageTable;
-use crate::{controllers, ingress};
 use anyhow::Context;
 use autoscaler::dashboard::{Price, Settings as Dashboard};
 use autoscaler::{FrontEnd, Hpa, StatTokens};
@@ -60,7 +60,7 @@ const EVENTS_MAX: usize = 4096;
 
 /// A running cluster. [`shutdown`](Cluster::shutdown) ends it in order; dropping it ends it too, without drain.
 pub struct Cluster {
-    /// Where requests go in.
+    /// Where requests go in, by name: a shared port of all activators.
     pub ingress: SocketAddr,
     /// URL of the API server.
     pub api: String,
@@ -86,8 +86,8 @@ struct Shared {
     /// Shared by all autoscalers: each shows all.
     dashboard: Arc<TcpListener>,
     price: Option<Price>,
-    /// Port of the ingress.
-    entry: u16,
+    /// The ingress: every activator accepts from it. While none runs, connections wait in its queue.
+    entry: Arc<TcpListener>,
     stat_url: Option<String>,
     linger: Duration,
     namespaces: Namespaces,
@@ -192,13 +192,6 @@ impl Cluster {
         let resolver: Arc<dyn Resolve> =
             Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
         tasks.spawn(log_failure("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
-        tasks.spawn(ingress::run(
-            listener,
-            client.clone(),
-            system::DOMAIN.to_owned(),
-            system::NAMESPACE,
-            shutdown.clone(),
-        ));
 
         // 3. The planes.
         let kube_url = kube.cluster_url.to_string();
@@ -209,7 +202,7 @@ impl Cluster {
             resolver,
             dashboard: Arc::new(dashboard),
             price: options.pod_hour_price.clone(),
-            entry: ingress.port(),
+            entry: Arc::new(listener.into_std()?),
             stat_url: options.stat_url.clone(),
             linger: options.linger,
             namespaces: options.namespaces.clone(),
@@ -267,6 +260,11 @@ impl Cluster {
     /// A client with an administrator's rights.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Resolves names of Services to where this process reaches them.
+    pub fn resolver(&self) -> Arc<dyn Resolve> {
+        self.shared.resolver.clone()
     }
 
     /// Everything worth telling from now on.
@@ -427,6 +425,7 @@ impl Shared {
         options.cluster_domain = system::DOMAIN.to_owned();
         options.http1 = SocketAddr::new(ip, names::ACTIVATOR_HTTP1_PORT);
         options.h2c = SocketAddr::new(ip, names::ACTIVATOR_H2C_PORT);
+        options.entry = Some(self.entry.clone());
         options.admin = Some(self.admin(id));
         options.stat_url = self.stat_url.clone().unwrap_or_else(|| {
             format!(
@@ -461,7 +460,7 @@ impl Shared {
         let dashboard = listener.local_addr().ok().map(|address| Dashboard {
             listener: Some(listener.clone()),
             price: self.price.clone(),
-            entry: Some(self.entry),
+            entry: self.entry.local_addr().ok().map(|entry| entry.port()),
             ..Dashboard::local(address)
         });
         autoscaler::Options {

@@ -24,7 +24,6 @@ pub(crate) use folder::remove_all as remove_folders;
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
-use crate::ingress;
 use activator::ColdStart;
 use anyhow::Context;
 use common::RevisionKey;
@@ -42,7 +41,7 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
@@ -209,12 +208,21 @@ impl Served {
     /// Returns what a newcomer can try it with.
     fn hint(&self, ingress: SocketAddr) -> String {
         let Self { namespace, service, tcp } = self;
-        match (tcp, ingress::url_of(ingress, namespace, service)) {
+        match (tcp, url_of(ingress, namespace, service)) {
             (Some(at), _) => format!("nc {} {}", at.ip(), at.port()),
             (None, Some(url)) => url,
             (None, None) => format!("curl -H 'Host: {service}.{namespace}' http://{ingress}/"),
         }
     }
+}
+
+/// Returns the URL at which programs of this machine find a Service. None if the ingress listens on an address that
+/// `localhost` does not mean.
+fn url_of(ingress: SocketAddr, namespace: &str, service: &str) -> Option<String> {
+    let ip = ingress.ip();
+    let is_local = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST || ip.is_unspecified();
+    let port = Some(ingress.port()).filter(|port| *port != 80).map(|port| format!(":{port}")).unwrap_or_default();
+    is_local.then(|| format!("http://{service}.{namespace}.localhost{port}/"))
 }
 
 /// Prints what a newcomer can try next: how each workload that is served is called, and why others are not.
@@ -272,6 +280,21 @@ fn clock() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_names_the_service_where_localhost_is_the_ingress() {
+        let rows = [
+            ("127.0.0.1:8080", Some("http://hello.default.localhost:8080/")),
+            ("0.0.0.0:80", Some("http://hello.default.localhost/")),
+            ("[::1]:8080", Some("http://hello.default.localhost:8080/")),
+            ("127.0.0.2:8080", None),
+            ("192.0.2.1:8080", None),
+        ];
+        for (ingress, expected) in rows {
+            let url = url_of(ingress.parse().expect("an address"), "default", "hello");
+            assert_eq!(url.as_deref(), expected, "{ingress}");
+        }
+    }
 
     #[test]
     fn a_hint_fits_what_the_workload_speaks() {

@@ -7,7 +7,7 @@
 use super::manifests::Manifest;
 
 const NO_PODS: &str = "will have no pods: without --external only Deployments, ReplicaSets and Pods are run";
-const NOT_READ: &str = "has no effect, as nothing here reads it: without --external a Service is reached as \
+const NOT_READ: &str = "has no effect, as nothing here reads it: without --external a ZeroScaler's Service is reached as \
                         NAME.NAMESPACE.localhost, or by a host of its ZeroScaler";
 
 /// Kinds that nothing here acts on, and what becomes of their objects.

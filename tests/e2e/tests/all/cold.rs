@@ -62,24 +62,19 @@ async fn a_program_that_crashes_is_refused_with_the_reason(entry: Entry) -> anyh
 }
 both_ways!(a_program_that_crashes_is_refused_with_the_reason);
 
-async fn an_unknown_host_is_not_found(entry: Entry) -> anyhow::Result<()> {
+/// Goal: the ingress is a shared port: it serves workloads by their hosts, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_of_its_own_leads_to_a_service() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    assert_eq!(env.load(entry, "nobody").get("/").await?.status, 404);
-    env.end().await;
-    Ok(())
-}
-both_ways!(an_unknown_host_is_not_found);
-
-async fn a_host_of_its_own_leads_to_a_service(entry: Entry) -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
+    let nobody = e2e::Load::new(env.cluster.ingress, format!("nobody.{}", env.namespace));
+    assert_eq!(nobody.get("/").await?.status, 404);
     let host = format!("{}.example.com", env.namespace);
     env.deploy(&Workload::new("hosts").set("hosts", vec![host.clone()])).await?;
-    let load = e2e::Load::new(env.entry(entry), host.to_uppercase());
+    let load = e2e::Load::new(env.cluster.ingress, host.to_uppercase());
     env.until(SOON, "the host to lead to the service", async || Ok(load.get("/").await?.status == 200)).await?;
     env.end().await;
     Ok(())
 }
-both_ways!(a_host_of_its_own_leads_to_a_service);
 
 /// The narration of a cold start accounts for all of its time.
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +82,7 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let mut events = env.cluster.events();
     env.deploy(&Workload::new("told")).await?;
-    env.load(Entry::Ingress, "told").get("/").await?;
+    env.load(Entry::Service, "told").get("/").await?;
     // By two planes, each when it comes to it.
     let (mut scaled, mut started) = (false, None);
     while !scaled || started.is_none() {

@@ -29,7 +29,7 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 4000);
     workload.spec = json!({"scale": {"load": {"concurrency": 2}, "max": PODS}});
     env.deploy(&workload).await?;
-    let (load, stop) = (env.load(Entry::Ingress, "plain"), CancellationToken::new());
+    let (load, stop) = (env.load(Entry::Service, "plain"), CancellationToken::new());
     let activator = env.cluster.address(PlaneId::Activator(0)).ip().to_string();
     // 35 in flight at 70 % of 2 each are 25 pods. It is twice that: a busy machine does not run its clients all the time.
     let steady = tokio::spawn({
@@ -67,7 +67,7 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let workload =
         Workload::new("link").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10).set("scale.max", 3);
     env.deploy(&workload).await?;
-    let (load, stop) = (env.load(Entry::Ingress, "link"), CancellationToken::new());
+    let (load, stop) = (env.load(Entry::Service, "link"), CancellationToken::new());
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(80, "/", stop).await }

@@ -162,7 +162,7 @@ impl Failing<'_> {
     async fn row(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
         self.deploy().await?;
         let (env, name) = (self.env, self.name.as_str());
-        let load = env.load(Entry::Ingress, name);
+        let load = env.load(Entry::Service, name);
         let held = tokio::spawn({
             let load = load.clone();
             async move { load.get("/").await }
@@ -240,7 +240,7 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()
     let env = TestEnv::start().await?;
     let name = "crash";
     env.deploy(&Workload::new(name).env("HELLO_EXIT_AFTER_MS", 200)).await?;
-    let _first = env.load(Entry::Ingress, name).get("/").await?;
+    let _first = env.load(Entry::Service, name).get("/").await?;
     let is_ready = async |status: &str| Ok(env.condition(name, "Ready").await?.is_some_and(|(is, ..)| is == status));
     env.until(SOON, "Ready to be False", async || is_ready("False").await).await?;
     env.until(ASLEEP, "no replicas", async || Ok(env.replicas(name).await? == 0)).await?;
@@ -259,7 +259,7 @@ async fn a_secret_that_comes_a_moment_later_fails_no_request() -> anyhow::Result
     let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "a"}}}]});
     let failing = Failing { env: &env, name: "late".into(), reason: "SecretMissing", way: Way::Container(late) };
     failing.deploy().await?;
-    let load = env.load(Entry::Ingress, "late");
+    let load = env.load(Entry::Service, "late");
     let held = tokio::spawn(async move { load.get("/").await });
     failing.fault().await?;
     let secret = json!({"metadata": {"name": "absent"}, "stringData": {"a": "healed"}});

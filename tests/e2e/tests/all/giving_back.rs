@@ -281,8 +281,8 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
             Ok(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)))
         })
         .await?;
-        assert_eq!(env.load(Entry::Ingress, to).get("/").await?.status, 200, "{to} is served");
-        let load = env.load(Entry::Ingress, from);
+        assert_eq!(env.load(Entry::Service, to).get("/").await?.status, 200, "{to} is served");
+        let load = env.load(Entry::Service, from);
         env.until(SOON, "the former one by its own pods", async || Ok(load.get("/").await?.status == 200)).await
     };
     edit("latter").await?;
@@ -313,7 +313,7 @@ async fn what_was_in_force_is_so_after_a_restart() -> anyhow::Result<()> {
         Ok(object.condition("Ready").is_some_and(|ready| ready.reason == "TargetNotFound"))
     })
     .await?;
-    assert_eq!(env.load(Entry::Ingress, "kept").get("/").await?.status, 200, "it wakes");
+    assert_eq!(env.load(Entry::Service, "kept").get("/").await?.status, 200, "it wakes");
     env.until_asleep("kept").await?;
     env.end().await;
     Ok(())

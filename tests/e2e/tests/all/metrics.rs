@@ -51,7 +51,7 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
         .set("metrics", cpu(json!({"type": "Utilization", "averageUtilization": 60})))
         .set("behavior", behavior());
     env.deploy(&workload).await?;
-    let load = env.load(Entry::Ingress, "cpu");
+    let load = env.load(Entry::Service, "cpu");
     assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
     let (computing, stop) = compute(&load);
     env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("cpu").await? == 3)).await?;

@@ -61,7 +61,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     env.deploy(&awake).await?;
     env.deploy(&Workload::new("asleep")).await?;
     env.until(SOON, "two ready pods", async || Ok(env.ready_pods(NAME).await? == 2)).await?;
-    let load = env.load(Entry::Ingress, NAME);
+    let load = env.load(Entry::Service, NAME);
     assert_eq!(load.get("/").await?.status, 200);
 
     let stop = CancellationToken::new();
@@ -76,7 +76,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let rolled = running.await?;
     eprintln!("{} answered while both were replaced in order", rolled.ok);
     rolled.none_lost()?;
-    let woken = env.load(Entry::Ingress, "asleep").get("/").await?;
+    let woken = env.load(Entry::Service, "asleep").get("/").await?;
     assert_eq!(woken.status, 200, "it wakes: {:?}", woken.body);
 
     let stop = CancellationToken::new();

@@ -203,7 +203,7 @@ async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<Soc
     env.until_served(name).await?;
     let status = env.api::<ZeroScaler>().get(name).await?.status.context("a status")?;
     let number = status.ports.first().and_then(|port| port.number).context("a number")?;
-    Ok(SocketAddr::new(env.entry(Entry::Activator).ip(), number))
+    Ok(SocketAddr::new(env.activator().ip(), number))
 }
 
 async fn until_three_pods(env: &TestEnv, name: &str) -> anyhow::Result<()> {

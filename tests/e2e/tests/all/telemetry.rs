@@ -79,7 +79,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     })
     .await?;
     env.deploy(&Workload::new("traced")).await?;
-    let load = env.load(Entry::Ingress, "traced");
+    let load = env.load(Entry::Service, "traced");
     env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     // They are sent every few seconds, and what is left at the end, if that takes no time.
     let mut spans: Vec<Span> = Vec::new();
@@ -150,7 +150,7 @@ async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
 async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     env.deploy(&Workload::new("counted")).await?;
-    assert_eq!(env.load(Entry::Ingress, "counted").get("/").await?.status, 200);
+    assert_eq!(env.load(Entry::Service, "counted").get("/").await?.status, 200);
     let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"counted\"", env.namespace);
     let wake = format!("zeroscale_wakes_total{of},outcome=\"ready\"}} 1");
     env.until(SOON, &wake, async || {

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use common::names;
 use common_api::ZeroScaler;
 use e2e::space::{SOON, program};
-use e2e::{Entry, Load, Space, TestEnv, Workload};
+use e2e::{Load, Space, TestEnv, Workload};
 use http::StatusCode;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service, ServiceAccount};
@@ -18,6 +18,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 const HOSTS: &str = "zeroscale.dev/hosts";
 
@@ -152,8 +153,8 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     let hello = Workload::new("hello").env("HELLO_TEXT", "prod").set("hosts", vec!["shop.example.com"]);
     env.deploy(&hello).await?;
     is_confined(&tenant, &env).await?;
-    let by = |entry: Entry, host: &str| Load::new(env.entry(entry), host);
-    let entries = [Entry::Activator, Entry::Ingress];
+    let by = |at: SocketAddr, host: &str| Load::new(at, host);
+    let (activator, entries) = (env.activator(), [env.activator(), env.cluster.ingress]);
     let prods = ["", ".svc", ".svc.cluster.local"].map(|end| format!("hello.{prod}{end}"));
     let prods: Vec<String> = prods.into_iter().chain(["shop.example.com".to_owned()]).collect();
     for entry in entries {
@@ -170,7 +171,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     tenant.ask("hello", &hosts.collect::<Vec<_>>()).await?;
     let bare = tenant.ask("hello", &["hello".to_owned()]).await;
     ensure!(bare.is_err_and(|error| error.to_string().contains("spec.hosts[0]")), "a name without a dot");
-    let server = by(Entry::Activator, &format!("hello.{evil}"));
+    let server = by(activator, &format!("hello.{evil}"));
     ensure!(server.get("/").await?.body == "evil", "its own name is its own");
     let pods = tenant.space.pods("hello").await?;
     let address = pods.iter().find_map(|pod| pod.status.as_ref()?.pod_ip.clone()).context("a pod of the tenant's")?;
@@ -179,7 +180,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     }
     forge(&tenant, "shop", "hello", &address).await?;
     env.until(SOON, "the host that is free", async || {
-        Ok(by(Entry::Activator, "evil.example.org").get("/").await?.body == "evil")
+        Ok(by(activator, "evil.example.org").get("/").await?.body == "evil")
     })
     .await?;
     env.until(SOON, "all others to be told of", async || {
@@ -194,7 +195,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
             let answer = by(entry, host).get("/").await?;
             ensure!((answer.status, &answer.body[..]) == (StatusCode::OK, b"prod"), "{when}, {host}: {answer:?}");
         }
-        let nobody = by(Entry::Activator, &format!("nobody.{prod}")).get("/").await?;
+        let nobody = by(activator, &format!("nobody.{prod}")).get("/").await?;
         ensure!(nobody.status == StatusCode::NOT_FOUND, "{when}: {nobody:?}");
         Ok(())
     };

@@ -63,7 +63,7 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     let before = env.create::<Service>(service("hello")).await?;
     env.create::<ZeroScaler>(scaler("hello")).await?;
     until_ready(&env, "hello").await?;
-    let load = env.load(Entry::Ingress, "hello");
+    let load = env.load(Entry::Service, "hello");
     assert_eq!(load.get("/").await?.status, 200);
     env.until_asleep("hello").await?;
     env.until(SOON, "a status that says so", async || {

@@ -157,7 +157,7 @@ async fn the_ten_minutes_go_as_the_manual_says() -> anyhow::Result<()> {
     kubectl("kubectl label deployment hello zeroscale.dev/enabled=true").await?;
     kubectl("kubectl wait --for=create zs/hello").await?;
     kubectl("kubectl wait --for=condition=Ready zs/hello").await?;
-    let answer = env.load(e2e::Entry::Ingress, "hello").get("/").await?;
+    let answer = env.load(e2e::Entry::Service, "hello").get("/").await?;
     ensure!(answer.status == 200);
     kubectl("kubectl label deployment hello zeroscale.dev/enabled-").await?;
     env.until_gone("hello").await?;

@@ -304,7 +304,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     }
     owners_may_wait(env).await?;
     conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
-    let plain = Load::new(env.entry(Entry::Activator), "plain.example.com");
+    let plain = Load::new(env.activator(), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
     // Another window, another public Service, one host more.
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],

@@ -51,7 +51,7 @@ async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Res
 }
 
 fn steady(env: &TestEnv, name: &str, stop: &CancellationToken) -> JoinHandle<Outcome> {
-    let (load, stop) = (env.load(Entry::Ingress, name), stop.clone());
+    let (load, stop) = (env.load(Entry::Service, name), stop.clone());
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
@@ -64,7 +64,7 @@ async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> P
     let mut clients = Vec::new();
     for name in NAMES {
         env.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;
-        let load = env.load(Entry::Ingress, name);
+        let load = env.load(Entry::Service, name);
         env.until(SOON, "an ingress that knows it", async || Ok(load.get("/").await?.status == 200)).await?;
         clients.push(steady(&env, name, &stop));
     }
