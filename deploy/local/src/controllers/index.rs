@@ -1,7 +1,7 @@
 //! Everything the controllers know, and which of them a change concerns.
 //!
 //! ```text
-//! Deployment ──owns── ReplicaSet ──owns── Pod ──matched by── Service ──names── EndpointSlices, Endpoints
+//! Deployment ──owns── ReplicaSet ──owns── Pod ──matched by── Service ──names── EndpointSlices
 //! ```
 //!
 //! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much
@@ -11,7 +11,7 @@ use super::write::Request;
 use common::labels::{self, Expression};
 use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, OwnerReference};
 use kube::{Resource, ResourceExt};
@@ -30,12 +30,8 @@ pub(crate) enum Key {
     Deployment(ObjectKey),
     /// A ReplicaSet's pods and status.
     ReplicaSet(ObjectKey),
-    /// A Service's EndpointSlices and Endpoints.
+    /// A Service's EndpointSlices.
     Service(ObjectKey),
-    /// The Endpoints that a deleted Service left behind.
-    LeftEndpoints(ObjectKey),
-    /// The slices that mirror Endpoints of a Service without a selector.
-    Mirror(ObjectKey),
 }
 
 impl fmt::Display for Key {
@@ -44,8 +40,6 @@ impl fmt::Display for Key {
             Key::Deployment(key) => write!(f, "Deployment {key}"),
             Key::ReplicaSet(key) => write!(f, "ReplicaSet {key}"),
             Key::Service(key) => write!(f, "Service {key}"),
-            Key::LeftEndpoints(key) => write!(f, "Endpoints {key}, whose Service is gone"),
-            Key::Mirror(key) => write!(f, "the mirror of Endpoints {key}"),
         }
     }
 }
@@ -61,7 +55,6 @@ pub(crate) enum Write {
     ReplicaSet(Request<ReplicaSet>),
     Pod(Request<Pod>),
     Slice(Request<EndpointSlice>),
-    Endpoints(Request<Endpoints>),
 }
 
 /// What is to be done for one key: all writes side by side, and maybe another look later.
@@ -81,7 +74,6 @@ pub(crate) struct Index {
     pub(crate) pods: Cache<Arc<Pod>>,
     pub(crate) services: Cache<Arc<Service>>,
     pub(crate) slices: Cache<Arc<EndpointSlice>>,
-    pub(crate) endpoints: Cache<Arc<Endpoints>>,
     /// Why the last creation of a pod failed, by ReplicaSet.
     pub(crate) create_failures: HashMap<ObjectKey, String>,
 }
@@ -94,7 +86,6 @@ impl Default for Index {
             pods: Cache::with_answers(),
             services: Cache::with_answers(),
             slices: Cache::with_answers(),
-            endpoints: Cache::with_answers(),
             create_failures: HashMap::new(),
         }
     }
@@ -108,7 +99,6 @@ impl Index {
             && self.pods.is_synced()
             && self.services.is_synced()
             && self.slices.is_synced()
-            && self.endpoints.is_synced()
     }
 
     /// Every key there is, for the first round.
@@ -117,7 +107,6 @@ impl Index {
         keys.extend(self.deployments.keys().cloned().map(Key::Deployment));
         keys.extend(self.replica_sets.keys().cloned().map(Key::ReplicaSet));
         keys.extend(self.services.keys().cloned().map(Key::Service));
-        keys.extend(self.endpoints.keys().cloned().map(Key::Mirror));
         keys
     }
 
@@ -181,9 +170,7 @@ impl Index {
 
     /// Whom a changed Service concerns.
     pub(crate) fn service_changed(&self, change: &Change<Service>) -> Vec<Key> {
-        let key = &change.key;
-        let left = change.new.is_none().then(|| Key::LeftEndpoints(key.clone()));
-        left.into_iter().chain([Key::Service(key.clone()), Key::Mirror(key.clone())]).collect()
+        vec![Key::Service(change.key.clone())]
     }
 
     /// Whom a changed EndpointSlice concerns: the Service it is for, in case somebody tampered with it.
@@ -192,13 +179,8 @@ impl Index {
             .filter_map(|slice| {
                 Some(ObjectKey::new(namespace(slice.as_ref()), slice.labels().get(SERVICE_NAME)?.clone()))
             })
-            .flat_map(|key| [Key::Service(key.clone()), Key::Mirror(key)])
+            .map(Key::Service)
             .collect()
-    }
-
-    /// Whom changed Endpoints concern.
-    pub(crate) fn endpoints_changed(&self, change: &Change<Endpoints>) -> Vec<Key> {
-        vec![Key::Service(change.key.clone()), Key::Mirror(change.key.clone())]
     }
 
     /// The slices of a Service that `manager` keeps, by name.

@@ -1,5 +1,5 @@
 //! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services →
-//! EndpointSlices and Endpoints; [`horizontal`] is a controller of its own.
+//! EndpointSlices; [`horizontal`] is a controller of its own.
 //!
 //! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start:
 //! a watch event marks the keys it concerns, each key is planned by a pure function over the index, the plan's writes
@@ -18,10 +18,9 @@
 //! # Not here
 //!
 //! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of
-//! namespaces, Events. Each module's header lists what it leaves out of its own job.
+//! namespaces, Events, and core/v1 Endpoints, which planes read only where slices are denied. Each module's header lists what it leaves out of its own job.
 
 mod claim;
-mod core_endpoints;
 mod deployment;
 mod deployment_status;
 #[cfg(test)]
@@ -29,7 +28,6 @@ mod fixture;
 mod hash;
 pub mod horizontal;
 mod index;
-mod mirror;
 mod pod_endpoint;
 mod ports;
 mod replica_set;
@@ -44,7 +42,7 @@ use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
 use index::{Change, Index, Key, Plan, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -77,7 +75,6 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
         watch::<Pod>(&client, Event::Pod),
         watch::<Service>(&client, Event::Service),
         watch::<EndpointSlice>(&client, Event::Slice),
-        watch::<Endpoints>(&client, Event::Endpoints),
     ]);
     let queue: WorkQueue<Key> = WorkQueue::with_backoff_max(RETRY_MAX);
     let mark = |key| queue.add(key, Priority::Normal);
@@ -167,8 +164,6 @@ fn plan(index: &Index, key: &Key) -> Plan {
         Key::Deployment(key) => deployment::plan(index, key, now),
         Key::ReplicaSet(key) => replica_set::plan(index, key, now),
         Key::Service(key) => slices::plan(index, key),
-        Key::LeftEndpoints(key) => mirror::plan_left(index, key),
-        Key::Mirror(key) => mirror::plan(index, key),
     }
 }
 
@@ -179,7 +174,6 @@ async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Result<Vec<Key>,
         Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),
         Write::ReplicaSet(request) => request.execute(client).await.map(|a| Event::ReplicaSet(answered(a))),
         Write::Slice(request) => request.execute(client).await.map(|a| Event::Slice(answered(a))),
-        Write::Endpoints(request) => request.execute(client).await.map(|a| Event::Endpoints(answered(a))),
         Write::Pod(request) => {
             let is_creation = matches!(request, Request::Create(_));
             let outcome = request.execute(client).await;
@@ -208,7 +202,6 @@ enum Event {
     Pod(Learned<Pod>),
     Service(Learned<Service>),
     Slice(Learned<EndpointSlice>),
-    Endpoints(Learned<Endpoints>),
 }
 
 /// From where.
@@ -254,10 +247,6 @@ impl Event {
             Event::Slice(learned) => {
                 let changes = changes(&mut index.slices, learned);
                 changes.iter().flat_map(|c| index.slice_changed(c)).collect()
-            }
-            Event::Endpoints(learned) => {
-                let changes = changes(&mut index.endpoints, learned);
-                changes.iter().flat_map(|c| index.endpoints_changed(c)).collect()
             }
         }
     }

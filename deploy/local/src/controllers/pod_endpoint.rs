@@ -1,4 +1,4 @@
-//! What EndpointSlices and Endpoints say of a pod: its addresses, and which object it is.
+//! What EndpointSlices say of a pod: its addresses, and which object it is.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::ResourceExt;

@@ -6,18 +6,15 @@
 //! readers see a Service without endpoints and not a Service unheard of. (Kubernetes would make that one anew; here it
 //! is the same object, which saves a creation on the way back from zero.)
 //!
-//! [`plan`] does this for Services with a selector, [`super::mirror`] for Endpoints written by hand.
-//!
 //! # Not here
 //!
 //! Topology hints, zones, and the annotation `last-change-trigger-time`.
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
 use super::pod_endpoint::{HEADLESS, addresses, target_ref};
+use super::ports;
 use super::write::Request;
-use super::{core_endpoints, ports};
 use common::labels;
-use common_controller::Kind;
 use common_controller::{ObjectKey, key_of};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -33,9 +30,9 @@ const ENDPOINTS_MAX: usize = 100;
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The manager of slices for Services with a selector.
 pub(crate) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// What is to be done for the Service `key`: its slices and its core/v1 Endpoints.
+/// What is to be done for the slices of the Service `key`.
 ///
-/// A Service that loses its selector keeps both as they are: from then on they are somebody else's.
+/// A Service that loses its selector keeps them as they are: from then on they are somebody else's.
 pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     let Some(service) = index.services.get(key) else { return Plan::default() };
     let Some(selector) = selector_of(service).filter(|_| service.metadata.deletion_timestamp.is_none()) else {
@@ -57,8 +54,6 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
         let frame = Frame::of(service.as_ref(), family);
         writes.extend(reconcile(&frame, wanted.collect(), &existing).into_iter().map(Write::Slice));
     }
-    let endpoints = index.endpoints.get(key);
-    writes.extend(core_endpoints::plan(service, &pods, endpoints).map(Write::Endpoints));
     Plan { writes, again_after: None }
 }
 
@@ -116,7 +111,6 @@ pub(crate) struct Frame {
     /// Start of the slices' names, and their service-name label.
     pub(crate) service: ObjectKey,
     pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: BTreeMap<String, String>,
     /// Whose end is theirs.
     pub(crate) owner: OwnerReference,
     pub(crate) family: Family,
@@ -133,7 +127,7 @@ impl Frame {
         }
         labels.insert(SERVICE_NAME.into(), key.name().to_owned());
         labels.insert(MANAGED_BY.into(), CONTROLLER.into());
-        Self { service: key, labels, annotations: BTreeMap::new(), owner: owned_by(service), family }
+        Self { service: key, labels, owner: owned_by(service), family }
     }
 }
 
@@ -210,7 +204,6 @@ pub(crate) fn reconcile(
 impl Frame {
     fn fill(&self, mut slice: EndpointSlice, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) -> EndpointSlice {
         slice.metadata.labels = Some(self.labels.clone());
-        slice.metadata.annotations = (!self.annotations.is_empty()).then(|| self.annotations.clone());
         slice.metadata.owner_references = Some(vec![self.owner.clone()]);
         slice.endpoints = Some(endpoints);
         slice.ports = Some(ports);
@@ -222,16 +215,6 @@ impl Frame {
 fn is_same(a: &Endpoint, b: &Endpoint) -> bool {
     let uid = |e: &Endpoint| e.target_ref.as_ref().and_then(|r| r.uid.clone());
     a.addresses == b.addresses && uid(a) == uid(b)
-}
-
-/// A frame's owner reference for any kind.
-pub(crate) fn frame_for<K: Kind>(
-    owner: &K,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    family: Family,
-) -> Frame {
-    Frame { service: key_of(owner), labels, annotations, owner: owned_by(owner), family }
 }
 
 #[cfg(test)]

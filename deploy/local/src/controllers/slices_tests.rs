@@ -173,19 +173,3 @@ fn a_service_that_loses_its_selector_keeps_its_slices() {
     index.pods.removed(&ObjectKey::new("ns", "p"), "p");
     assert!(plan(&index, &key()).writes.is_empty());
 }
-
-#[test]
-fn endpoints_separate_ready_from_not_ready() {
-    let pods = [with_ip(ready(pod("r"), 0), "127.1.0.1"), with_ip(running(pod("s")), "127.1.0.2")];
-    let index = index(service(json!({})), pods);
-    let writes = plan(&index, &key()).writes;
-    let created = writes.iter().find_map(|w| match w {
-        Write::Endpoints(Request::Create(endpoints)) => Some(endpoints),
-        _ => None,
-    });
-    let subsets = created.expect("Endpoints").subsets.clone().expect("subsets");
-    assert_eq!(subsets.len(), 1);
-    assert_eq!(subsets[0].addresses.as_ref().map(|a| a[0].ip.as_str()), Some("127.1.0.1"));
-    assert_eq!(subsets[0].not_ready_addresses.as_ref().map(|a| a[0].ip.as_str()), Some("127.1.0.2"));
-    assert_eq!(subsets[0].ports.as_ref().map(|p| (p[0].port, p[0].name.as_deref())), Some((8080, Some("http"))));
-}

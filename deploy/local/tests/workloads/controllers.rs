@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, address, as_deployment, container, deployment, get, http_probe, is_ready, names};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -101,11 +101,6 @@ async fn slices_and_endpoints_follow_the_pods() {
     assert_eq!(slices.len(), 1);
     assert_eq!(slices[0].labels().get("team").map(String::as_str), Some("x"));
     assert_eq!(slices[0].ports.as_ref().expect("ports")[0].port, Some(8080));
-    let both = |all: &[Endpoints]| {
-        let of_a = all.iter().find(|e| e.name_any() == "a").and_then(|e| e.subsets.as_ref());
-        of_a.is_some_and(|s| s.len() == 1 && s[0].addresses.as_ref().is_some_and(|a| a.len() == 2))
-    };
-    cluster.until("two addresses", both).await;
     // The selector is taken away: the slice is left as it is, whatever becomes of the pods.
     cluster.patch::<Service>("a", json!({"spec": {"selector": null}})).await;
     cluster.patch::<Deployment>("a", json!({"spec": {"replicas": 0}})).await;
@@ -115,27 +110,5 @@ async fn slices_and_endpoints_follow_the_pods() {
     assert!(addresses >= 1, "{slices:#?}");
     cluster.api::<Service>().delete("a", &DeleteParams::default()).await.expect("deleted");
     cluster.until("no slices", |slices: &[EndpointSlice]| slices.is_empty()).await;
-    cluster.until("no Endpoints", |all: &[Endpoints]| all.iter().all(|e| e.name_any() != "a")).await;
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn endpoints_by_hand_are_mirrored() {
-    let cluster = Cluster::start().await;
-    cluster
-        .create::<Service>(json!({"metadata": {"name": "a"}, "spec": {"ports": [{"name": "http", "port": 80}]}}))
-        .await;
-    cluster
-        .create::<Endpoints>(json!({
-            "metadata": {"name": "a"},
-            "subsets": [{"addresses": [{"ip": "10.1.2.3"}], "ports": [{"name": "http", "port": 8012}]}],
-        }))
-        .await;
-    let mirrored = |slices: &[EndpointSlice]| {
-        slices.iter().any(|s| s.endpoints.iter().flatten().any(|e| e.addresses == ["10.1.2.3"]))
-    };
-    cluster.until("a mirrored slice", mirrored).await;
-    cluster.api::<Endpoints>().delete("a", &DeleteParams::default()).await.expect("deleted");
-    cluster.until("no slice", |slices: &[EndpointSlice]| slices.is_empty()).await;
     cluster.stop().await;
 }

@@ -215,6 +215,8 @@ async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     })
     .await;
     let original: Service = cluster.get("hello").await.expect("a Service");
+    // As Kubernetes keeps them beside its slices.
+    cluster.create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "hello"}})).await;
     cluster.create(scaler(json!({}))).await;
     eventually("only the activators serve", async || {
         cluster.slices("hello").await == [(OURS.to_owned(), vec![ACTIVATOR.to_owned()])]
