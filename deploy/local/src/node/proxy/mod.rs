@@ -19,14 +19,15 @@ mod table;
 pub use resolver::ServiceResolver;
 pub use table::{Destination, ServiceTable};
 
+use common_controller::Cache;
 use common_runtime::listen;
 use common_runtime::watching::watch;
 use forward::Backends;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use kube::{Api, Client};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -47,8 +48,8 @@ pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: Cancellat
     let mut slices = watch(Api::<EndpointSlice>::all(client), slices);
     let mut proxy = Proxy {
         table,
-        services: Known::default(),
-        slices: Known::default(),
+        services: Cache::default(),
+        slices: Cache::default(),
         listeners: HashMap::new(),
         refused: HashSet::new(),
     };
@@ -56,51 +57,20 @@ pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: Cancellat
         tokio::select! {
             () = shutdown.cancelled() => return,
             Some(event) = services.next() => {
-                proxy.services.apply(event);
-                proxy.table.replace_services(proxy.services.objects.clone());
+                proxy.services.take(event, Arc::new);
+                proxy.table.replace_services(proxy.services.all().cloned().collect());
             }
-            Some(event) = slices.next() => proxy.slices.apply(event),
+            Some(event) = slices.next() => drop(proxy.slices.take(event, Arc::new)),
             () = tokio::time::sleep(LISTEN_RETRY), if !proxy.refused.is_empty() => {}
         }
         proxy.update().await;
     }
 }
 
-/// The objects of one kind, by namespace and name.
-struct Known<K> {
-    objects: BTreeMap<(String, String), K>,
-    listed: Option<BTreeMap<(String, String), K>>,
-    synced: bool,
-}
-
-impl<K> Default for Known<K> {
-    fn default() -> Self {
-        Self { objects: BTreeMap::new(), listed: None, synced: false }
-    }
-}
-
-impl<K: ResourceExt> Known<K> {
-    fn apply(&mut self, event: watcher::Event<K>) {
-        let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
-        match event {
-            watcher::Event::Init => self.listed = Some(BTreeMap::new()),
-            watcher::Event::InitApply(object) => {
-                self.listed.get_or_insert_default().insert(key(&object), object);
-            }
-            watcher::Event::InitDone => {
-                self.objects = self.listed.take().unwrap_or_default();
-                self.synced = true;
-            }
-            watcher::Event::Apply(object) => drop(self.objects.insert(key(&object), object)),
-            watcher::Event::Delete(object) => drop(self.objects.remove(&key(&object))),
-        }
-    }
-}
-
 struct Proxy {
     table: ServiceTable,
-    services: Known<Service>,
-    slices: Known<EndpointSlice>,
+    services: Cache<Arc<Service>>,
+    slices: Cache<Arc<EndpointSlice>>,
     listeners: HashMap<PortKey, Listening>,
     /// Ports that could not be listened on, which has been said.
     refused: HashSet<PortKey>,
@@ -117,10 +87,11 @@ struct Listening {
 impl Proxy {
     /// Brings listeners and table in line with what is known.
     async fn update(&mut self) {
-        if !self.services.synced || !self.slices.synced {
+        if !self.services.is_synced() || !self.slices.is_synced() {
             return;
         }
-        let wanted = table::wanted(self.services.objects.values(), self.slices.objects.values());
+        let wanted =
+            table::wanted(self.services.all().map(|service| &**service), self.slices.all().map(|slice| &**slice));
         self.listeners.retain(|key, held| {
             wanted.get(key).is_some_and(|Wanted { address, .. }| address.is_some_and(|a| a == held.asked))
         });

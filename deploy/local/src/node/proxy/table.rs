@@ -46,8 +46,7 @@ pub enum Destination {
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTable {
     destinations: Arc<RwLock<HashMap<PortKey, Destination>>>,
-    /// All Services, by namespace and name.
-    services: Arc<RwLock<BTreeMap<(String, String), Service>>>,
+    services: Arc<RwLock<Vec<Arc<Service>>>>,
 }
 
 impl ServiceTable {
@@ -68,14 +67,16 @@ impl ServiceTable {
     /// Variables for the containers of a namespace: of its Services, if `all` is set, and of [`MASTER`].
     pub(crate) fn variables(&self, namespace: &str, all: bool) -> Vec<(String, String)> {
         let services = self.services.read();
-        let links = |(of, name): &(String, String)| (all && of == namespace) || (of.as_str(), name.as_str()) == MASTER;
-        let linked = services.iter().filter(|(key, _)| links(key));
-        let variables = linked
-            .flat_map(|((of, name), service)| service_links::variables(service, |port| self.lookup(of, name, port)));
+        let variables = services.iter().flat_map(|service| {
+            let (of, name) = (service.namespace().unwrap_or_default(), service.name_any());
+            let is_linked = (all && of == namespace) || (of.as_str(), name.as_str()) == MASTER;
+            let links = is_linked.then(|| service_links::variables(service, |port| self.lookup(&of, &name, port)));
+            links.into_iter().flatten().collect::<Vec<_>>()
+        });
         variables.collect()
     }
 
-    pub(crate) fn replace_services(&self, services: BTreeMap<(String, String), Service>) {
+    pub(crate) fn replace_services(&self, services: Vec<Arc<Service>>) {
         *self.services.write() = services;
     }
 
