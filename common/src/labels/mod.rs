@@ -8,8 +8,7 @@
 //! An empty text selects everything. A key that is absent satisfies `!=` and `notin`. Error texts are Kubernetes',
 //! because they are shown to users in a condition and an event.
 //!
-//! Everybody matches by these rules. The embedded API server reads the text form by rules of its own, since a shared rule
-//! would hide a shared mistake from the tests that run against it.
+//! The embedded API server reads and matches by these rules as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,7 +65,17 @@ impl Selector {
 
     /// Whether all requirements hold for `labels`.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.0.iter().all(|Requirement { key, test }| test.holds(labels.get(key).map(String::as_str)))
+        self.matches_with(|key| labels.get(key).map(String::as_str))
+    }
+
+    /// The same for labels that `value` finds by their keys.
+    pub fn matches_with<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|Requirement { key, test }| test.holds(value(key)))
+    }
+
+    /// Whether it requires nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

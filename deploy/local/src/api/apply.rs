@@ -92,7 +92,7 @@ pub(crate) fn apply(
     options: &WriteOptions,
 ) -> Result<Value> {
     let shape = match resource.custom() {
-        Some(model) => Shape::Schema(&model.schema),
+        Some(_) => Shape::Schema(&resource.schema),
         None => Shape::Typed(Lists::of(resource)),
     };
     let subresource = if part == Part::Status { "status" } else { "" };

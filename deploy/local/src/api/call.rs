@@ -12,7 +12,6 @@ use super::identity::Caller;
 use super::list::{Page, encode_one};
 use super::media::{self, Accept, Body};
 use super::patch::Patch;
-use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
 use super::resource::{Model, Resource};
 use super::review;
@@ -54,14 +53,12 @@ impl Call {
         })
     }
 
-    /// The body as an object: JSON; YAML or protobuf where it says so.
+    /// The body as an object.
     fn object(&self) -> Result<Value> {
         let refuse = |error: String| ApiError::bad_request(format!("the body cannot be read: {error}"));
         let value: Value = match self.content_type.as_str() {
             "application/json" | "" => serde_json::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
-            "application/yaml" => serde_yaml_ng::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
-            protobuf::CONTENT_TYPE => protobuf::read(&self.body)?,
-            _ => return Err(ApiError::unsupported_media("application/json, application/yaml")),
+            _ => return Err(ApiError::unsupported_media("application/json")),
         };
         Ok(value)
     }
@@ -188,12 +185,6 @@ impl Call {
             ("binding", _) => {
                 let options = WriteOptions::parse(&self.query, "CreateOptions")?;
                 api.bind(target, &self.object()?, &options)?;
-                Ok(media::encode_value(201, &success(201), self.plain()))
-            }
-            ("eviction", _) => {
-                let body = self.object()?;
-                let options = DeleteOptions::parse(&self.query, body.get("deleteOptions"))?;
-                api.delete(target, &options)?;
                 Ok(media::encode_value(201, &success(201), self.plain()))
             }
             ("finalize", _) => {

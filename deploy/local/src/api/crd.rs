@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::causes::Causes;
 use super::custom::{CustomColumn, CustomModel};
 use super::fields::{self, child, entries, object, text};
-use super::jsonpath::Path;
 use super::meta::{self, metadata};
 use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
 use super::schema;
@@ -64,8 +63,6 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
         let model = CustomModel {
-            patterns: schema::Patterns::of(&schema),
-            schema,
             columns: columns(version),
             selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),
             rules: (definition["metadata"]["name"] == ZEROSCALERS).then_some(validate_json as _),
@@ -82,6 +79,8 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             namespaced: text(spec, "/scope") == "Namespaced",
             table: table_of(definition).into(),
             model: Model::Custom(model),
+            patterns: schema::Patterns::of(&schema),
+            schema,
             rules: Rules {
                 generation: Generation::Spec,
                 status: subresources.get("status").is_some_and(Value::is_object),
@@ -95,18 +94,20 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
 }
 
 fn columns(version: &Value) -> Vec<CustomColumn> {
-    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i64, path: &str| CustomColumn {
-        definition: json!({
-            "name": name, "type": kind, "format": format, "description": description, "priority": priority,
-        }),
-        date: kind == "date",
-        path: Path::parse(path).unwrap_or_default(),
+    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i64, path: &str| {
+        Some(CustomColumn {
+            definition: json!({
+                "name": name, "type": kind, "format": format, "description": description, "priority": priority,
+            }),
+            date: kind == "date",
+            path: CustomColumn::path(path)?,
+        })
     };
     let given: Vec<CustomColumn> = version["additionalPrinterColumns"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|given| {
+        .filter_map(|given| {
             let field = |key: &str| given[key].as_str().unwrap_or_default();
             let priority = given["priority"].as_i64().unwrap_or(0);
             column(field("name"), field("type"), field("format"), field("description"), priority, field("jsonPath"))
@@ -114,7 +115,7 @@ fn columns(version: &Value) -> Vec<CustomColumn> {
         .collect();
     if given.is_empty() {
         let age = "creationTimestamp of the object";
-        return vec![column("Age", "date", "", age, 0, ".metadata.creationTimestamp")];
+        return column("Age", "date", "", age, 0, ".metadata.creationTimestamp").into_iter().collect();
     }
     given
 }
@@ -198,7 +199,7 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
         }
         for (at, column) in entries_of(version, "additionalPrinterColumns").enumerate() {
             let path = text(column, "/jsonPath");
-            if Path::parse(path).is_none() {
+            if CustomColumn::path(path).is_none() {
                 let field = format!("spec.versions[{index}].additionalPrinterColumns[{at}].jsonPath");
                 causes.invalid(field, &path.into(), "is not a JSON path that this server reads");
             }

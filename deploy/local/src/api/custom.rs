@@ -5,11 +5,12 @@
 //! is not checked. As on a real server they come once the schema has found nothing.
 
 use common::field::FieldErrors;
+use jsonpath_rust::parser::model::JpQuery;
+use jsonpath_rust::parser::parse_json_path;
+use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 
 use super::causes::Causes;
-use super::jsonpath::Path;
-use super::schema;
 
 /// A column that a definition shows to people.
 #[derive(Debug)]
@@ -19,7 +20,20 @@ pub(crate) struct CustomColumn {
     /// Whether the cell is an age.
     pub(crate) date: bool,
     /// Where the cell's value is.
-    pub(crate) path: Path,
+    pub(crate) path: JpQuery,
+}
+
+impl CustomColumn {
+    /// Reads a JSON path as definitions have it, such as `.status.conditions[?(@.type=="Ready")].status`.
+    pub(crate) fn path(text: &str) -> Option<JpQuery> {
+        let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
+        parse_json_path(&format!("${path}")).ok().filter(|_| path.starts_with(['.', '[']))
+    }
+
+    /// The first value at the path.
+    pub(crate) fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        Some(js_path_process(&self.path, object).ok()?.into_iter().next()?.val())
+    }
 }
 
 /// Finds what is wrong with an object.
@@ -28,8 +42,6 @@ pub(crate) type Rules = fn(&Value) -> Result<(), FieldErrors>;
 /// What a version of a definition says.
 #[derive(Debug)]
 pub(crate) struct CustomModel {
-    pub(crate) schema: Value,
-    pub(crate) patterns: schema::Patterns,
     pub(crate) columns: Vec<CustomColumn>,
     /// Fields for field selectors.
     pub(crate) selectable: Vec<String>,
@@ -38,24 +50,9 @@ pub(crate) struct CustomModel {
 }
 
 impl CustomModel {
-    /// Drops unknown fields, which it names, and fills in defaults.
-    pub(crate) fn read(&self, value: &mut Value, unknown: &mut Vec<String>) {
-        schema::prune(value, &self.schema, unknown);
-        self.fill_in(value);
-    }
-
-    /// Fills in defaults.
-    pub(crate) fn fill_in(&self, value: &mut Value) {
-        schema::default(value, &self.schema);
-    }
-
-    /// Finds what the schema and the rules forbid.
+    /// Finds what the rules forbid of an object that is as the schema wants it.
     pub(crate) fn validate(&self, value: &Value, causes: &mut Causes) {
-        let mut found = Causes::default();
-        schema::validate(value, &self.schema, &self.patterns, &mut found);
-        let rules = self.rules.filter(|_| found.is_empty());
-        causes.extend(found);
-        let Some(Err(errors)) = rules.map(|rules| rules(value)) else { return };
+        let Some(Err(errors)) = self.rules.map(|rules| rules(value)) else { return };
         for error in errors.iter() {
             let pointer = format!("/{}", error.path.replace(['.', '['], "/").replace(']', ""));
             let given = value.pointer(&pointer).filter(|given| !given.is_object() && !given.is_array());

@@ -32,8 +32,6 @@ pub(crate) enum Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accept {
     pub(crate) form: Form,
-    /// YAML in place of JSON.
-    pub(crate) yaml: bool,
     /// The version of aggregated discovery, if that is what the client wants.
     pub(crate) discovery: Option<&'static str>,
     /// Whether bodies may be packed.
@@ -42,7 +40,7 @@ pub(crate) struct Accept {
 
 impl Accept {
     /// JSON as it is: what errors come in.
-    pub(crate) const JSON: Accept = Accept { form: Form::Plain, yaml: false, discovery: None, gzip: false };
+    pub(crate) const JSON: Accept = Accept { form: Form::Plain, discovery: None, gzip: false };
 
     /// Takes the first type of the header that can be given; none if there is none.
     pub(crate) fn parse(headers: &HeaderMap) -> Option<Accept> {
@@ -55,15 +53,13 @@ impl Accept {
 
     fn term(term: &str) -> Option<Accept> {
         let mut parts = term.split(';').map(str::trim);
-        let yaml = match parts.next().unwrap_or_default() {
-            "*/*" | "application/*" | "application/json" | "" => false,
-            "application/yaml" => true,
-            _ => return None,
-        };
+        if !["*/*", "application/*", "application/json", ""].contains(&parts.next().unwrap_or_default()) {
+            return None;
+        }
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
         let parameter = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
         let meta = parameter("g") == "meta.k8s.io" && parameter("v") == "v1";
-        let accept = Accept { yaml, ..Accept::JSON };
+        let accept = Accept::JSON;
         match parameter("as") {
             "" => Some(accept),
             "Table" if meta => Some(Accept { form: Form::Table, ..accept }),
@@ -99,12 +95,8 @@ pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<B
     response
 }
 
-/// JSON, or YAML if the client prefers it, packed if large and wanted.
+/// JSON, packed if large and wanted.
 pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
-    if accept.yaml {
-        let yaml = serde_json::from_slice::<Value>(&json).ok().and_then(|value| serde_yaml_ng::to_string(&value).ok());
-        return respond(code, "application/yaml", yaml.unwrap_or_default().into());
-    }
     if accept.gzip && json.len() >= PACK_FROM {
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
         if packer.write_all(&json).is_ok()
@@ -118,7 +110,7 @@ pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
     respond(code, "application/json", json)
 }
 
-/// A value as JSON or YAML.
+/// A value as JSON.
 pub(crate) fn encode_value(code: u16, value: &Value, accept: Accept) -> Response<Body> {
     encode(code, value.to_string().into(), accept)
 }

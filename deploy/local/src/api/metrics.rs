@@ -19,6 +19,7 @@ use super::media::{self, Body};
 use super::meta;
 use super::printer::Printer;
 use super::resource::{Measured, Model, Resource, Rules};
+use super::schema::Patterns;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::Object;
@@ -52,6 +53,8 @@ impl Measured {
             namespaced: self == Measured::Pods,
             table: format!("{GROUP}/{}", self.plural()).into(),
             model: Model::Measured(self),
+            schema: Value::Null,
+            patterns: Patterns::default(),
             rules: Rules { printer: Some(printer), ..Rules::PLAIN },
             scale: None,
         }

@@ -1,6 +1,6 @@
 //! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, tokens in `identity`, `impersonate`), is routed to a resource, must be
+//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be
 //! allowed by a role (`rbac`), and is answered by verbs that are the same for all resources: `list`, `watch`, `write`,
 //! `patch`, `delete`. What a resource is comes from one table (`builtin`) or from a CustomResourceDefinition (`crd`).
 //! All state is in [`store`]; the `collector` does what follows from deletions. Controllers for workloads and endpoints
@@ -16,9 +16,9 @@
 //!
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
 //! persistence, conversion between versions of a custom resource, CEL (the rules of ZeroScalers are held all the same:
-//! `custom`); protobuf, but in bodies of the kinds that people make with kubectl every day ([`protobuf`]). So of what
-//! kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, and
-//! `create` of roles, tokens, ingresses, jobs, quotas and budgets, for which there is `apply`.
+//! `custom`), impersonation, and protobuf. So of what kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`,
+//! `port-forward`, `certificate`, `drain`, `--as`, and the commands that send protobuf (`create` without `-f`, `autoscale`,
+//! `auth`), for which there is `apply`.
 
 mod access;
 mod address;
@@ -37,8 +37,6 @@ mod fields;
 mod guard;
 mod handler;
 mod identity;
-mod impersonate;
-mod jsonpath;
 mod list;
 mod media;
 mod meta;
@@ -49,7 +47,6 @@ mod pod_actions;
 mod pod_log;
 mod prepare;
 mod printer;
-mod protobuf;
 mod query;
 mod rbac;
 mod resource;

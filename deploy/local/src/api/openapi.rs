@@ -15,7 +15,6 @@ use k8s_openapi::schemars::generate::SchemaSettings;
 use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::custom::CustomModel;
 use super::fields::{child, object};
 use super::resource::{Model, Registry, Resource};
 
@@ -44,8 +43,8 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
             Model::Typed { describe, .. } | Model::Converted { describe, .. } => {
                 kinds.push((describe(&mut generator), kind));
             }
-            Model::Custom(model) => {
-                let schema = custom(model, &kind, &mut generator);
+            Model::Custom(_) => {
+                let schema = custom(&resource.schema, &kind, &mut generator);
                 customs.insert(custom_name(resource), schema);
             }
             Model::Measured(_) | Model::Review(_) => {}
@@ -117,8 +116,8 @@ fn custom_name(resource: &Resource) -> String {
 }
 
 /// The schema of a definition, with what all objects have.
-fn custom(model: &CustomModel, kind: &Value, generator: &mut SchemaGenerator) -> Value {
-    let mut schema = model.schema.clone();
+fn custom(schema: &Value, kind: &Value, generator: &mut SchemaGenerator) -> Value {
+    let mut schema = schema.clone();
     let fields = object(&mut schema);
     let properties = child(fields, "properties");
     for (name, description) in

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::address::Lease;
 use super::causes::Causes;
@@ -12,6 +13,7 @@ use super::fields::{self, text};
 use super::meta::{self, metadata};
 use super::query::{FieldValidation, WriteOptions};
 use super::resource::{Generation, Model, Resource};
+use super::schema;
 use super::status::{ApiError, Result};
 use super::store::Object;
 use super::target::Target;
@@ -33,7 +35,7 @@ impl Api {
         if let Some(managed) = managed.filter(|_| options.owns_fields) {
             fields.insert("managedFields".into(), managed);
         }
-        fields.insert("uid".into(), meta::uid().into());
+        fields.insert("uid".into(), Uuid::new_v4().to_string().into());
         fields.insert("creationTimestamp".into(), meta::now().into());
         if resource.rules.generation != Generation::Never {
             fields.insert("generation".into(), 1.into());
@@ -41,10 +43,8 @@ impl Api {
         if resource.rules.status {
             fields::object(&mut value).remove("status");
         }
-        if let Some(model) = resource.custom() {
-            model.fill_in(&mut value); // A status may have a default.
-        }
         let mut causes = Causes::default();
+        schema::default(&mut value, &resource.schema);
         (resource.rules.prepare)(&mut value, None);
         let lease = self.addresses.assign(resource, &mut value, None, &mut causes);
         self.validate(resource, &value, None, causes)?;
@@ -123,6 +123,7 @@ impl Api {
             }
             _ => {}
         }
+        schema::default(&mut value, &resource.schema);
         (resource.rules.prepare)(&mut value, Some(old));
         let lease = match part {
             Part::Status => Lease::none(),
@@ -194,9 +195,9 @@ impl Api {
                     _ => value,
                 }
             }
-            Model::Custom(model) => {
+            Model::Custom(_) => {
                 let mut value = body;
-                model.read(&mut value, &mut unknown);
+                schema::prune(&mut value, &resource.schema, &mut unknown);
                 value
             }
             Model::Review(_) | Model::Measured(_) => body,
@@ -216,9 +217,12 @@ impl Api {
 
     fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>, mut causes: Causes) -> Result<()> {
         meta::validate(resource, value, &mut causes);
-        if let Some(model) = resource.custom() {
+        let mut found = Causes::default();
+        schema::validate(value, &resource.schema, &resource.patterns, &mut found);
+        if let Some(model) = resource.custom().filter(|_| found.is_empty()) {
             model.validate(value, &mut causes);
         }
+        causes.extend(found);
         (resource.rules.validate)(value, old, &mut causes);
         if causes.is_empty() {
             return Ok(());

@@ -36,7 +36,7 @@ fn everybody(caller: &Caller, access: &Access) -> bool {
     if is_path && ["/healthz", "/livez", "/readyz", "/version"].into_iter().any(under) {
         return true;
     }
-    let oneself = ["selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+    let oneself = ["selfsubjectreviews", "selfsubjectaccessreviews"];
     known
         && ((is_path && ["/api", "/apis", "/openapi"].into_iter().any(under))
             || (access.verb == "create" && oneself.contains(&access.resource.as_str())))

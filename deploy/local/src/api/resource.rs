@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::causes::Causes;
 use super::custom::CustomModel;
 use super::printer::Printer;
+use super::schema::Patterns;
 
 /// Which rule a name follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +114,6 @@ pub(crate) enum Review {
     SelfSubjectAccess,
     /// SubjectAccessReview: may somebody else?
     SubjectAccess,
-    /// SelfSubjectRulesReview: what may I?
-    SelfSubjectRules,
 }
 
 /// How bodies of a resource are read.
@@ -164,6 +163,9 @@ pub(crate) struct Resource {
     /// The table of the store that holds its objects.
     pub(crate) table: Arc<str>,
     pub(crate) model: Model,
+    /// The schema of a definition, or what the type of a built-in leaves open: defaults and rules.
+    pub(crate) schema: Value,
+    pub(crate) patterns: Patterns,
     /// How it differs from a plain resource.
     pub(crate) rules: Rules,
     pub(crate) scale: Option<ScalePaths>,
@@ -237,7 +239,6 @@ impl Resource {
         }
         for (name, kind, verbs) in self.rules.subresources {
             let (group, version) = match *kind {
-                "Eviction" => ("policy", "v1"),
                 "TokenRequest" => ("authentication.k8s.io", "v1"),
                 _ => (self.group.as_str(), self.version.as_str()),
             };

@@ -21,7 +21,6 @@ pub(super) fn answer(review: Review, api: &Api, caller: &Caller, body: &Value) -
             json!({"allowed": rbac::allows(&api.store, caller, &access)})
         }
         Review::SubjectAccess => may_they(api, body)?,
-        Review::SelfSubjectRules => rules(api, caller, body),
     };
     let mut answer = body.clone();
     answer["status"] = status;
@@ -53,19 +52,6 @@ fn may_they(api: &Api, body: &Value) -> Result<Value> {
     }
     let allowed = rbac::allows(&api.store, &Caller::known(user, groups), &access);
     Ok(json!({"allowed": allowed}))
-}
-
-fn rules(api: &Api, caller: &Caller, body: &Value) -> Value {
-    let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    if caller.groups.iter().any(|group| group == MASTERS) {
-        resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
-    }
-    for rule in rbac::rules(&api.store, caller, text(body, "/spec/namespace")) {
-        let of_paths = rule.get("nonResourceURLs").is_some();
-        if of_paths { paths.push(rule) } else { resources.push(rule) }
-    }
-    json!({"incomplete": false, "resourceRules": resources, "nonResourceRules": paths})
 }
 
 fn attributes(body: &Value, kind: &str) -> Result<Access> {

@@ -1,8 +1,11 @@
-//! Structural schemas of custom resources: dropping unknown fields, filling in defaults, and checking values.
+//! Structural schemas: dropping unknown fields, filling in defaults, and checking values. Custom resources have those of
+//! their definitions; of built-in kinds they say what the types leave open (`builtin/rules.yaml`, which explains the `x-` words
+//! that no definition has).
 //!
 //! Not here: `x-kubernetes-validations` (CEL; see [`super::custom`]) and the formats of strings other than `date-time`.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -92,8 +95,9 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
                 !value.is_null() || property(node, name).is_none_or(nullable)
             });
             for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                let is_absent = |value: &Value| on(node, "x-zero-is-absent") && is_empty(value);
                 if let Some(default) = node.get("default")
-                    && !fields.contains_key(name)
+                    && fields.get(name).is_none_or(is_absent)
                 {
                     fields.insert(name.clone(), default.clone());
                 }
@@ -113,14 +117,26 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
     }
 }
 
+/// Whether nothing is said: an empty text, list or map, or zero.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) => false,
+    }
+}
+
 /// Finds what the schema forbids. `metadata` of the root is not the schema's business.
 pub(crate) fn validate(value: &Value, node: &Value, patterns: &Patterns, causes: &mut Causes) {
     validate_at(value, node, "", patterns, causes);
 }
 
 fn validate_at(value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
-    if value.is_null() && on(node, "nullable") {
-        return;
+    if (value.is_null() && on(node, "nullable")) || (on(node, "x-nonempty") && is_empty(value)) {
+        return; // The map around it names what is empty.
     }
     if !has_type(value, node) {
         let wanted = node["type"].as_str().unwrap_or("integer or string");
@@ -190,6 +206,11 @@ fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, patterns:
             causes.required(at(key), "");
         }
     }
+    for (key, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        if on(node, "x-nonempty") && fields.get(key).is_none_or(is_empty) {
+            causes.required(at(key), "");
+        }
+    }
     if limit(node, "minProperties").is_some_and(|least| (fields.len() as u64) < least) {
         causes.invalid(path, &fields.len().into(), "has too few properties");
     }
@@ -222,9 +243,15 @@ fn validate_list(items: &[Value], node: &Value, path: &str, patterns: &Patterns,
         }
         _ => None,
     };
-    let mut seen = HashSet::new();
+    let (mut seen, mut unique) = (HashSet::new(), HashSet::new());
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
+        if let Some(field) = node["x-unique"].as_str()
+            && let Some(value) = item.get(field).filter(|value| !is_empty(value))
+            && !unique.insert(value)
+        {
+            causes.duplicate(format!("{path}.{field}"), value);
+        }
         if identity(item).is_some_and(|identity| !seen.insert(identity)) {
             causes.duplicate(&path, item);
         }
@@ -246,6 +273,9 @@ fn validate_text(text: &str, value: &Value, node: &Value, path: &str, patterns: 
         && patterns.0.get(pattern).is_some_and(|pattern| !pattern.is_match(text))
     {
         causes.invalid(path, value, &format!("should match '{pattern}'"));
+    }
+    if node["format"] == "ip" && text.parse::<IpAddr>().is_err() {
+        causes.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
     }
     if node["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
         causes.invalid(path, value, "must be of format date-time");

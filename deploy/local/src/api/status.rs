@@ -116,11 +116,7 @@ impl ApiError {
 
     /// 406: none of the media types that the client takes can be given.
     pub(crate) fn not_acceptable() -> Self {
-        ApiError::new(
-            406,
-            "NotAcceptable",
-            "only the following media types are accepted: application/json, application/yaml",
-        )
+        ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json")
     }
 
     /// 409: the name is taken.

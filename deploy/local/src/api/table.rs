@@ -53,7 +53,7 @@ fn row(resource: &Resource, object: &Object, include: Include) -> Value {
     let value = &object.value;
     let cells = match resource.custom() {
         Some(model) => {
-            let cells = model.columns.iter().map(|column| match column.path.find(value) {
+            let cells = model.columns.iter().map(|column| match column.find(value) {
                 None | Some(Value::Null) => Value::Null,
                 Some(found) if column.date => age(found.as_str().unwrap_or_default()),
                 Some(found) if column.definition["type"] == "string" && !found.is_string() => found.to_string().into(),

@@ -266,3 +266,13 @@ fn few(all: Vec<String>) -> String {
     let shown = joined(all.into_iter().take(3));
     if more > 0 { format!("{shown} + {more} more...") } else { shown }
 }
+
+pub(super) const HPA: Printer = Printer {
+    columns: &[("Name", 0), ("Reference", 0), ("MinPods", 0), ("MaxPods", 0), ("Replicas", 0), ("Age", 0)],
+    row: |o| {
+        let target = format!("{}/{}", text(o, "/spec/scaleTargetRef/kind"), text(o, "/spec/scaleTargetRef/name"));
+        let counts = ["/spec/minReplicas", "/spec/maxReplicas", "/status/currentReplicas"].map(|at| count(o, at));
+        let [min, max, now] = counts;
+        vec![name(o), target.into(), min, max, now, born(o)]
+    },
+};

@@ -30,16 +30,6 @@ impl Quantity {
         }
     }
 
-    /// Whether it is greater than zero.
-    pub(super) fn is_positive(self) -> bool {
-        self.nanos > 0
-    }
-
-    /// Whether it is less than zero.
-    pub(super) fn is_negative(self) -> bool {
-        self.nanos < 0
-    }
-
     fn parse(text: &str) -> Option<Self> {
         let (sign, text) = match text.strip_prefix('-') {
             Some(rest) => (-1, rest),

@@ -48,13 +48,6 @@ fn kinds_are_found_with_their_fields() {
         ("apps", "v1", "/apis/apps/v1/namespaces/{namespace}/deployments", "Deployment", "spec.template.spec"),
         (
             "autoscaling",
-            "v1",
-            "/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers",
-            "HorizontalPodAutoscaler",
-            "spec.targetCPUUtilizationPercentage",
-        ),
-        (
-            "autoscaling",
             "v2",
             "/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers",
             "HorizontalPodAutoscaler",
