@@ -1,6 +1,6 @@
 //! Rules about one field each, in a form that both sides run: the API server as schema and CEL, the owner as Rust.
 //!
-//! [`FIELDS`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
+//! [`fields`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
 //! They have no backslashes and no single quotes, so that they can stand in CEL as they are.
 
 use super::answers::BODY_LENGTH_MAX;
@@ -203,8 +203,8 @@ static PREWARM: Span = Span {
     rule: "a duration in whole seconds up to 1h is expected, such as 5m",
 };
 
-/// The rules, by field. `[]` stands for each item of a list.
-pub const FIELDS: &[(&str, Check)] = &[
+/// The rules, by field. `[]` stands for each item of a list, braces for each of what stands in them.
+const FIELDS: &[(&str, Check)] = &[
     ("spec.target.apiVersion", Check::Text(&API_VERSION)),
     ("spec.target.kind", Check::Text(&KIND)),
     ("spec.target.name", Check::Text(&OBJECT_NAME)),
@@ -226,16 +226,11 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.scale.rates.up", Check::AboveOne),
     ("spec.scale.rates.down", Check::AboveOne),
     ("spec.metrics[].type", Check::OneOf(&["ContainerResource", "External", "Object", "Pods", "Resource"])),
-    ("spec.behavior.scaleUp.selectPolicy", Check::OneOf(SELECT_POLICIES)),
-    ("spec.behavior.scaleUp.stabilizationWindowSeconds", Check::Within(0.0, 3600.0)),
-    ("spec.behavior.scaleUp.policies[].type", Check::OneOf(POLICIES)),
-    ("spec.behavior.scaleUp.policies[].value", Check::Within(1.0, INT32_MAX)),
-    ("spec.behavior.scaleUp.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
-    ("spec.behavior.scaleDown.selectPolicy", Check::OneOf(SELECT_POLICIES)),
-    ("spec.behavior.scaleDown.stabilizationWindowSeconds", Check::Within(0.0, 3600.0)),
-    ("spec.behavior.scaleDown.policies[].type", Check::OneOf(POLICIES)),
-    ("spec.behavior.scaleDown.policies[].value", Check::Within(1.0, INT32_MAX)),
-    ("spec.behavior.scaleDown.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
+    ("spec.behavior.{scaleUp,scaleDown}.selectPolicy", Check::OneOf(SELECT_POLICIES)),
+    ("spec.behavior.{scaleUp,scaleDown}.stabilizationWindowSeconds", Check::Within(0.0, 3600.0)),
+    ("spec.behavior.{scaleUp,scaleDown}.policies[].type", Check::OneOf(POLICIES)),
+    ("spec.behavior.{scaleUp,scaleDown}.policies[].value", Check::Within(1.0, INT32_MAX)),
+    ("spec.behavior.{scaleUp,scaleDown}.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
     ("spec.ports[].name", Check::Text(&PORT_NAME)),
     ("spec.ports[].protocol", Check::OneOf(&["auto", "http1", "h2c", "tcp"])),
     ("spec.ports[].wakeAfter", Check::Span(&WAKE_AFTER)),
@@ -245,36 +240,17 @@ pub const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.timeout", Check::Span(&TIMEOUT)),
     ("spec.wake.maxHeld", Check::Within(1.0, INT32_MAX)),
     ("spec.wake.probe", Check::Text(&PROBE)),
-    ("spec.wake.page.match.paths[]", Check::Text(&PATH)),
-    ("spec.wake.page.match.methods[]", Check::Text(&METHOD)),
-    ("spec.wake.page.match.accept[]", Check::Text(&MEDIA_TYPE)),
-    ("spec.wake.page.match.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.page.match.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.paths[]", Check::Text(&PATH)),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.methods[]", Check::Text(&METHOD)),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.accept[]", Check::Text(&MEDIA_TYPE)),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.headers[].value", Check::Text(&HEADER_VALUE)),
     ("spec.wake.page.html", BODY),
-    ("spec.wake.placeholder.match.paths[]", Check::Text(&PATH)),
-    ("spec.wake.placeholder.match.methods[]", Check::Text(&METHOD)),
-    ("spec.wake.placeholder.match.accept[]", Check::Text(&MEDIA_TYPE)),
-    ("spec.wake.placeholder.match.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.placeholder.match.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.placeholder.response.status", STATUS),
-    ("spec.wake.placeholder.response.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.placeholder.response.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.placeholder.response.body", BODY),
-    ("spec.wake.static[].match.paths[]", Check::Text(&PATH)),
-    ("spec.wake.static[].match.methods[]", Check::Text(&METHOD)),
-    ("spec.wake.static[].match.accept[]", Check::Text(&MEDIA_TYPE)),
-    ("spec.wake.static[].match.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.static[].match.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.static[].response.status", STATUS),
-    ("spec.wake.static[].response.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.static[].response.headers[].value", Check::Text(&HEADER_VALUE)),
-    ("spec.wake.static[].response.body", BODY),
+    ("spec.wake.{placeholder,static[]}.response.status", STATUS),
+    ("spec.wake.{placeholder,static[]}.response.headers[].name", Check::Text(&HEADER_NAME)),
+    ("spec.wake.{placeholder,static[]}.response.headers[].value", Check::Text(&HEADER_VALUE)),
+    ("spec.wake.{placeholder,static[]}.response.body", BODY),
     ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
-    ("spec.wake.fallback.match.paths[]", Check::Text(&PATH)),
-    ("spec.wake.fallback.match.methods[]", Check::Text(&METHOD)),
-    ("spec.wake.fallback.match.accept[]", Check::Text(&MEDIA_TYPE)),
-    ("spec.wake.fallback.match.headers[].name", Check::Text(&HEADER_NAME)),
-    ("spec.wake.fallback.match.headers[].value", Check::Text(&HEADER_VALUE)),
     ("spec.wake.fallback.service", Check::Text(&SERVICE_NAME)),
     ("spec.wake.fallback.port", Check::Port),
     ("spec.wake.fallback.after", Check::Span(&AFTER)),
@@ -293,36 +269,42 @@ const STATUS: Check = Check::Within(200.0, 599.0);
 const BODY: Check = Check::Length(BODY_LENGTH_MAX as i64);
 
 /// How a list is merged by server-side apply, and most items.
-pub const LISTS: &[(&str, List, i64)] = &[
+const LISTS: &[(&str, List, i64)] = &[
     ("spec.services", List::Map("name"), 16),
     ("spec.metrics", List::Atomic, 32),
     ("spec.ports", List::Map("name"), 64),
     ("spec.hosts", List::Set, 64),
-    ("spec.wake.page.match.paths", List::Set, 32),
-    ("spec.wake.page.match.methods", List::Set, 16),
-    ("spec.wake.page.match.accept", List::Set, 16),
-    ("spec.wake.page.match.headers", List::Map("name"), 16),
-    ("spec.wake.placeholder.match.paths", List::Set, 32),
-    ("spec.wake.placeholder.match.methods", List::Set, 16),
-    ("spec.wake.placeholder.match.accept", List::Set, 16),
-    ("spec.wake.placeholder.match.headers", List::Map("name"), 16),
-    ("spec.wake.placeholder.response.headers", List::Atomic, 32),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.paths", List::Set, 32),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.methods", List::Set, 16),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.accept", List::Set, 16),
+    ("spec.wake.{page,placeholder,static[],fallback}.match.headers", List::Map("name"), 16),
+    ("spec.wake.{placeholder,static[]}.response.headers", List::Atomic, 32),
     ("spec.wake.static", List::Atomic, 16),
-    ("spec.wake.static[].match.paths", List::Set, 32),
-    ("spec.wake.static[].match.methods", List::Set, 16),
-    ("spec.wake.static[].match.accept", List::Set, 16),
-    ("spec.wake.static[].match.headers", List::Map("name"), 16),
-    ("spec.wake.static[].response.headers", List::Atomic, 32),
-    ("spec.wake.fallback.match.paths", List::Set, 32),
-    ("spec.wake.fallback.match.methods", List::Set, 16),
-    ("spec.wake.fallback.match.accept", List::Set, 16),
-    ("spec.wake.fallback.match.headers", List::Map("name"), 16),
     ("spec.schedules", List::Atomic, 16),
     ("status.conditions", List::Map("type"), 16),
     ("status.hosts", List::Set, 64),
     ("status.services", List::Map("name"), 64),
     ("status.ports", List::Map("name"), 64),
 ];
+
+/// The rules about one field each, by field.
+pub fn fields() -> impl Iterator<Item = (String, Check)> {
+    FIELDS.iter().flat_map(|(paths, check)| each_of(paths).into_iter().map(|path| (path, *check)))
+}
+
+/// How each list is merged by server-side apply, and its most items.
+pub fn lists() -> impl Iterator<Item = (String, List, i64)> {
+    LISTS.iter().flat_map(|(paths, kind, most)| each_of(paths).into_iter().map(|path| (path, *kind, *most)))
+}
+
+/// The paths that a path with braces stands for.
+fn each_of(paths: &str) -> Vec<String> {
+    let parts = paths.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
+    match parts {
+        None => vec![paths.to_owned()],
+        Some((head, (among, tail))) => among.split(',').map(|one| format!("{head}{one}{tail}")).collect(),
+    }
+}
 
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! - Nothing is nullable: an API server drops a null as if the field were absent.
 
 use super::ZeroScaler;
-use super::checks::{Cel, Check, FIELDS, LISTS, List};
+use super::checks::{Cel, Check, List, fields, lists};
 use super::columns::columns;
 use super::conditions::READY;
 use super::rules::RULES;
@@ -75,25 +75,25 @@ fn one_line(text: &str) -> String {
 }
 
 fn complete(root: &mut JSONSchemaProps) {
-    for (path, kind, most) in LISTS {
-        at(root, path, |list| {
+    for (path, kind, most) in lists() {
+        at(root, &path, |list| {
             let (name, key) = match kind {
                 List::Atomic => ("atomic", None),
                 List::Set => ("set", None),
-                List::Map(key) => ("map", Some(vec![(*key).to_owned()])),
+                List::Map(key) => ("map", Some(vec![key.to_owned()])),
             };
             (list.x_kubernetes_list_type, list.x_kubernetes_list_map_keys) = (Some(name.to_owned()), key);
-            list.max_items = Some(*most);
+            list.max_items = Some(most);
         });
     }
-    for (path, check) in FIELDS {
-        at(root, path, |field| hold(field, *check));
+    for (path, check) in fields() {
+        at(root, &path, |field| hold(field, check));
     }
     for rule in RULES {
         at(root, rule.at, |field| {
             field.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
-                rule: rule.cel.to_owned(),
-                message_expression: Some(rule.message.to_owned()),
+                rule: rule.form.cel(),
+                message_expression: Some(rule.cel_message()),
                 field_path: Some(rule.field.to_owned()).filter(|field| !field.is_empty()),
                 ..ValidationRule::default()
             });
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn every_rule_leads_to_a_field() {
         let mut root = root();
-        let lists = LISTS.iter().map(|(path, ..)| *path);
-        let paths = FIELDS.iter().map(|(path, _)| *path).chain(lists).chain(RULES.iter().map(|rule| rule.at));
-        for path in paths {
-            assert!(find(&mut root, path).is_some(), "{path}");
+        let lists = lists().map(|(path, ..)| path);
+        let rules = RULES.iter().map(|rule| rule.at.to_owned());
+        for path in fields().map(|(path, _)| path).chain(lists).chain(rules) {
+            assert!(find(&mut root, &path).is_some(), "{path}");
         }
         for rule in RULES.iter().filter(|rule| !rule.field.is_empty()) {
             assert!(find(&mut root, &format!("{}{}", rule.at, rule.field)).is_some(), "{}{}", rule.at, rule.field);
@@ -191,9 +191,9 @@ mod tests {
     #[test]
     fn whatever_a_rule_reads_is_bounded() {
         let mut root = root();
-        for (path, check) in FIELDS {
+        for (path, check) in fields() {
             let bounded = check.cel().is_empty() || matches!(check, Check::AboveOne);
-            let field = find(&mut root, path).expect(path);
+            let field = find(&mut root, &path).expect(&path);
             assert!(bounded || field.max_length.is_some(), "{path}");
         }
     }

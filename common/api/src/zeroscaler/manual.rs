@@ -1,6 +1,6 @@
 //! The manual's page about ZeroScalers, made from the definition: every field with its type, default and rule.
 
-use super::checks::{Check, FIELDS};
+use super::checks::{Check, fields};
 use super::conditions::TYPES;
 use super::crd::crd;
 use super::rules::RULES;
@@ -250,7 +250,7 @@ fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
 
 /// What is expected of a field, unless its type says it.
 fn rule(path: &str) -> Option<String> {
-    let of = |wanted: &str| FIELDS.iter().find(|(field, _)| *field == wanted).map(|(_, check)| *check);
+    let of = |wanted: &str| fields().find(|(field, _)| *field == wanted).map(|(_, check)| check);
     let check = of(path).or_else(|| of(&format!("{path}[]")))?;
     match check {
         // The description says what they are.

@@ -1,11 +1,12 @@
-//! Rules about several fields of one object, side by side in CEL and in Rust.
+//! Rules about several fields of one object. Each is written once, as a [`Form`], from which come the CEL that the API server
+//! runs, its message, and what the owner checks.
 //!
 //! Each stands at the field that holds all that it reads; its message names the values, since an API server shows of an
 //! object only that it is one.
 
-use super::{DurationText, PortProtocol, ZeroScalerSpec};
-use common::golang::GoDuration;
-use k8s_openapi::api::autoscaling::v2::MetricSpec;
+use super::checks::DURATION;
+use common::golang::{GoDuration, parse_duration};
+use serde_json::Value;
 
 /// A rule about several fields.
 #[derive(Clone, Copy, Debug)]
@@ -14,209 +15,249 @@ pub struct Rule {
     pub at: &'static str,
     /// The field of it that is to be changed, as CEL's `fieldPath` has it; empty: all of it.
     pub field: &'static str,
-    /// Whether it holds, in CEL.
-    pub cel: &'static str,
+    /// What must hold.
+    pub form: Form,
     /// What is asked, for the manual.
     pub says: &'static str,
-    /// What is wrong, as a text in CEL.
-    pub message: &'static str,
-    /// What is wrong.
-    pub broken: fn(&ZeroScalerSpec) -> Vec<Broken>,
+    /// What is wrong, with the paths of values in braces.
+    message: &'static str,
 }
 
-/// Which item of a list breaks a rule, if it is about items, and what is wrong.
-pub type Broken = (Option<usize>, String);
+/// What a rule asks of fields, which it names by their paths. It holds where one that it compares is absent.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// The first number is not above the second, unless that is 0.
+    NotAbove(&'static str, &'static str),
+    /// The first duration is not longer than the second.
+    NotLonger(&'static str, &'static str),
+    /// The first duration is shorter than the second.
+    Shorter(&'static str, &'static str),
+    /// One of both is absent.
+    NotBoth(&'static str, &'static str),
+    /// One of both is there.
+    Either(&'static str, &'static str),
+    /// One of both lists has items.
+    EitherHasItems(&'static str, &'static str),
+    /// The first field is there only if the second one is this text.
+    OnlyWith(&'static str, &'static str, &'static str),
+    /// Of a metric's sources, the one that `type` names is there, and no other.
+    ItsSourceAlone,
+    /// The fallback is none of the Services that clients call.
+    AnotherService,
+}
 
 /// All of them.
 pub const RULES: &[Rule] = &[
     Rule {
         at: "spec.scale",
         field: ".min",
-        cel: "!has(self.min) || !has(self.max) || self.max == 0 || self.min <= self.max",
+        form: Form::NotAbove("min", "max"),
         says: "`scale.min` is not above `scale.max`, unless that is 0",
-        message: "'min %d is above max %d'.format([self.min, self.max])",
-        broken: |spec| {
-            let (min, max) = (spec.scale.min.unwrap_or(0), spec.scale.max.unwrap_or(0));
-            one(max != 0 && min > max, || format!("min {min} is above max {max}"))
-        },
+        message: "min {min} is above max {max}",
     },
     Rule {
         at: "spec.scale",
         field: ".activation",
-        cel: "!has(self.activation) || !has(self.max) || self.max == 0 || self.activation <= self.max",
+        form: Form::NotAbove("activation", "max"),
         says: "`scale.activation` is not above `scale.max`, unless that is 0",
-        message: "'activation %d is above max %d'.format([self.activation, self.max])",
-        broken: |spec| {
-            let (activation, max) = (spec.scale.activation.unwrap_or(0), spec.scale.max.unwrap_or(0));
-            one(max != 0 && activation > max, || format!("activation {activation} is above max {max}"))
-        },
+        message: "activation {activation} is above max {max}",
     },
     Rule {
         at: "spec.scale.load",
         field: "",
-        cel: "!has(self.concurrency) || !has(self.rps)",
+        form: Form::NotBoth("concurrency", "rps"),
         says: "`scale.load` has `concurrency` or `rps`, not both",
-        message: "'concurrency %s and rps %s are two targets: say one'.format([self.concurrency, self.rps])",
-        broken: |spec| match (spec.scale.load.concurrency, spec.scale.load.rps) {
-            (Some(concurrency), Some(rps)) => {
-                one(true, || format!("concurrency {concurrency} and rps {rps} are two targets: say one"))
-            }
-            _ => Vec::new(),
-        },
+        message: "concurrency {concurrency} and rps {rps} are two targets: say one",
     },
     Rule {
         at: "spec.scale",
         field: ".panic.window",
-        cel: "!has(self.window) || !has(self.panic) || !has(self.panic.window) || \
-              !self.window.matches('^(0|([0-9]{1,6}(s|m|h))+)$') || \
-              !self.panic.window.matches('^(0|([0-9]{1,6}(s|m|h))+)$') || \
-              duration(self.panic.window) <= duration(self.window)",
+        form: Form::NotLonger("panic.window", "window"),
         says: "`scale.panic.window` is not longer than `scale.window`",
-        message: "'panic.window ' + self.panic.window + ' is longer than window ' + self.window",
-        broken: |spec| {
-            let read = |text: &Option<DurationText>| text.as_ref().and_then(|text| text.parse().ok());
-            let (short, long) = (read(&spec.scale.panic.window), read(&spec.scale.window));
-            one(short.zip(long).is_some_and(|(short, long): (GoDuration, GoDuration)| short > long), || {
-                let text = |text: &Option<DurationText>| text.clone().unwrap_or_default();
-                let (short, long) = (text(&spec.scale.panic.window), text(&spec.scale.window));
-                format!("panic.window {short} is longer than window {long}")
-            })
-        },
+        message: "panic.window {panic.window} is longer than window {window}",
     },
     Rule {
         at: "spec",
         field: ".scale.load.concurrency",
-        cel: "self.concurrency == 0 || !has(self.scale) || !has(self.scale.load) || !has(self.scale.load.concurrency) || \
-              self.scale.load.concurrency <= double(self.concurrency)",
+        form: Form::NotAbove("scale.load.concurrency", "concurrency"),
         says: "`scale.load.concurrency` is not above `concurrency`, unless that is 0",
-        message: "'scale.load.concurrency %s is above the hard limit, concurrency %d'.format([self.scale.load.concurrency, \
-                  self.concurrency])",
-        broken: |spec| {
-            let (limit, target) = (spec.concurrency, spec.scale.load.concurrency.unwrap_or(0.0));
-            one(limit != 0 && target > f64::from(limit), || {
-                format!("scale.load.concurrency {target} is above the hard limit, concurrency {limit}")
-            })
-        },
+        message: "scale.load.concurrency {scale.load.concurrency} is above the hard limit, concurrency {concurrency}",
     },
     Rule {
         at: "spec.metrics[]",
         field: "",
-        cel: "(self.type == 'ContainerResource') == has(self.containerResource) && \
-              (self.type == 'External') == has(self.external) && (self.type == 'Object') == has(self.object) && \
-              (self.type == 'Pods') == has(self.pods) && (self.type == 'Resource') == has(self.resource)",
+        form: Form::ItsSourceAlone,
         says: "a metric has exactly the field that its type names",
-        message: "'a metric of type ' + self.type + ' has exactly the field of that name'",
-        broken: |spec| {
-            items(&spec.metrics, |metric| {
-                let fits = has_its_field(metric);
-                (!fits).then(|| format!("a metric of type {} has exactly the field of that name", metric.type_))
-            })
-        },
+        message: "a metric of type {type} has exactly the field of that name",
     },
     Rule {
         at: "spec.ports[]",
         field: ".wakeAfter",
-        cel: "!has(self.wakeAfter) || self.protocol == 'tcp'",
+        form: Form::OnlyWith("wakeAfter", "protocol", "tcp"),
         says: "`wakeAfter` stands only with protocol tcp",
-        message: "'wakeAfter ' + self.wakeAfter + ' is for protocol tcp, and port ' + self.name + ' has ' + self.protocol",
-        broken: |spec| {
-            items(&spec.ports, |port| {
-                let after = port.wake_after.as_ref().filter(|_| port.protocol != PortProtocol::Tcp)?;
-                let (name, protocol) = (&port.name, port.protocol.as_str());
-                Some(format!("wakeAfter {after} is for protocol tcp, and port {name} has {protocol}"))
-            })
-        },
+        message: "wakeAfter {wakeAfter} is for protocol tcp, and port {name} has {protocol}",
     },
     Rule {
         at: "spec.wake.static[]",
         field: ".match",
-        cel: "has(self.match) && ((has(self.match.paths) && size(self.match.paths) > 0) || \
-              (has(self.match.headers) && size(self.match.headers) > 0))",
+        form: Form::EitherHasItems("match.paths", "match.headers"),
         says: "an entry of `static` names paths or headers: one for everything would never let the workload wake",
-        message: "'paths or headers are expected: a static answer to everything lets nobody wake the workload'",
-        broken: |spec| {
-            items(&spec.wake.fixed, |fixed| {
-                let names = !fixed.matching.paths.is_empty() || !fixed.matching.headers.is_empty();
-                let wrong =
-                    "paths or headers are expected: a static answer to everything lets nobody wake the workload";
-                (!names).then(|| wrong.to_owned())
-            })
-        },
+        message: "paths or headers are expected: a static answer to everything lets nobody wake the workload",
     },
     Rule {
         at: "spec",
         field: ".wake.fallback.service",
-        cel: "!has(self.wake) || !has(self.wake.fallback) || !(has(self.services) && size(self.services) > 0 ? \
-              self.services.exists(service, service.name == self.wake.fallback.service) : \
-              self.target.name == self.wake.fallback.service)",
+        form: Form::AnotherService,
         says: "`wake.fallback.service` is another Service than those that clients call",
-        message: "'wake.fallback.service ' + self.wake.fallback.service + ' is the Service that clients call: say another'",
-        broken: |spec| {
-            let fallback = spec.wake.fallback.as_ref().map_or("", |fallback| fallback.service.as_str());
-            let is_own = spec.service_name() == fallback || spec.services.iter().any(|own| own.name == fallback);
-            one(is_own && !fallback.is_empty(), || {
-                format!("wake.fallback.service {fallback} is the Service that clients call: say another")
-            })
-        },
+        message: "wake.fallback.service {wake.fallback.service} is the Service that clients call: say another",
     },
     Rule {
         at: "spec.wake",
         field: ".fallback.after",
-        cel: "!has(self.fallback) || !self.fallback.after.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$') || \
-              !self.timeout.matches('^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$') || \
-              duration(self.fallback.after) < duration(self.timeout)",
+        form: Form::Shorter("fallback.after", "timeout"),
         says: "`wake.fallback.after` is shorter than `wake.timeout`",
-        message: "'fallback.after ' + self.fallback.after + ' is not shorter than timeout ' + self.timeout",
-        broken: |spec| {
-            let Some(fallback) = &spec.wake.fallback else { return Vec::new() };
-            let (after, timeout) = (&fallback.after, &spec.wake.timeout);
-            let read = |text: &DurationText| text.parse().ok();
-            let late = read(after).zip(read(timeout)).is_some_and(|(after, timeout): (GoDuration, _)| after >= timeout);
-            one(late, || format!("fallback.after {after} is not shorter than timeout {timeout}"))
-        },
+        message: "fallback.after {fallback.after} is not shorter than timeout {timeout}",
     },
     Rule {
         at: "spec.schedules[]",
         field: "",
-        cel: "has(self.min) || has(self.max)",
+        form: Form::Either("min", "max"),
         says: "a schedule has `min` or `max`",
-        message: "'min or max is expected: schedule ' + self.cron + ' changes nothing'",
-        broken: |spec| {
-            items(&spec.schedules, |schedule| {
-                let changes = schedule.min.is_some() || schedule.max.is_some();
-                (!changes).then(|| format!("min or max is expected: schedule {} changes nothing", schedule.cron))
-            })
-        },
+        message: "min or max is expected: schedule {cron} changes nothing",
     },
     Rule {
         at: "spec.schedules[]",
         field: ".min",
-        cel: "!has(self.min) || !has(self.max) || self.max == 0 || self.min <= self.max",
+        form: Form::NotAbove("min", "max"),
         says: "its `min` is not above its `max`, unless that is 0",
-        message: "'min %d is above max %d'.format([self.min, self.max])",
-        broken: |spec| {
-            items(&spec.schedules, |schedule| {
-                let (min, max) = (schedule.min?, schedule.max?);
-                (max != 0 && min > max).then(|| format!("min {min} is above max {max}"))
-            })
-        },
+        message: "min {min} is above max {max}",
     },
 ];
 
-fn has_its_field(metric: &MetricSpec) -> bool {
-    let is = |kind: &str| metric.type_ == kind;
-    is("ContainerResource") == metric.container_resource.is_some()
-        && is("External") == metric.external.is_some()
-        && is("Object") == metric.object.is_some()
-        && is("Pods") == metric.pods.is_some()
-        && is("Resource") == metric.resource.is_some()
+/// Types of metrics, each with the field of its source.
+const SOURCES: [(&str, &str); 5] = [
+    ("ContainerResource", "containerResource"),
+    ("External", "external"),
+    ("Object", "object"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+];
+
+impl Rule {
+    /// What is wrong, as a text in CEL.
+    pub(super) fn cel_message(&self) -> String {
+        let parts = self.parts().map(|part| match part {
+            Part::Text(text) => format!("'{text}'"),
+            Part::Field(path) => format!("string(self.{path})"),
+        });
+        parts.collect::<Vec<_>>().join(" + ")
+    }
+
+    /// Returns what is wrong with `value`, which stands at [`Rule::at`], if the rule does not hold.
+    pub(super) fn broken(&self, value: &Value) -> Option<String> {
+        let say = |part| match part {
+            Part::Text(text) => text.to_owned(),
+            Part::Field(path) => get(value, path).map(super::validation::shown).unwrap_or_default(),
+        };
+        (!self.form.holds(value)).then(|| self.parts().map(say).collect())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let parts = self.message.split(['{', '}']).enumerate();
+        parts
+            .map(|(n, text)| if n % 2 == 0 { Part::Text(text) } else { Part::Field(text) })
+            .filter(|part| !part.is_empty())
+    }
 }
 
-fn one(broken: bool, message: impl FnOnce() -> String) -> Vec<Broken> {
-    if broken { vec![(None, message())] } else { Vec::new() }
+/// A part of a message.
+enum Part {
+    Text(&'static str),
+    Field(&'static str),
 }
 
-fn items<T>(list: &[T], broken: impl Fn(&T) -> Option<String>) -> Vec<Broken> {
-    let all = list.iter().enumerate();
-    all.filter_map(|(index, item)| Some((Some(index), broken(item)?))).collect()
+impl Part {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(""))
+    }
+}
+
+impl Form {
+    /// The rule in CEL, `self` being the value.
+    pub(super) fn cel(self) -> String {
+        let unless_absent = |a: &str, b: &str, rule: String| format!("!({} && {}) || {rule}", has(a), has(b));
+        let durations = |a: &str, sign: &str, b: &str| {
+            let readable = |path: &str| format!("self.{path}.matches('{}')", DURATION.expression);
+            let compared = format!("duration(self.{a}) {sign} duration(self.{b})");
+            unless_absent(a, b, format!("!{} || !{} || {compared}", readable(a), readable(b)))
+        };
+        match self {
+            Self::NotAbove(low, high) => {
+                unless_absent(low, high, format!("self.{high} == 0 || double(self.{low}) <= double(self.{high})"))
+            }
+            Self::NotLonger(short, long) => durations(short, "<=", long),
+            Self::Shorter(short, long) => durations(short, "<", long),
+            Self::NotBoth(a, b) => format!("!({} && {})", has(a), has(b)),
+            Self::Either(a, b) => format!("{} || {}", has(a), has(b)),
+            Self::EitherHasItems(a, b) => {
+                let filled = |path: &str| format!("({} && size(self.{path}) > 0)", has(path));
+                format!("{} || {}", filled(a), filled(b))
+            }
+            Self::OnlyWith(field, tag, text) => format!("!{} || self.{tag} == '{text}'", has(field)),
+            Self::ItsSourceAlone => {
+                let one = |(kind, field)| format!("(self.type == '{kind}') == has(self.{field})");
+                SOURCES.map(one).join(" && ")
+            }
+            Self::AnotherService => {
+                let fallback = "wake.fallback.service";
+                let own = "(has(self.services) && size(self.services) > 0 ? self.services.exists(service, service.name == \
+                           self.wake.fallback.service) : self.target.name == self.wake.fallback.service)";
+                format!("!({}) || !{own}", has(fallback))
+            }
+        }
+    }
+
+    /// Whether it holds of a value. One of another type than the schema says is the schema's business.
+    fn holds(self, value: &Value) -> bool {
+        let number = |path| get(value, path).and_then(Value::as_f64);
+        let duration = |path| {
+            let text = get(value, path).and_then(Value::as_str).filter(|text| DURATION.matches(text));
+            text.and_then(|text| parse_duration(text).ok())
+        };
+        let durations = |a, b, fits: fn(&GoDuration, &GoDuration) -> bool| {
+            duration(a).zip(duration(b)).is_none_or(|(a, b)| fits(&a, &b))
+        };
+        let is_there = |path| get(value, path).is_some();
+        let has_items = |path| get(value, path).and_then(Value::as_array).is_some_and(|items| !items.is_empty());
+        match self {
+            Self::NotAbove(low, high) => {
+                number(low).zip(number(high)).is_none_or(|(low, high)| high == 0.0 || low <= high)
+            }
+            Self::NotLonger(short, long) => durations(short, long, |short, long| short <= long),
+            Self::Shorter(short, long) => durations(short, long, |short, long| short < long),
+            Self::NotBoth(a, b) => !is_there(a) || !is_there(b),
+            Self::Either(a, b) => is_there(a) || is_there(b),
+            Self::EitherHasItems(a, b) => has_items(a) || has_items(b),
+            Self::OnlyWith(field, tag, text) => !is_there(field) || value[tag] == text,
+            Self::ItsSourceAlone => SOURCES.iter().all(|(kind, field)| (value["type"] == *kind) == is_there(field)),
+            Self::AnotherService => {
+                let Some(fallback) = get(value, "wake.fallback.service") else { return true };
+                match value["services"].as_array().filter(|services| !services.is_empty()) {
+                    Some(services) => services.iter().all(|service| service["name"] != *fallback),
+                    None => value["target"]["name"] != *fallback,
+                }
+            }
+        }
+    }
+}
+
+/// Whether a field is there, in CEL: each step of its path.
+fn has(path: &str) -> String {
+    let ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
+    ends.map(|end| format!("has(self.{})", &path[..end])).collect::<Vec<_>>().join(" && ")
+}
+
+/// The value at a path, if it is there.
+fn get<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(value, |value, name| value.get(name)).filter(|value| !value.is_null())
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: what only the cluster can tell, such as whether the target exists and whose a host is.
 
-use super::checks::{FIELDS, LISTS, List};
+use super::checks::{List, fields, lists};
 use super::rules::RULES;
 use super::{ZeroScaler, ZeroScalerSpec};
 use common::config::AutoscalerConfig;
@@ -20,7 +20,7 @@ impl ZeroScaler {
         // A spec is made of maps, lists, texts and numbers, which JSON can hold.
         let value = serde_json::to_value(&self.spec).unwrap_or_default();
         check_fields(&value, &mut errors);
-        check_rules(&self.spec, &mut errors);
+        check_rules(&value, &mut errors);
         errors.into_result()
     }
 
@@ -61,20 +61,32 @@ pub fn validate_json(object: &Value) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     let Some(spec) = object.get("spec") else { return Ok(()) };
     check_fields(spec, &mut errors);
-    if let Ok(spec) = serde_json::from_value(spec.clone()) {
+    // With the defaults that rules read.
+    let read = serde_json::from_value::<ZeroScalerSpec>(spec.clone()).and_then(serde_json::to_value);
+    if let Ok(spec) = read {
         check_rules(&spec, &mut errors);
     }
     errors.into_result()
 }
 
 fn check_fields(spec: &Value, errors: &mut FieldErrors) {
-    for (path, kind, most) in LISTS {
-        each(spec, path, &mut |value, path| check_list(value, path, *kind, *most, errors));
+    for (path, kind, most) in lists() {
+        each(spec, &path, &mut |value, path| check_list(value, path, kind, most, errors));
     }
-    for (path, check) in FIELDS {
-        each(spec, path, &mut |value, path| {
+    for (path, check) in fields() {
+        each(spec, &path, &mut |value, path| {
             if let Some(rule) = check.broken(value) {
                 errors.invalid_value(shown(value), path, rule);
+            }
+        });
+    }
+}
+
+fn check_rules(spec: &Value, errors: &mut FieldErrors) {
+    for rule in RULES {
+        each(spec, rule.at, &mut |value, path| {
+            if let Some(message) = rule.broken(value) {
+                errors.push(message, format!("{path}{}", rule.field), "");
             }
         });
     }
@@ -98,19 +110,10 @@ fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut Fie
     }
 }
 
-fn check_rules(spec: &ZeroScalerSpec, errors: &mut FieldErrors) {
-    for rule in RULES {
-        for (index, message) in (rule.broken)(spec) {
-            let index = index.map(|index| format!("[{index}]")).unwrap_or_default();
-            errors.push(message, format!("{}{}", rule.at.replace("[]", &index), rule.field), "");
-        }
-    }
-}
-
 /// Calls `visit` with each value at a path of the spec, and the path with the indexes of items.
 fn each(spec: &Value, path: &str, visit: &mut dyn FnMut(&Value, &str)) {
-    let Some(rest) = path.strip_prefix("spec.") else { return };
-    descend(spec, "spec", rest, visit);
+    let Some(rest) = path.strip_prefix("spec") else { return };
+    descend(spec, "spec", rest.trim_start_matches('.'), visit);
 }
 
 fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &str)) {
@@ -130,7 +133,7 @@ fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &s
 }
 
 /// A value as people write it.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
