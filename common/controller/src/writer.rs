@@ -134,15 +134,7 @@ impl Writer<'_> {
         doing: &str,
         still: impl FnOnce() -> bool,
     ) -> Result<K, WriteError> {
-        let key = key_of(object);
-        tracing::debug!(object = %key, kind = %K::kind(&()), "create");
-        let create = async |api: BoundedApi| match still() {
-            true => api.create(object).await.map_err(named(doing, &key)),
-            false => Err(outdated(doing, &key)),
-        };
-        let created = self.write(led, doing, create).await?;
-        store.offer_object(&created);
-        Ok(created)
+        self.put(led, store, object, doing, still, async |api| api.create(object).await).await
     }
 
     /// Replaces an object by `object`, which carries the version that it was made from, on behalf of `led`, and shows
@@ -173,15 +165,28 @@ impl Writer<'_> {
         doing: &str,
         still: impl FnOnce() -> bool,
     ) -> Result<K, WriteError> {
+        self.put(led, store, object, doing, still, async |api| api.replace(object).await).await
+    }
+
+    /// Sends `object` if `still` holds when it has its token, and shows the answer in `store`.
+    async fn put<K: Kind>(
+        self,
+        led: &ObjectKey,
+        store: &Store<K>,
+        object: &K,
+        doing: &str,
+        still: impl FnOnce() -> bool,
+        send: impl AsyncFnOnce(BoundedApi) -> kube::Result<K>,
+    ) -> Result<K, WriteError> {
         let key = key_of(object);
-        tracing::debug!(object = %key, kind = %K::kind(&()), "replace");
-        let replace = async |api: BoundedApi| match still() {
-            true => api.replace(object).await.map_err(named(doing, &key)),
-            false => Err(outdated(doing, &key)),
+        tracing::debug!(object = %key, kind = %K::kind(&()), doing, "write");
+        let put = async |api: BoundedApi| match still() {
+            true => send(api).await.map_err(named(doing, &key)),
+            false => Err(WriteError::Outdated { doing: format!("{doing} {}", key.name()) }),
         };
-        let replaced = self.write(led, doing, replace).await?;
-        store.offer_object(&replaced);
-        Ok(replaced)
+        let written = self.write(led, doing, put).await?;
+        store.offer_object(&written);
+        Ok(written)
     }
 
     /// Deletes an object on behalf of `led`: the one that `store` knows, and none that has taken its place meanwhile. If it
@@ -204,10 +209,6 @@ impl Writer<'_> {
         store.withdraw(key);
         Ok(())
     }
-}
-
-fn outdated(doing: &str, key: &ObjectKey) -> WriteError {
-    WriteError::Outdated { doing: format!("{doing} {}", key.name()) }
 }
 
 fn named(doing: &str, key: &ObjectKey) -> impl FnOnce(kube::Error) -> WriteError {
