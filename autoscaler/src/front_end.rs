@@ -1,14 +1,14 @@
 //! The two ways to be installed, each one object of decisions.
 //!
 //! [`crate::knative`] takes the place of Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary
-//! Deployments. A process chooses one of them once, when it reads its settings. Whoever must know something that
-//! depends on the choice asks the object; nobody asks which object it is.
+//! Deployments. A process chooses one of them once, when it reads its settings. Code that depends on the choice reads a value
+//! of the [`Profile`]; nobody asks which of the two it is.
 //!
-//! What concerns the whole process is asked of [`Decisions`]. The reconcilers know objects that it makes: what is watched and
-//! whom events concern ([`crate::reconcile::stores::watches`]), and what a workload is, from its birth to its end
+//! The reconcilers know objects that [`Decisions`] makes: what is watched and whom events concern
+//! ([`crate::reconcile::stores::watches`]), and what a workload is, from its birth to its end
 //! ([`crate::reconcile::kpa::front_end`]).
 
-use crate::decisions::Decisions;
+use crate::decisions::{Decisions, Profile};
 use crate::knative::Knative;
 use crate::standalone::{Hpa, Standalone};
 use common_runtime::environment::{EnvironmentError, Mode};
@@ -53,7 +53,12 @@ impl FrontEnd {
         read.map_err(|rule| EnvironmentError::new(HPA, hpa, rule))
     }
 
-    /// What it decides.
+    /// Returns its values.
+    pub(crate) fn profile(&self) -> &'static Profile {
+        self.0.profile()
+    }
+
+    /// Returns what makes its parts.
     pub(crate) fn decides(&self) -> &dyn Decisions {
         &*self.0
     }
@@ -73,7 +78,7 @@ mod tests {
 
     fn election(front_end: &FrontEnd, data: &[(&str, &str)]) -> LeaderElectionConfig {
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        front_end.decides().election(&data).expect("valid")
+        front_end.profile().election(&data).expect("valid")
     }
 
     #[test]

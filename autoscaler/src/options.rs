@@ -66,7 +66,7 @@ impl Options {
             pod_ip,
             system_namespace: names::SYSTEM_NAMESPACE.to_owned(),
             cluster_domain: "cluster.local".to_owned(),
-            api_rate: front_end.decides().api_rate(),
+            api_rate: front_end.profile().api_rate,
             front_end,
             stat_listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::STAT_PORT),
             admin: None,
@@ -97,14 +97,14 @@ impl Options {
         let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
         let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
         let front_end = FrontEnd::from_env(&get)?;
-        let api_rate = api_rate::from_env(&get, front_end.decides().api_rate())?;
+        let api_rate = api_rate::from_env(&get, front_end.profile().api_rate)?;
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
-        let stat_tokens = StatTokens::from_env(&get, front_end.decides().account(), &system_namespace);
+        let stat_tokens = StatTokens::from_env(&get, front_end.profile().account, &system_namespace);
         let stat_tls = StatTls::from_env(&get, &system_namespace)?;
-        let dashboard = match front_end.decides().shows_objects() {
+        let dashboard = match front_end.profile().has_page {
             true => Dashboard::from_env(&get, listen)?,
             false => None,
         };

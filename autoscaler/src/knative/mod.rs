@@ -13,81 +13,52 @@ pub(crate) mod statuses;
 pub(crate) mod store;
 pub(crate) mod wanted;
 
-use crate::decisions::{Buckets, Decisions};
+use crate::decisions::{Decisions, Profile};
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::stores::watches::Beside;
 use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
-use common::config::{ConfigError, LeaderElectionConfig};
 use common::names;
 use common::write_rate::Rate;
 use common_controller::WorkQueue;
-use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::namespaces::Namespaces;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use kube::runtime::watcher;
 use revisions::Revisions;
 use statuses::{Autoscalers, MergedStatuses};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Measurements, Objects};
 use tokio_util::sync::CancellationToken;
 
-/// Upstream's own decisions.
+/// In place of Knative Serving's own autoscaler.
 #[derive(Debug)]
 pub(crate) struct Knative;
 
+impl Knative {
+    const PROFILE: Profile = Profile {
+        kind: "PodAutoscaler",
+        api_rate: Rate::AUTOSCALER,
+        account: "controller", // Knative's autoscaler runs under the account of its controller.
+        leases: None,
+        balances_leases: false,
+        has_bucket_services: true,
+        defaults_replace_maps: false,
+        owns_activators: false,
+        has_own_rules: false,
+        numbers_ports: false,
+        traces: false,
+        has_page: false,
+    };
+}
+
 impl Decisions for Knative {
-    fn kind(&self) -> &'static str {
-        "PodAutoscaler"
-    }
-
-    fn api_rate(&self) -> Rate {
-        Rate::AUTOSCALER
-    }
-
-    /// Knative's autoscaler runs under the account of its controller.
-    fn account(&self) -> &'static str {
-        "controller"
-    }
-
-    /// As upstream: a map that breaks a rule at the start ends the process.
-    fn judge(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
-        refusals.none()
-    }
-
-    fn election(&self, map: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
-        LeaderElectionConfig::from_map(map)
-    }
-
-    fn balances_leases(&self) -> bool {
-        false
-    }
-
-    fn has_upstream_activators(&self) -> bool {
-        true
-    }
-
-    /// Upstream fixes the delay when it makes the decider, and takes the last pod from requests that outlast the window.
-    fn has_own_rules(&self) -> bool {
-        false
+    fn profile(&self) -> &'static Profile {
+        &Self::PROFILE
     }
 
     /// Those of revisions. Of their labels the revision alone is kept: no other is selected by.
     fn pods(&self) -> PodScope {
         let watched = watcher::Config::default().labels(names::REVISION_UID);
         PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION, judges: false }
-    }
-
-    /// Replicas try these Services when they cannot dial a holder's address, as in a mesh.
-    fn bucket_domain(&self, namespace: &str, cluster_domain: &str) -> Option<String> {
-        Some(format!("{namespace}.svc.{cluster_domain}"))
-    }
-
-    fn keep_bucket_services(&self, buckets: Buckets, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
-        let Buckets { client, namespace, address, shares } = buckets;
-        bucket_services::run(client, namespace, address, shares, shutdown).boxed()
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
@@ -102,7 +73,7 @@ impl Decisions for Knative {
         let queue = objects.measurements.0.clone();
         let pass = passes(metric, |metric, key, _| async move { metric.reconcile(&key).await });
         let metrics = OwnController { kind: "Metric", queue, pass };
-        Reconcilers::new(parts, objects, ("PodAutoscaler", revisions), vec![metrics])
+        Reconcilers::new(parts, objects, (Self::PROFILE.kind, revisions), vec![metrics])
     }
 }
 

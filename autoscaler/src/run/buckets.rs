@@ -37,7 +37,7 @@ pub(super) fn campaign(
             renew_deadline: config.renew_deadline,
             retry_period: config.retry_period,
         },
-        balance: options.front_end.decides().balances_leases(),
+        balance: options.front_end.profile().balances_leases,
     };
     let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());
     (Shares::new(names, ownership).known_as(me), released)

@@ -6,13 +6,13 @@ use super::tokens::Tokens;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
 use crate::dashboard::{self, Dashboard};
-use crate::decisions::Buckets;
 use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::Peers;
 use crate::ingest::stat_server::StatServer;
 use crate::ingest::{Here, Ingest};
+use crate::knative::bucket_services;
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
 use crate::reconcile::Wiring;
@@ -63,11 +63,11 @@ impl Components {
         configs: &Configs,
         tokens: &Tokens,
     ) -> anyhow::Result<Self> {
-        let decides = options.front_end.decides();
+        let profile = options.front_end.profile();
         let (clock, requests, metrics) = (Clock::system(), Requests::new(), Metrics::default());
         let collector = Arc::new(Collector::new(clock.clone(), requests.clone()));
         let pods = Arc::new(PodIndex::new(requests.clone()));
-        let attestations = Arc::new(Attestations::new(decides.has_upstream_activators()));
+        let attestations = Arc::new(Attestations::new(!profile.owns_activators));
         let sources = Sources {
             collector: collector.clone(),
             pods: pods.clone(),
@@ -76,7 +76,7 @@ impl Components {
             requests: requests.clone(),
             metrics: DeciderMetrics::new(&metrics),
         };
-        let multiscaler = Arc::new(Multiscaler::new(sources, decides.has_own_rules()).traced(tracing));
+        let multiscaler = Arc::new(Multiscaler::new(sources, profile.has_own_rules).traced(tracing));
         let here = Arc::new(Here {
             collector: collector.clone(),
             multiscaler: multiscaler.clone(),
@@ -84,7 +84,8 @@ impl Components {
             counters: IngestCounters::new(&metrics),
         });
         let counters = here.counters.clone();
-        let services = decides.bucket_domain(&options.system_namespace, &options.cluster_domain);
+        let services = format!("{}.svc.{}", options.system_namespace, options.cluster_domain);
+        let services = Some(services).filter(|_| profile.has_bucket_services);
         let stop = tokens.stop.clone();
         let peers = Peers::new(shares.clone(), resolver.clone(), stat_port, services, here.clone(), counters, stop);
         if let Some(token) = &options.stat_tokens.own {
@@ -142,17 +143,17 @@ impl Components {
 
     /// Starts everything that runs by itself.
     pub(super) fn spawn(&self, client: &Client, options: &Options, server: StatServer, tokens: &Tokens) -> TaskTracker {
-        let (decides, tasks) = (options.front_end.decides(), TaskTracker::new());
-        tasks.spawn(pods::run(client.clone(), decides.pods(), self.pods.clone(), tokens.last.clone()));
+        let (front_end, tasks) = (&options.front_end, TaskTracker::new());
+        tasks.spawn(pods::run(client.clone(), front_end.decides().pods(), self.pods.clone(), tokens.last.clone()));
         let (activators, namespace) = (self.attestations.clone(), options.system_namespace.clone());
         tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
         let peers = self.peers.clone();
         tasks.spawn(async move { peers.run().await });
         // Members of a StatefulSet are found by their own names.
-        if options.stateful_set.is_none() {
+        if front_end.profile().has_bucket_services && options.stateful_set.is_none() {
             let (client, namespace) = (client.clone(), options.system_namespace.clone());
-            let buckets = Buckets { client, namespace, address: options.pod_ip, shares: self.shares.clone() };
-            tasks.spawn(decides.keep_bucket_services(buckets, tokens.stop.clone()));
+            let (shares, stop) = (self.shares.clone(), tokens.stop.clone());
+            tasks.spawn(bucket_services::run(client, namespace, options.pod_ip, shares, stop));
         }
         let (multiscaler, stop) = (self.multiscaler.clone(), tokens.stop.clone());
         tasks.spawn(async move { multiscaler.run(stop).await });

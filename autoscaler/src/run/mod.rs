@@ -80,12 +80,15 @@ pub async fn run(
         }
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
-    options.front_end.decides().judge(&configs.refusals)?;
+    let profile = options.front_end.profile();
+    if !profile.defaults_replace_maps {
+        configs.refusals.none()?; // As upstream; else the refusal has been told loudly.
+    }
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
     let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.listed, &tokens.leases);
     let who = Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
-    let tracing = match options.front_end.decides().traces() {
+    let tracing = match profile.traces {
         true => Tracing::start(&configs.observability.borrow().tracing, &who, &options.process.otel)?,
         false => None,
     };
@@ -104,11 +107,7 @@ pub async fn run(
         who,
         metrics: components.metrics.clone(),
         config: configs.observability.clone(),
-        pages: vec![explain::page(
-            options.front_end.decides().kind(),
-            components.multiscaler.clone(),
-            components.shares.clone(),
-        )],
+        pages: vec![explain::page(profile.kind, components.multiscaler.clone(), components.shares.clone())],
         admin: options.admin,
     };
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;

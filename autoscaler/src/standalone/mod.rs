@@ -40,27 +40,22 @@ pub(crate) mod workloads;
 
 pub use hpa::Hpa;
 
-use crate::decisions::{Buckets, Decisions};
+use crate::decisions::{Decisions, Profile};
 use crate::pods::PodScope;
 use crate::reconcile::parts::Parts;
 use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
 use cluster::Cluster;
-use common::config::{ConfigError, LeaderElectionConfig, PortsConfig};
+use common::config::PortsConfig;
 use common::write_rate::Rate;
 use common_controller::WorkQueue;
-use common_runtime::config_map::{Refusals, RefusedMap};
 use common_runtime::lease::Timing;
 use common_runtime::namespaces::Namespaces;
-use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
 use kube::runtime::watcher;
 use ports::Numbers;
 use scalers::Scalers;
 use scalers::publication::Publisher;
 use shown::Shown;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use unread::Unread;
@@ -70,7 +65,7 @@ use workloads::Workloads;
 /// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
 const BUCKETS: u32 = 4;
 
-/// Decisions of our own.
+/// Beside ordinary Deployments.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     pub(crate) hpa: Hpa,
@@ -78,65 +73,26 @@ pub(crate) struct Standalone {
     pub(crate) namespaces: Namespaces,
 }
 
+impl Standalone {
+    const PROFILE: Profile = Profile {
+        kind: "ZeroScaler",
+        api_rate: Rate::WITH_CONTROLLER, // This process also does what upstream's ServerlessService controller does.
+        account: "autoscaler",
+        leases: Some((Timing::STANDALONE, BUCKETS)),
+        balances_leases: true,
+        has_bucket_services: false, // Replicas find each other by the leases alone.
+        defaults_replace_maps: true,
+        owns_activators: true,
+        has_own_rules: true,
+        numbers_ports: true,
+        traces: true,
+        has_page: true,
+    };
+}
+
 impl Decisions for Standalone {
-    fn kind(&self) -> &'static str {
-        "ZeroScaler"
-    }
-
-    /// This process also does what upstream's ServerlessService controller does.
-    fn api_rate(&self) -> Rate {
-        Rate::WITH_CONTROLLER
-    }
-
-    fn account(&self) -> &'static str {
-        "autoscaler"
-    }
-
-    /// The process starts with the defaults, and the refusal has been told loudly.
-    fn judge(&self, _: &Refusals) -> Result<(), RefusedMap> {
-        Ok(())
-    }
-
-    fn election(&self, map: &BTreeMap<String, String>) -> Result<LeaderElectionConfig, ConfigError> {
-        let secs = |duration: Duration| format!("{}s", duration.as_secs());
-        let defaults = [
-            ("lease-duration", "leaseDuration", secs(Timing::STANDALONE.lease_duration)),
-            ("renew-deadline", "renewDeadline", secs(Timing::STANDALONE.renew_deadline)),
-            ("retry-period", "retryPeriod", secs(Timing::STANDALONE.retry_period)),
-            ("buckets", "buckets", BUCKETS.to_string()),
-        ];
-        let mut map = map.clone();
-        for (key, alias, value) in defaults {
-            if !map.contains_key(alias) {
-                map.entry(key.to_owned()).or_insert(value);
-            }
-        }
-        LeaderElectionConfig::from_map(&map)
-    }
-
-    fn balances_leases(&self) -> bool {
-        true
-    }
-
-    fn traces(&self) -> bool {
-        true
-    }
-
-    /// An activator that has not spoken yet is not one that never will.
-    fn has_upstream_activators(&self) -> bool {
-        false
-    }
-
-    fn has_own_rules(&self) -> bool {
-        true
-    }
-
-    fn numbers_ports(&self) -> bool {
-        true
-    }
-
-    fn shows_objects(&self) -> bool {
-        true
+    fn profile(&self) -> &'static Profile {
+        &Self::PROFILE
     }
 
     /// All, with all labels: those are their owner's business, and any of them may be selected by.
@@ -147,15 +103,6 @@ impl Decisions for Standalone {
             keeps: |_| true,
             judges: true,
         }
-    }
-
-    /// Replicas find each other by the leases alone.
-    fn bucket_domain(&self, _: &str, _: &str) -> Option<String> {
-        None
-    }
-
-    fn keep_bucket_services(&self, _: Buckets, _: CancellationToken) -> BoxFuture<'static, ()> {
-        ready(()).boxed()
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
@@ -201,7 +148,7 @@ impl Decisions for Standalone {
             own("label zeroscale.dev/enabled", scalers.enabled.queue(), labels),
         ];
         tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
-        Reconcilers::new(parts, cluster, ("ZeroScaler", workloads), controllers).showing(shown)
+        Reconcilers::new(parts, cluster, (Self::PROFILE.kind, workloads), controllers).showing(shown)
     }
 }
 
