@@ -40,6 +40,30 @@ pub struct DeciderSpec {
     pub aggregation: Aggregation,
 }
 
+impl Default for DeciderSpec {
+    /// Parameters of a revision without annotations beside a configuration without settings. A parameter that only one front
+    /// end sets is off here.
+    fn default() -> Self {
+        Self {
+            max_scale_up_rate: 1000.0,
+            max_scale_down_rate: 2.0,
+            metric: ScalingMetric::Concurrency,
+            target_value: 70.0,
+            total_value: 100.0,
+            target_burst_capacity: BurstCapacity::Limited(211.0),
+            activator_capacity: 100.0,
+            panic_threshold: 2.0,
+            stable_window: Duration::from_secs(60),
+            panic_window: Duration::from_secs(6),
+            scale_down_delay: Duration::ZERO,
+            initial_scale: 1,
+            activation_scale: 0,
+            reachable: true,
+            aggregation: Aggregation::Linear,
+        }
+    }
+}
+
 /// What is measured. Annotations may name others; a reader then treats them as concurrency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScalingMetric {

@@ -189,26 +189,16 @@ mod tests {
     use autoscaler_core::bounds::Bounds;
     use autoscaler_core::decider::Unknown;
     use autoscaler_core::history::Action;
-    use common::scaling::{Aggregation, BurstCapacity};
-    use std::time::Duration;
+    use common::scaling::BurstCapacity;
 
     fn spec(metric: ScalingMetric) -> DeciderSpec {
         DeciderSpec {
-            max_scale_up_rate: 1000.0,
-            max_scale_down_rate: 2.0,
             metric,
             target_value: 7.0,
             total_value: 10.0,
             target_burst_capacity: BurstCapacity::Always,
-            activator_capacity: 100.0,
-            panic_threshold: 2.0,
-            stable_window: Duration::from_secs(60),
-            panic_window: Duration::from_secs(6),
-            scale_down_delay: Duration::ZERO,
-            initial_scale: 1,
             activation_scale: 1,
-            reachable: true,
-            aggregation: Aggregation::Linear,
+            ..DeciderSpec::default()
         }
     }
 

@@ -125,6 +125,12 @@ mod tests {
 
     /// Fraction, default concurrency, container concurrency, annotations; target, total.
     #[test]
+    fn a_revision_that_says_nothing_has_the_default_parameters() {
+        let spec = decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
+        assert_eq!(spec, DeciderSpec::default());
+    }
+
+    #[test]
     fn targets_follow_the_table() {
         let rps = ("autoscaling.knative.dev/metric", "rps");
         let target = |value| (TARGET.name, value);

@@ -3,7 +3,7 @@
 use crate::metrics::Metric;
 use common::RevisionKey;
 use common::ownership;
-use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec};
 use common::write_rate::Rate;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
@@ -123,8 +123,6 @@ impl Revision {
         let min = i32::from(rng.random_bool(0.15));
         let spec = DeciderSpec {
             max_scale_up_rate: f64::from(rng.random_range(2..=10)),
-            max_scale_down_rate: 2.0,
-            metric: ScalingMetric::Concurrency,
             target_value,
             total_value: target_value,
             target_burst_capacity: if scraped {
@@ -132,15 +130,11 @@ impl Revision {
             } else {
                 BurstCapacity::Always
             },
-            activator_capacity: 100.0,
-            panic_threshold: 2.0,
             stable_window,
-            panic_window: Duration::from_secs(6),
             scale_down_delay: if rng.random_bool(0.2) { seconds(2, 10, rng) } else { Duration::ZERO },
-            initial_scale: 1,
             activation_scale: rng.random_range(1..=2),
-            reachable: true,
             aggregation: if rng.random_bool(0.2) { Aggregation::WeightedExponential } else { Aggregation::Linear },
+            ..DeciderSpec::default()
         };
         Self {
             bucket: buckets.iter().position(|name| name == owner).unwrap_or(0),

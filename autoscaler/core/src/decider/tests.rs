@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use common::scaling::{Aggregation, ScalingMetric};
 use proptest::prelude::*;
 
 use super::*;
@@ -21,19 +20,11 @@ fn spec(target: f64, burst: f64) -> DeciderSpec {
     DeciderSpec {
         max_scale_up_rate: 10.0,
         max_scale_down_rate: 10.0,
-        metric: ScalingMetric::Concurrency,
         target_value: target,
         total_value: target / 0.75,
         target_burst_capacity: BurstCapacity::from_number(burst),
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
-        stable_window: secs(60),
-        panic_window: secs(6),
-        scale_down_delay: Duration::ZERO,
         initial_scale: 0,
-        activation_scale: 0,
-        reachable: true,
-        aggregation: Aggregation::Linear,
+        ..DeciderSpec::default()
     }
 }
 

@@ -1,29 +1,15 @@
 //! When the reconciler is notified, and when a stat makes an evaluation due.
 
-use std::time::Duration;
-
-use common::scaling::{Aggregation, ScalingMetric};
-
 use super::*;
 use crate::decider::{Inputs, Recommendation, Rule, Unknown};
 
 fn spec(initial_scale: i32, total_value: f64, burst: f64) -> DeciderSpec {
     DeciderSpec {
-        max_scale_up_rate: 1000.0,
-        max_scale_down_rate: 2.0,
-        metric: ScalingMetric::Concurrency,
         target_value: total_value * 0.7,
         total_value,
         target_burst_capacity: BurstCapacity::from_number(burst),
-        activator_capacity: 100.0,
-        panic_threshold: 2.0,
-        stable_window: Duration::from_secs(60),
-        panic_window: Duration::from_secs(6),
-        scale_down_delay: Duration::ZERO,
         initial_scale,
-        activation_scale: 0,
-        reachable: true,
-        aggregation: Aggregation::Linear,
+        ..DeciderSpec::default()
     }
 }
 

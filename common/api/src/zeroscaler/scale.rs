@@ -9,7 +9,7 @@
 
 use super::DurationText;
 use common::config::AutoscalerConfig;
-use common::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::{Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -187,8 +187,7 @@ impl Scale {
             scale_down_delay: self.down_delay(config),
             initial_scale: self.initial().unwrap_or(config.initial_scale),
             activation_scale: self.activation.unwrap_or(0),
-            reachable: true,
-            aggregation: Aggregation::Linear,
+            ..DeciderSpec::default()
         }
     }
 }

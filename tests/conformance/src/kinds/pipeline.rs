@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::metrics::{Metrics, MetricsSpec};
-use common::scaling::Aggregation;
+use common::scaling::{Aggregation, DeciderSpec};
 use common::stat::Stat;
 use common::time::Timestamp;
 use serde::Deserialize;
@@ -49,7 +49,8 @@ struct Measured {
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
     let aggregation = aggregation(&case.aggregation_algorithm);
-    let spec = case.spec.resolve(Duration::from_secs_f64(case.panic_window_seconds), aggregation)?;
+    let panic_window = Duration::from_secs_f64(case.panic_window_seconds);
+    let spec = case.spec.resolve(DeciderSpec { panic_window, aggregation, ..DeciderSpec::default() })?;
     let mut metrics = Metrics::new(&MetricsSpec {
         stable_window: spec.stable_window,
         panic_window: spec.panic_window,

@@ -1,9 +1,7 @@
 //! `scale`: a decider, fed with averages.
 
-use std::time::Duration;
-
 use autoscaler_core::decider::{Decider, Load, Observation, Unknown};
-use common::scaling::Aggregation;
+use common::scaling::DeciderSpec;
 use common::time::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,7 +37,7 @@ struct Step {
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
     // The decider does not read the panic window's length: its caller averages.
-    let resolve = |spec: &Spec| spec.resolve(Duration::from_secs(6), Aggregation::Linear);
+    let resolve = |spec: &Spec| spec.resolve(DeciderSpec::default());
     let mut spec = resolve(&case.spec)?;
     let mut decider = Decider::new(&spec, case.initial_ready, Timestamp::from_nanos(case.start));
     for (i, step) in case.steps.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use common::scaling::{Aggregation, BurstCapacity, DeciderSpec, ScalingMetric};
+use common::scaling::{BurstCapacity, DeciderSpec, ScalingMetric};
 use serde::Deserialize;
 
 use crate::Mismatch;
@@ -26,8 +26,8 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// The spec as our code has it; a spec in the vectors says nothing of panic window and aggregation.
-    pub(super) fn resolve(&self, panic_window: Duration, aggregation: Aggregation) -> Result<DeciderSpec, Mismatch> {
+    /// The spec as our code has it. `unsaid` has what a spec in the vectors says nothing of: panic window and aggregation.
+    pub(super) fn resolve(&self, unsaid: DeciderSpec) -> Result<DeciderSpec, Mismatch> {
         Ok(DeciderSpec {
             max_scale_up_rate: self.max_scale_up_rate,
             max_scale_down_rate: self.max_scale_down_rate,
@@ -42,12 +42,11 @@ impl Spec {
             activator_capacity: self.activator_capacity,
             panic_threshold: self.panic_threshold,
             stable_window: Duration::from_secs_f64(self.stable_window_seconds),
-            panic_window,
             scale_down_delay: Duration::from_secs_f64(self.scale_down_delay_seconds),
             initial_scale: self.initial_scale,
             activation_scale: self.activation_scale,
             reachable: self.reachable,
-            aggregation,
+            ..unsaid
         })
     }
 }
