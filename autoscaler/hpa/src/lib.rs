@@ -35,19 +35,6 @@
 //! Discovery, which finds the resource of a kind, is open to whoever is authenticated. These are within what
 //! Kubernetes' own controller and Knative's have.
 //!
-//! # Superseded
-//!
-//! What older descriptions say of the I/O, and what holds; the rules' rows are in [`hpa_core`].
-//!
-//! | Once | Now | Test |
-//! |---|---|---|
-//! | metrics from Heapster; custom ones through an annotation | three metrics APIs | `each_metric_is_asked_at_its_path` |
-//! | the scale of extensions/v1beta1, its selector a map | autoscaling/v1, a text; maps are still read | `an_old_servers_selector_is_a_map_of_labels` |
-//! | the target found by its kind and version | by group and kind, through discovery | `a_scale_is_found_through_discovery_and_written_as_it_was_read` |
-//! | passes within the watch's handlers, every 30 s | a queue, every 15 s | `passes_keep_their_period` |
-//! | deletions ignored | what is kept of an object goes with it | `a_busy_object_is_scaled_and_says_so` |
-//! | one attempt to write the scale | the scale is read anew after a conflict | `a_conflict_is_met_with_a_fresh_read` |
-//!
 //! # Where we differ from upstream
 //!
 //! The header of each part says so: [`native`], [`delegate`], [`sources`], [`run`]. All of it concerns failures and

@@ -52,7 +52,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "hpa-core",
-        "lib > reconcile validate > behavior combine legacy selectors > decision defaults measure memory > \
+        "lib > reconcile validate > behavior combine selectors > decision defaults measure memory > \
          request status totals > calculator condition > groups tolerance > options spec usage > pod > \
          error quantity",
     ),

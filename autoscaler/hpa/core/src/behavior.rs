@@ -1,4 +1,12 @@
-//! Stabilization and limits of `spec.behavior`.
+//! Stabilization and limits, with `spec.behavior` ([`Rules`]) and without ([`decide_without`]).
+//!
+//! # Without a behavior
+//!
+//! The largest recommendation of the last window counts (age up to and including its length), the new one among them. One
+//! reconciliation may grow to twice the current replicas, or to [`FREE_REPLICAS`] if that is more, and may shrink to
+//! `minReplicas` at once. Unlike a behavior, this may grow the target on old demand: a recommendation that was limited
+//! when it was made goes on counting for the whole window. Event texts then say "All metrics below target" while the
+//! target grows, as upstream's do.
 //!
 //! # Stabilization
 //!
@@ -27,6 +35,32 @@ use common::time::Timestamp;
 use super::decision::{Decision, Demand, Limit, Stabilization};
 use super::memory::{Memory, Recommendation};
 use super::spec::{Behavior, ScalingRules};
+
+/// Replicas that may be reached at once without a behavior, however few there are.
+const FREE_REPLICAS: i32 = 4;
+
+/// Decides without a behavior, and remembers the proposal.
+pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, now: Timestamp) -> Decision {
+    let is_old = |recommendation: &Recommendation| recommendation.at < now - window;
+    let recent = memory.recommendations.iter().filter(|recommendation| !is_old(recommendation));
+    let stabilized = recent.map(|recommendation| recommendation.replicas).fold(demand.proposed, i32::max);
+    memory.recommend(Recommendation { replicas: demand.proposed, at: now }, is_old);
+    let stabilization = if stabilized == demand.proposed { Stabilization::Ready } else { Stabilization::Down };
+    let rate = scale_up_limit_without(demand.current);
+    let (replicas, limit) = if stabilized < demand.min {
+        (demand.min, Limit::TooFew)
+    } else if stabilized > demand.max.min(rate) {
+        if demand.max > rate { (rate, Limit::ScaleUp) } else { (demand.max, Limit::TooMany) }
+    } else {
+        (stabilized, Limit::WithinRange)
+    };
+    Decision { replicas, stabilized, stabilization, limit }
+}
+
+/// Returns how far one reconciliation may grow without a behavior.
+pub fn scale_up_limit_without(current: i32) -> i32 {
+    current.saturating_mul(2).max(FREE_REPLICAS)
+}
 
 /// A behavior as the rules read it: all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]

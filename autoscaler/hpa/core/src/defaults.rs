@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `minReplicas` | 1 |
 //! | `metrics` (empty) | Resource `cpu`, Utilization 80 |
-//! | `behavior` | stays none: the legacy rules |
+//! | `behavior` | stays none |
 //! | within a `behavior`: `scaleUp` | window 0, `Max`, 4 pods or 100 % in 15 s |
 //! | `scaleDown` | `Max`, 100 % in 15 s; the window stays none: the controller's option takes its place |
 //!
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_spec_becomes_cpu_at_eighty_percent_with_the_legacy_rules() {
+    fn a_bare_spec_becomes_cpu_at_eighty_percent_without_a_behavior() {
         let mut spec = Spec { max_replicas: 3, ..Spec::default() };
         fill(&mut spec);
         assert_eq!((spec.min_replicas, spec.metrics.len(), spec.behavior.as_ref()), (Some(1), 1, None));

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Options {
     /// Share of the target that a metric may be off, either way.
     pub tolerance: f64,
-    /// Window of the legacy rules, and of a behavior's scale-down window that is not set. Whole seconds count there.
+    /// Window of objects without a behavior, and of a behavior whose scale-down window is not set. Whole seconds count there.
     pub downscale_stabilization: Duration,
     /// How long after its start a pod's cpu is judged by its readiness.
     pub cpu_initialization_period: Duration,

@@ -25,7 +25,7 @@ pub struct Spec {
     pub max_replicas: i32,
     /// What decides. The largest answer wins.
     pub metrics: Vec<MetricSpec>,
-    /// Stabilization and rate limits; none: the legacy rules.
+    /// Stabilization and rate limits; none: see [`super::behavior`].
     pub behavior: Option<Behavior>,
 }
 

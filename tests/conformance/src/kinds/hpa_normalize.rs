@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use hpa_core::behavior::{self, Rules};
 use hpa_core::decision::Demand;
-use hpa_core::legacy;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -95,7 +94,10 @@ fn run(case: Case, rules: impl FnOnce(Duration) -> Option<Rules>) -> Result<(), 
                     (rules.scale_up_limit(&memory, current, now), rules.scale_down_limit(&memory, current, now));
                 ((limits.0, Some(limits.1)), rules.decide(&mut memory, &demand, now))
             }
-            None => ((legacy::scale_up_limit(current), None), legacy::decide(&mut memory, &demand, window, now)),
+            None => {
+                let decision = behavior::decide_without(&mut memory, &demand, window, now);
+                ((behavior::scale_up_limit_without(current), None), decision)
+            }
         };
         if step.rescaled {
             behavior::remember(&mut memory, rules.as_ref(), current, decision.replicas, now);

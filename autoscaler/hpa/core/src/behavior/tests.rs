@@ -227,6 +227,52 @@ fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
     assert_eq!((rules.up.window, rules.down.window), (Duration::ZERO, seconds(1)));
 }
 
+#[test]
+fn without_a_behavior_bounds_and_twice_the_replicas_limit() {
+    for (current, proposed, min, max, replicas, limit) in [
+        (5, 7, 3, 8, 7, Limit::WithinRange),
+        (3, 1, 2, 8, 2, Limit::TooFew),
+        (1, 0, 0, 10, 0, Limit::WithinRange),
+        (20, 1000, 1, 10, 10, Limit::TooMany),
+        (3, 1000, 1, 2000, 6, Limit::ScaleUp),
+        (0, 1000, 0, 2000, 4, Limit::ScaleUp),
+        (i32::MAX, i32::MAX, 1, i32::MAX, i32::MAX, Limit::WithinRange),
+    ] {
+        let demand = Demand { current, proposed, min, max };
+        let decision = decide_without(&mut Memory::default(), &demand, seconds(300), NOW);
+        assert_eq!((decision.replicas, decision.limit), (replicas, limit), "{current} to {proposed}");
+    }
+}
+
+#[test]
+fn without_a_behavior_the_largest_recommendation_of_the_window_counts() {
+    for (history, proposed, stabilized, length) in [
+        (&[][..], 5, 5, 1),
+        (&[(4, 120), (5, 60)], 3, 5, 3),
+        (&[(1, 120), (2, 60)], 3, 3, 3),
+        (&[(10, 600), (9, 540)], 3, 3, 2),
+        (&[(10, 600), (4, 60), (5, 120), (9, 540)], 3, 5, 4),
+        (&[(8, 300)], 3, 8, 2),
+    ] {
+        let recommendation = |&(replicas, age): &(i32, u64)| Recommendation { replicas, at: ago(age) };
+        let mut memory = Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() };
+        let demand = Demand { current: 100, proposed, min: 0, max: 100 };
+        assert_eq!(decide_without(&mut memory, &demand, seconds(300), NOW).stabilized, stabilized, "{history:?}");
+        assert_eq!(memory.recommendations.len(), length, "{history:?}");
+    }
+}
+
+/// Goal: without a behavior, demand that was limited when it came goes on growing the target.
+#[test]
+fn without_a_behavior_a_stale_recommendation_goes_on_growing_the_target() {
+    let mut memory = Memory::default();
+    let demand = Demand { current: 4, proposed: 40, min: 1, max: 100 };
+    assert_eq!(decide_without(&mut memory, &demand, seconds(300), NOW).replicas, 8);
+    let later = Demand { current: 8, proposed: 6, ..demand };
+    let decision = decide_without(&mut memory, &later, seconds(300), NOW + seconds(15));
+    assert_eq!((decision.replicas, decision.stabilization), (16, Stabilization::Down));
+}
+
 proptest! {
     /// Goal: whatever is asked for, no period sees more change than each of its policies allows, if the strictest wins.
     #[test]
@@ -273,9 +319,9 @@ proptest! {
         let demand = Demand { current, proposed, min: 2, max: 80 };
         let decide = |proposed| rules.decide(&mut memory.clone(), &Demand { proposed, ..demand }, NOW).replicas;
         prop_assert!(decide(proposed) <= decide(proposed + more));
-        let legacy = |proposed| {
-            super::super::legacy::decide(&mut memory.clone(), &Demand { proposed, ..demand }, seconds(300), NOW).replicas
+        let without = |proposed| {
+            decide_without(&mut memory.clone(), &Demand { proposed, ..demand }, seconds(300), NOW).replicas
         };
-        prop_assert!(legacy(proposed) <= legacy(proposed + more));
+        prop_assert!(without(proposed) <= without(proposed + more));
     }
 }

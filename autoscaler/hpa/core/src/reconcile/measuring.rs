@@ -2,10 +2,10 @@
 
 use super::writing::{self, Plan};
 use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
+use crate::behavior;
 use crate::combine::{Combined, Outcome, combine};
 use crate::condition::ConditionType;
 use crate::decision::Demand;
-use crate::legacy;
 use crate::measure::Scene;
 use crate::pod::Pod;
 use crate::request::{self, Reading, Request};
@@ -186,7 +186,7 @@ fn normalize(pass: &mut Pass<'_>, current: i32, proposed: i32) -> i32 {
     let demand = Demand { current, proposed, min: spec.min(), max: spec.max_replicas };
     let decision = match pass.rules() {
         Some(rules) => rules.decide(pass.memory, &demand, pass.now),
-        None => legacy::decide(pass.memory, &demand, pass.options.downscale_stabilization, pass.now),
+        None => behavior::decide_without(pass.memory, &demand, pass.options.downscale_stabilization, pass.now),
     };
     let (stabilization, limit) = (decision.stabilization, decision.limit);
     pass.set(ConditionType::AbleToScale, true, stabilization.reason(), stabilization.message());

@@ -1,4 +1,4 @@
-//! Whole passes. The limit that legacy rules put on growth is the real one here.
+//! Whole passes. The limit on growth without a behavior is the real one here.
 
 use super::*;
 use crate::behavior::Rules;
@@ -360,7 +360,7 @@ fn each_way_to_another_size_has_a_reason() {
             2,
             "Current number of replicas below Spec.MinReplicas",
         ),
-        // Upstream's: the legacy limits raise it first, and leave the reason as empty as the wish was.
+        // Upstream's: the limits without a behavior raise it first, and leave the reason as empty as the wish was.
         (value(2, 0, 10_000, 0).with_gate().marked(), 2, ""),
     ] {
         let seen = scenario.pass();
