@@ -66,7 +66,7 @@ pub struct BoundPort {
     pub number: u16,
     /// Uid of the ZeroScaler whose it is here.
     pub uid: String,
-    /// It is being taken back: it is served, and may stand in no slice any more.
+    /// It was released: it is served for a while, and must not be written into slices any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
     /// Another process listens there: it could not be bound.

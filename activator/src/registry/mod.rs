@@ -193,7 +193,7 @@ impl Registry {
             self.apply(&mut state, event);
         }
         if let Some(ports) = &self.parts.ports {
-            state.numbers.follow(ports, Instant::now());
+            state.numbers.follow(ports);
             self.leave(&mut state, ports);
         }
     }

@@ -34,6 +34,7 @@ use common::ports::PortId;
 use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
+use common_runtime::clock::Clock;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -71,11 +72,18 @@ pub(crate) struct WorkloadPorts {
 type Version = Option<(u64, u64)>;
 
 /// What only the writer looks at.
-#[derive(Default)]
 pub(super) struct Numbers {
     ledger: BTreeMap<u16, Arc<Entry>>,
     listeners: Listeners<Arc<Entry>>,
     changed: bool,
+    clock: Clock,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        let (ledger, listeners) = (BTreeMap::new(), Listeners::default());
+        Self { ledger, listeners, changed: false, clock: Clock::system() }
+    }
 }
 
 impl WorkloadPort {
@@ -188,15 +196,17 @@ impl Numbers {
 
     /// When time alone changes something.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.listeners.wake().map(Instant::from_std)
+        self.listeners.wake().map(|wake| Instant::now() + wake.saturating_since(self.clock.now()))
     }
 
     /// Binds and unbinds.
-    pub(super) fn follow(&mut self, ports: &WorkloadPorts, now: Instant) {
-        if !std::mem::take(&mut self.changed) && self.due().is_none_or(|due| now < due) {
+    pub(super) fn follow(&mut self, ports: &WorkloadPorts) {
+        self.clock.resync();
+        let now = self.clock.now();
+        if !std::mem::take(&mut self.changed) && self.listeners.wake().is_none_or(|wake| now < wake) {
             return;
         }
-        for action in self.listeners.follow(&self.ledger, now.into_std()) {
+        for action in self.listeners.follow(&self.ledger, now) {
             match action {
                 Action::Bind(number) => {
                     if let Some(entry) = self.listeners.entry(number) {
@@ -242,9 +252,10 @@ impl Registry {
         let ports = self.parts.ports.as_ref()?;
         let state = self.state.lock();
         let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == port.entry.uid)?;
-        let (instance, uid, state) = (ports.instance.clone(), entry.uid.to_string(), entry.state);
+        let (instance, uid) = (ports.instance.clone(), entry.uid.to_string());
+        let is_held = entry.state == common::ports::State::Held;
         self.spec_of(port)?;
-        Some(answer::Listening { instance, uid, state }.to_string())
+        Some(answer::Listening { instance, uid, is_held }.to_string())
     }
 
     /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports. It is made on a thread

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use common::RevisionKey;
 use common::bound_ports::{BoundPorts, QUESTION};
 use common::ports::answer::{HEADER, Listening};
+use common::ports::ledger::OPEN_FOR;
 use common::ports::{Block, Entry, Ledger, PortId, State};
 use common_api::zeroscaler::PortProtocol;
+use common_runtime::clock::Clock;
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +29,11 @@ pub(crate) const FIRST: u16 = 20_000;
 async fn rig() -> (Rig, IpAddr) {
     let ip = own_address().ip();
     (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
+}
+
+/// Of a number that was released so many seconds ago.
+fn released(ago: u64) -> State {
+    State::Released(Clock::system().now() - Duration::from_secs(ago))
 }
 
 fn id(name: &str, port: u16) -> PortId {
@@ -324,7 +331,7 @@ async fn a_port_that_is_given_up_leads_on() {
     let held = tokio::spawn(ask(SocketAddr::new(ip, FIRST + 1), get()));
     rig.until(|load| load.queued == 1).await;
     tell(&[(&web, first.address)]).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Closing)]).await;
+    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, released(0))]).await;
     pod_of(&rig, "app", &first).await;
     assert_eq!(held.await.expect("no panic").body, "admin");
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
@@ -567,7 +574,7 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let http = || id("http", 80);
     let lines = |first| {
         let rest = [(FIRST + 1, "unknown"), (FIRST + 2, "a"), (FIRST + 3, "a")];
-        let states = [State::Held, State::Closing, State::Held];
+        let states = [State::Held, released(0), State::Held];
         let rest = rest.into_iter().zip(states).map(|((number, name), state)| (number, name, http(), state));
         [(FIRST, "a", http(), first)].into_iter().chain(rest).collect::<Vec<_>>()
     };
@@ -585,9 +592,9 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let probe = |number| ask(SocketAddr::new(ip, number), get().header("k-network-probe", "activator"));
     let proof = probe(FIRST).await;
     assert_eq!((proof.status, proof.body.as_str()), (StatusCode::OK, "activator"));
-    let listening = Listening { instance: all.instance.clone(), uid: "u-a".to_owned(), state: State::Held };
+    let listening = Listening { instance: all.instance.clone(), uid: "u-a".to_owned(), is_held: true };
     assert_eq!(Listening::parse(proof.header(HEADER)), Some(listening.clone()));
-    assert_eq!(Listening::parse(probe(FIRST + 2).await.header(HEADER)).map(|l| l.state), Some(State::Closing));
+    assert_eq!(Listening::parse(probe(FIRST + 2).await.header(HEADER)).map(|l| l.is_held), Some(false));
     let unknown = probe(FIRST + 1).await;
     assert_eq!((unknown.status, unknown.header(HEADER)), (StatusCode::SERVICE_UNAVAILABLE, ""));
     assert_eq!([&unknown, &proof].map(|answer| answer.header("connection")), ["close", ""]);
@@ -595,13 +602,13 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
-    // Closing, closed, known, free: each changes the answer that is kept for all.
-    tell_ledger(&rig, &lines(State::Closing)).await;
+    // Released, closed, known, free: each changes the answer that is kept for all.
+    tell_ledger(&rig, &lines(released(0))).await;
     until_async(async || bound(&rig, "20000").await.ports[0].closing).await;
     assert!(bound(&rig, "all").await.ports[0].closing);
     workload(&rig, "unknown", &[id("http", 80)]).await;
     drop(taken);
-    ledger(&rig, &lines(State::Closed)).await;
+    ledger(&rig, &lines(released(OPEN_FOR.as_secs()))).await;
     until_async(async || bound(&rig, "all").await.has(FIRST + 3, "u-a")).await;
     let all = bound(&rig, "all").await;
     assert!(all.has(FIRST + 1, "u-unknown") && all.ports.iter().all(|port| port.number != FIRST));

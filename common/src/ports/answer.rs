@@ -1,12 +1,14 @@
 //! What an activator answers on a workload's number to who asks with `K-Network-Probe: activator`.
 //!
 //! Beside status and body of every such answer (200, `activator`), the header [`HEADER`]:
-//! `INSTANCE UID held` or `INSTANCE UID closing`: which process answers, whose number this is to it, and whether it may
-//! be written into slices. The instance is chosen at each start, so that a process that comes back at the same address
+//! `INSTANCE UID held` or `INSTANCE UID closing`: which process answers, which workload has the number there, and whether
+//! the number may be written into slices (it may not once it was released). The instance is chosen at each start, so that a process that comes back at the same address
 //! is told from the one before.
 
-use super::ledger::State;
 use std::fmt;
+
+const HELD: &str = "held";
+const CLOSING: &str = "closing";
 
 /// Name of the header, in lower case.
 pub const HEADER: &str = "zeroscale-port";
@@ -18,8 +20,8 @@ pub struct Listening {
     pub instance: String,
     /// uid of the ZeroScaler whose number this is.
     pub uid: String,
-    /// As the ledger has it, to the process that answers.
-    pub state: State,
+    /// Whether the workload still has it, to the process that answers.
+    pub is_held: bool,
 }
 
 impl Listening {
@@ -27,15 +29,15 @@ impl Listening {
     pub fn parse(value: &str) -> Option<Self> {
         let mut words = value.split_ascii_whitespace().map(str::to_owned);
         let (instance, uid) = (words.next()?, words.next()?);
-        let state = State::parse(&words.next()?).filter(|state| state.is_open())?;
-        words.next().is_none().then_some(Self { instance, uid, state })
+        let state = words.next().filter(|state| state == HELD || state == CLOSING)?;
+        words.next().is_none().then_some(Self { instance, uid, is_held: state == HELD })
     }
 }
 
 /// The header's value.
 impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.instance, self.uid, self.state.as_str())
+        write!(f, "{} {} {}", self.instance, self.uid, if self.is_held { HELD } else { CLOSING })
     }
 }
 
@@ -45,9 +47,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_it_is_written() {
-        for (value, state) in [("i7 0b7d held", Some(State::Held)), ("i7 0b7d closing", Some(State::Closing))] {
+        for (value, is_held) in [("i7 0b7d held", true), ("i7 0b7d closing", false)] {
             let read = Listening::parse(value);
-            assert_eq!(read.as_ref().map(|read| read.state), state);
+            assert_eq!(read.as_ref().map(|read| read.is_held), Some(is_held));
             assert_eq!(read.map(|read| read.to_string()).as_deref(), Some(value));
         }
         for value in ["", "i7", "i7 0b7d", "i7 0b7d closed", "i7 0b7d held x"] {

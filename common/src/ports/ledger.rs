@@ -5,7 +5,7 @@
 //! metadata: {name: ports.20000, namespace: zeroscale-system, labels: {zeroscale.dev/ledger: ports}}
 //! data:
 //!   "20000": held default/hello 0b7d9a54-4f3e-4c5e-9d0b-6f3f5f0b8a11 80 http
-//!   "20001": closing default/gone 5a1e2f0c-1b2c-4d5e-8f90-a1b2c3d4e5f6 5432
+//!   "20001": released:1795000000 default/gone 5a1e2f0c-1b2c-4d5e-8f90-a1b2c3d4e5f6 5432
 //! ```
 //!
 //! A number is a key of one map, so it has one line; and a map is only ever replaced under the resource version that
@@ -13,19 +13,30 @@
 //! changes, whatever the range is: edits of it move no line.
 //!
 //! A line: its state, NAMESPACE/NAME and uid of the ZeroScaler, number and name (if it has one) of its Service's port.
-//! Whoever may write there administers the install.
+//! Only administrators of the install may write there.
+//!
+//! A line stays when its workload does not want the number any more. It then says since when no slice names the number,
+//! in seconds since 1970, until another workload gets the number and the line is replaced.
 //!
 //! # Bounds
 //!
 //! [`BLOCK`] lines of at most 450 bytes, the longest names there are: 230 KB, a quarter of what a ConfigMap may hold.
 
 use crate::RevisionKey;
+use crate::time::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Numbers of one map.
 pub const BLOCK: u16 = 500;
+/// Time for which activators go on listening on a released number: caches of slices, clocks and watches differ by less.
+pub const OPEN_FOR: Duration = Duration::from_secs(7 * 60);
+/// State of a line whose number its workload has.
+const HELD: &str = "held";
+/// State of a line whose number was given back; `:` and the time follow.
+const RELEASED: &str = "released";
 /// What a map's name begins with; the first number of its block follows.
 const NAME_PREFIX: &str = "ports.";
 
@@ -48,7 +59,7 @@ pub struct PortId {
 /// A number that somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// How far it is taken back.
+    /// Whether the workload still has it.
     pub state: State,
     /// The ZeroScaler.
     pub key: RevisionKey,
@@ -58,34 +69,41 @@ pub struct Entry {
     pub port: PortId,
 }
 
-/// How far a number is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Whether a workload still has a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Activators listen there, and their addresses may be written into slices.
     Held,
-    /// Activators listen there still; no address is written into a slice any more.
-    Closing,
-    /// No slice has it. Activators listen there no more, and nobody else may have it until all have been asked.
-    Closed,
+    /// No slice has named it since this time. No address is written into a slice any more; activators go on listening for
+    /// [`OPEN_FOR`].
+    Released(Timestamp),
 }
 
 impl State {
-    /// Whether activators listen there.
-    pub fn is_open(self) -> bool {
-        self != Self::Closed
-    }
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
+    /// Returns whether activators listen there.
+    pub fn is_open(self, now: Timestamp) -> bool {
         match self {
-            Self::Held => "held",
-            Self::Closing => "closing",
-            Self::Closed => "closed",
+            Self::Held => true,
+            Self::Released(at) => now < at + OPEN_FOR,
         }
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::Held, Self::Closing, Self::Closed].into_iter().find(|state| state.as_str() == text)
+    fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            None => (text == HELD).then_some(Self::Held),
+            Some((word, time)) if word == RELEASED => Some(Self::Released(Timestamp::from_secs(time.parse().ok()?))),
+            Some(_) => None,
+        }
+    }
+}
+
+/// As a line begins.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str(HELD),
+            Self::Released(at) => write!(f, "{RELEASED}:{}", at.as_secs()),
+        }
     }
 }
 
@@ -128,7 +146,7 @@ impl Entry {
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, key, uid, port } = self;
-        write!(f, "{} {key} {uid} {}", state.as_str(), port.port)?;
+        write!(f, "{state} {key} {uid} {}", port.port)?;
         if port.name.is_empty() { Ok(()) } else { write!(f, " {}", port.name) }
     }
 }
@@ -167,12 +185,9 @@ pub fn read(block: Block, data: Option<&BTreeMap<String, String>>) -> Page {
     page
 }
 
-/// Writes one line, or takes it away; other lines stay as they are, unreadable ones too.
-pub fn write(data: &mut BTreeMap<String, String>, number: u16, entry: Option<&Entry>) {
-    match entry {
-        Some(entry) => data.insert(number.to_string(), entry.to_string()),
-        None => data.remove(&number.to_string()),
-    };
+/// Writes one line; other lines stay as they are, unreadable ones too.
+pub fn write(data: &mut BTreeMap<String, String>, number: u16, entry: &Entry) {
+    data.insert(number.to_string(), entry.to_string());
 }
 
 #[cfg(test)]
@@ -189,15 +204,20 @@ mod tests {
     fn a_line_is_read_as_it_is_written() {
         let rows = [
             (entry(State::Held, "http"), "held default/hello 0b7d 80 http"),
-            (entry(State::Closing, ""), "closing default/hello 0b7d 80"),
-            (entry(State::Closed, "http"), "closed default/hello 0b7d 80 http"),
+            (entry(State::Released(Timestamp::from_secs(1_795)), ""), "released:1795 default/hello 0b7d 80"),
         ];
         for (entry, line) in rows {
             assert_eq!((entry.to_string(), Entry::parse(line)), (line.to_owned(), Some(entry)));
         }
-        for line in
-            ["", "held", "held hello 0b7d 80", "open default/hello 0b7d 80", "held a/b u 0", "held a/b u 80 c d"]
-        {
+        for line in [
+            "",
+            "held",
+            "held hello 0b7d 80",
+            "open a/b u 80",
+            "released a/b u 80",
+            "held a/b u 0",
+            "held a/b u 80 c d",
+        ] {
             assert_eq!(Entry::parse(line), None, "{line:?}");
         }
     }
@@ -223,7 +243,7 @@ mod tests {
             [20_001, 20_002],
             "a number of two lines is none's"
         );
-        write(&mut data, 20_000, None);
+        write(&mut data, 20_000, &entry(State::Held, ""));
         assert_eq!(read(block, Some(&data)).unreadable, page.unreadable, "what cannot be read stays");
     }
 
@@ -234,7 +254,7 @@ mod tests {
             prop_assert_eq!(Block::of_map(&block.map_name()), Some(block));
             prop_assert!(Block::all().any(|one| one == block));
             let mut data = BTreeMap::new();
-            write(&mut data, number, Some(&entry(State::Held, "a")));
+            write(&mut data, number, &entry(State::Held, "a"));
             prop_assert_eq!(read(block, Some(&data)).entries.into_keys().collect::<Vec<_>>(), vec![number]);
         }
     }

@@ -8,32 +8,33 @@
 //!
 //! # Never from one workload to another
 //!
-//! A number is given to somebody else only after every activator was seen without it, so no process sees a number change
-//! hands while it is bound. If the ledger says so all the same, somebody has put an old ledger back. Slices may lead
-//! here for either of them then: the number is closed, and bound for its new workload only after [`SETTLE`], by when
-//! slices have moved away from it. Clients are refused meanwhile, and never misled.
+//! A released number is unbound [`OPEN_FOR`](super::ledger::OPEN_FOR) after its release and given to another workload later
+//! than that, so a number does not change hands while it is bound. If the ledger says so all the same, an old ledger was
+//! restored. Slices may then lead here for either workload: the number is unbound, and bound for its new workload only
+//! after [`SETTLE`], by when slices have moved away from it. Clients are refused meanwhile, and never misled.
 //!
 //! # A line that is gone
 //!
-//! A number's line goes only after it was closed. One that vanishes before (a map was deleted by hand) is written again
-//! as soon as its workload's owner sees it, so the number stays bound for [`SETTLE`].
+//! Lines are replaced and never removed. One that vanishes (a map was deleted by hand) is written again as soon as its
+//! workload's owner sees it, so the number stays bound for [`SETTLE`].
 
-use super::ledger::Entry;
+use super::ledger::{Entry, OPEN_FOR, State};
+use crate::time::Timestamp;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// From the moment that nobody may write a number into a slice any more to the moment that no slice, nor anybody who
-/// follows slices, has it.
+/// Time in which slices and their readers follow an activator that closes a number against the ledger's rules.
 pub const SETTLE: Duration = Duration::from_secs(60);
 
 /// What an activator has bound, and what it must not bind yet. `E` is how the ledger at hand has its entries.
 #[derive(Clone, Debug)]
 pub struct Listeners<E = Entry> {
     bound: BTreeMap<u16, E>,
-    barred: BTreeMap<u16, Instant>,
+    barred: BTreeMap<u16, Timestamp>,
     /// Since when the ledger has had no line for those that are bound all the same.
-    vanished: BTreeMap<u16, Instant>,
+    vanished: BTreeMap<u16, Timestamp>,
+    wake: Option<Timestamp>,
 }
 
 /// What is to be done with a socket.
@@ -49,20 +50,20 @@ pub enum Action {
 
 impl<E> Default for Listeners<E> {
     fn default() -> Self {
-        Self { bound: BTreeMap::new(), barred: BTreeMap::new(), vanished: BTreeMap::new() }
+        Self { bound: BTreeMap::new(), barred: BTreeMap::new(), vanished: BTreeMap::new(), wake: None }
     }
 }
 
 impl<E: Borrow<Entry> + Clone> Listeners<E> {
     /// What changes, unbinding first. The same again as long as the ledger is the same, but for what time brings
     /// ([`Self::wake`]).
-    pub fn follow(&mut self, ledger: &BTreeMap<u16, E>, now: Instant) -> Vec<Action> {
+    pub fn follow(&mut self, ledger: &BTreeMap<u16, E>, now: Timestamp) -> Vec<Action> {
         let (mut unbound, mut renamed, mut actions) = (Vec::new(), Vec::new(), Vec::new());
         self.barred.retain(|_, until| now < *until);
         for (number, bound) in &mut self.bound {
             let (line, uid) = (ledger.get(number), (*bound).borrow().uid.clone());
             match line.map(|line| (line, line.borrow())) {
-                Some((line, entry)) if entry.uid == uid && entry.state.is_open() => {
+                Some((line, entry)) if entry.uid == uid && entry.state.is_open(now) => {
                     if entry.port != (*bound).borrow().port {
                         renamed.push(Action::Rename(*number));
                     }
@@ -84,12 +85,18 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
             actions.push(Action::Unbind(number));
         }
         actions.extend(renamed);
-        for (number, entry) in ledger.iter().filter(|(_, entry)| (*entry).borrow().state.is_open()) {
+        for (number, entry) in ledger.iter().filter(|(_, entry)| (*entry).borrow().state.is_open(now)) {
             if !self.bound.contains_key(number) && !self.barred.contains_key(number) {
                 self.bound.insert(*number, entry.clone());
                 actions.push(Action::Bind(*number));
             }
         }
+        let vanished = self.vanished.values().map(|since| *since + SETTLE);
+        let closing = self.bound.values().filter_map(|entry| match entry.borrow().state {
+            State::Released(at) => Some(at + OPEN_FOR),
+            State::Held => None,
+        });
+        self.wake = self.barred.values().copied().chain(vanished).chain(closing).min();
         actions
     }
 
@@ -104,9 +111,8 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
     }
 
     /// When time alone changes something; then the same ledger is to be followed again.
-    pub fn wake(&self) -> Option<Instant> {
-        let vanished = self.vanished.values().map(|since| *since + SETTLE);
-        self.barred.values().copied().chain(vanished).min()
+    pub fn wake(&self) -> Option<Timestamp> {
+        self.wake
     }
 }
 
@@ -116,10 +122,8 @@ mod tests {
     use super::*;
     use crate::RevisionKey;
 
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
-    fn epoch() -> Instant {
-        Instant::now()
-    }
+    const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
+    const RELEASED: State = State::Released(NOW);
 
     fn ledger(lines: &[(u16, &str, State)]) -> Ledger {
         let port = PortId { name: "http".to_owned(), port: 80 };
@@ -130,30 +134,32 @@ mod tests {
         lines.iter().map(|(number, uid, state)| (*number, entry(uid, *state))).collect()
     }
 
-    /// Goal: what is open is bound, to the end of its closing and no longer.
+    /// Goal: a number is bound while it is held and for a while after its release, by an activator that starts then too.
     #[test]
     fn a_number_is_bound_while_it_is_open() {
-        let (now, mut listeners) = (epoch(), Listeners::default());
-        type Row<'a> = (&'a [(u16, &'a str, State)], &'a [Action]);
-        let rows: [Row<'_>; 6] = [
-            (&[(1, "a", State::Held), (2, "b", State::Held)], &[Action::Bind(1), Action::Bind(2)]),
-            (&[(1, "a", State::Closing), (2, "b", State::Held), (3, "c", State::Closed)], &[]),
-            (&[(1, "a", State::Closed), (2, "b", State::Held)], &[Action::Unbind(1)]),
-            (&[(2, "b", State::Held)], &[]),
-            (&[(1, "c", State::Held), (2, "b", State::Held)], &[Action::Bind(1)]),
-            (&[(1, "c", State::Closing), (2, "b", State::Held)], &[]),
+        let mut listeners = Listeners::default();
+        let (held, later) = (State::Held, NOW + OPEN_FOR);
+        type Row<'a> = (Timestamp, &'a [(u16, &'a str, State)], &'a [Action]);
+        let rows: [Row<'_>; 5] = [
+            (NOW, &[(1, "a", held), (2, "b", held)], &[Action::Bind(1), Action::Bind(2)]),
+            (NOW, &[(1, "a", RELEASED), (2, "b", held), (3, "c", RELEASED)], &[Action::Bind(3)]),
+            (later - Duration::from_nanos(1), &[(1, "a", RELEASED), (2, "b", held), (3, "c", held)], &[]),
+            (later, &[(1, "a", RELEASED), (2, "b", held), (3, "c", held)], &[Action::Unbind(1)]),
+            (later, &[(1, "d", held), (2, "b", held), (3, "c", held)], &[Action::Bind(1)]),
         ];
-        for (lines, expected) in rows {
+        for (now, lines, expected) in rows {
             assert_eq!(listeners.follow(&ledger(lines), now), expected, "{lines:?}");
+            let is_closing = listeners.entries().any(|(_, entry)| entry.state == RELEASED);
+            assert_eq!(listeners.wake(), is_closing.then_some(later), "{lines:?}");
         }
-        assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("c", State::Closing)));
-        assert_eq!((listeners.entries().count(), listeners.wake()), (2, None));
+        assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("d", held)));
+        assert_eq!(listeners.follow(&ledger(&[(4, "e", RELEASED)]), later), [], "it was closed long ago");
     }
 
     /// Goal: a port that is renamed or renumbered is told, once, and its number stays bound; nothing else of a line is.
     #[test]
     fn a_port_that_is_called_otherwise_keeps_its_number() {
-        let (now, mut listeners) = (epoch(), Listeners::default());
+        let (now, mut listeners) = (NOW, Listeners::default());
         let line = |state, name: &str, port| {
             let mut ledger = ledger(&[(1, "a", state), (2, "b", State::Held)]);
             ledger.get_mut(&1).expect("a line").port = PortId { name: name.to_owned(), port };
@@ -164,7 +170,7 @@ mod tests {
             (line(State::Held, "http", 81), &[Action::Rename(1)]),
             (line(State::Held, "http", 81), &[]),
             (line(State::Held, "web", 81), &[Action::Rename(1)]),
-            (line(State::Closing, "web", 81), &[]),
+            (line(RELEASED, "web", 81), &[]),
             (Ledger::new(), &[]),
             (line(State::Held, "http", 80), &[Action::Rename(1)]),
         ];
@@ -177,7 +183,7 @@ mod tests {
     /// Goal: a ledger from a backup makes no number somebody else's at once.
     #[test]
     fn a_number_that_changes_hands_is_closed_first() {
-        let (now, mut listeners) = (epoch(), Listeners::default());
+        let (now, mut listeners) = (NOW, Listeners::default());
         listeners.follow(&ledger(&[(1, "a", State::Held)]), now);
         let other = ledger(&[(1, "b", State::Held)]);
         assert_eq!(listeners.follow(&other, now), [Action::Unbind(1)]);
@@ -190,7 +196,7 @@ mod tests {
     /// Goal: a map deleted by hand closes nothing before its lines can have been written again.
     #[test]
     fn a_number_whose_line_vanishes_stays_for_a_while() {
-        let (now, mut listeners) = (epoch(), Listeners::default());
+        let (now, mut listeners) = (NOW, Listeners::default());
         let held = ledger(&[(1, "a", State::Held)]);
         listeners.follow(&held, now);
         assert_eq!(listeners.follow(&Ledger::new(), now), []);

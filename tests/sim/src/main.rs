@@ -10,7 +10,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports|slots]\n\
                      usage: sim many [--workloads N] [--busy N] [--activators N] [--autoscalers N]\n\
                      rules: lease, guard, proof, attestation, doubt, contest\n\
-                     of ports: arbiter, ledger, proof, return, settle, list\n\
+                     of ports: arbiter, ledger, proof, rest, slices, open\n\
                      of slots: confirmation, uses, again, second, stop, return, session";
 
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use sim::ports::{Summary, Without, run};
 
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 /// Enough for each rule to be missed.
 const SEEDS_WITHOUT: u64 = 1000;
 
@@ -14,24 +14,16 @@ fn numbers_are_nobody_elses_and_slices_lead_to_open_ports() {
         let summary = run(seed, None, false).unwrap_or_else(|broken| panic!("{broken}"));
         all.births += summary.births;
         all.given += summary.given;
-        all.returned += summary.returned;
+        all.reused += summary.reused;
         all.conflicts += summary.conflicts;
         all.disagreements += summary.disagreements;
         all.connections += summary.connections;
         all.unreachable += summary.unreachable;
         all.problems += summary.problems;
-        all.listed += summary.listed;
     }
-    assert!(all.births > 6 * SEEDS && all.given > 10 * SEEDS && all.returned > 4 * SEEDS, "{all:?}");
+    assert!(all.births > 6 * SEEDS && all.given > 10 * SEEDS && all.reused > SEEDS / 2, "{all:?}");
     assert!(all.conflicts > SEEDS && all.disagreements > SEEDS && all.problems > SEEDS, "{all:?}");
     assert!(all.connections > 1000 * SEEDS && all.unreachable > 0, "{all:?}");
-}
-
-/// Goal: a number is not closed where another process took it out of a slice a moment ago, of which nodes have not heard.
-/// Method: the seed that has shown it: an owner that heard nothing of slices for more than a minute.
-#[test]
-fn who_follows_slices_has_the_time_to_follow() {
-    run(197, None, false).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
 /// Goal: a seed is a run: the same events, to the last one.
@@ -71,16 +63,16 @@ fn without_proofs_slices_lead_to_closed_ports() {
 }
 
 #[test]
-fn without_the_way_back_a_number_is_given_away_while_it_is_open() {
-    breaks(Without::Return, ONE, 0);
+fn without_a_rest_a_number_is_given_away_while_it_is_open() {
+    breaks(Without::Rest, ONE, 0);
 }
 
 #[test]
-fn without_its_pauses_old_slices_lead_to_closed_ports() {
-    breaks(Without::Settle, OPEN, 0);
+fn without_a_look_at_slices_a_number_is_closed_that_a_slice_names() {
+    breaks(Without::Slices, OPEN, 0);
 }
 
 #[test]
-fn without_the_list_a_number_is_closed_that_a_slice_has() {
-    breaks(Without::List, OPEN, 1580);
+fn without_the_time_after_a_release_old_slices_lead_to_closed_ports() {
+    breaks(Without::Open, OPEN, 0);
 }

@@ -4,7 +4,6 @@ use super::carriers::{count, endpoints_among};
 use super::slices::{Endpoints, Port};
 use super::*;
 use common::ports::answer::Listening;
-use common::ports::ledger::State;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -37,7 +36,7 @@ fn at(address: IpAddr) -> Listed {
 fn proven(addresses: impl IntoIterator<Item = IpAddr>, now: Instant) -> Proofs {
     let mut proofs = Proofs::default();
     for address in addresses {
-        let listening = Listening { instance: "1".to_owned(), uid: "a".to_owned(), state: State::Held };
+        let listening = Listening { instance: "1".to_owned(), uid: "a".to_owned(), is_held: true };
         proofs.record(address, NUMBER, Answer::Ours(listening), now);
     }
     proofs

@@ -4,40 +4,46 @@
 //!
 //! Of the lines that name the workload's uid, those with the port's name are the port's, else the one that its slices
 //! lead to, else those with its number: a port that is renamed, or renumbered, or both, keeps what it has. Of those that
-//! are held and within the range, it has the one that its slices or its status show, else the lowest. Every other line of
-//! it is closed.
+//! are held and within the range, it has the one that its slices or its status show, else the lowest.
 //!
-//! Without one, it is given what its slices lead to or its status shows, if that is free: so lines that were lost are
-//! written again, and what was restored has its former numbers. Else it is the next free number of the range from
-//! [`View::start`], going round.
+//! Without one, it gets the first of these:
 //!
-//! # No namespace takes all
+//! 1. The number that its slices lead to or its status shows, if that is unused or was this port's: lines that were lost
+//!    are written again, and a restored object has its former numbers.
+//! 2. Another number that was this port's.
+//! 3. The next number of the range that has no line, from [`View::start`], going round.
+//! 4. Of all released numbers, the one that has rested longest, once it has rested for [`RESTS_FOR`].
 //!
-//! Once no more than one in [`KEPT`] is free, a namespace is given a further number only while it has fewer, in whatever
-//! state, than are free: whatever one asks for, and however often it renames and renumbers, the first ports of others get
-//! theirs. What a port had before is given back in any case.
+//! # Release
+//!
+//! Every other held line of this owner is released as soon as no slice names its number.
+//!
+//! # Quota
+//!
+//! A namespace gets no further number while it has nine tenths of the range, those counted that were released within
+//! [`RESTS_FOR`]. A number that a port had before is given back in any case.
 //!
 //! # Odd cases
 //!
 //! - A number outside the range (it was edited), or in use by another process on an activator: another is given first, and
-//!   the old one closed after it; slices move from one to the other. If the range is exhausted, the old one stays.
+//!   the old one released after it; slices move from one to the other. If the range is exhausted, the old one stays.
 //! - In use again and again: after [`TRIES_MAX`] the number stays, with its condition. (Something answers on every
 //!   number, a sidecar for example.)
-//! - Two lines held for one port, by two owners that did not know of each other: one is closed.
-//! - A line whose object is not known: closed, once [`ORPHANED_AFTER`] has passed. One whose object has another uid now
-//!   is the same case.
+//! - Two lines held for one port, by two owners that did not know of each other: one is released.
+//! - A line whose object is not known, or has another uid, is released. The shell asks the API server first whether the
+//!   object exists: views lag.
 
-use super::retire::{Retiring, Step};
-use super::{ORPHANED_AFTER, TRIES_MAX};
+use super::{NOTED_EVERY, RESTS_FOR, TRIES_MAX};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Entry, Ledger, PortId, State};
-use std::collections::{BTreeMap, BTreeSet};
+use common::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// The last one in so many numbers of the range is kept for namespaces that have few.
+/// One in so many numbers of the range is not for a namespace that has all others.
 const KEPT: usize = 10;
 
 /// A port that is to have a number.
@@ -66,13 +72,13 @@ pub struct Workload {
 pub struct View<'a> {
     /// Numbers that may be given.
     pub range: PortRange,
-    /// Where the search for a free one begins.
+    /// Where the search for an unused one begins.
     pub start: u16,
     /// All maps.
     pub ledger: &'a Ledger,
     /// Numbers whose lines cannot be read. Nobody is given them.
     pub unreadable: &'a BTreeSet<u16>,
-    /// Numbers that any slice has. Nobody else is given them, should their lines have been lost.
+    /// Numbers that any slice names. They are neither released nor given to another workload.
     pub listed: &'a BTreeSet<u16>,
     /// Numbers that another process has on some activator.
     pub in_use: &'a BTreeSet<u16>,
@@ -82,13 +88,20 @@ pub struct View<'a> {
     pub is_mine: &'a dyn Fn(&RevisionKey) -> bool,
 }
 
+impl View<'_> {
+    /// Returns whether a number of the range can be given as far as lines and activators go.
+    fn is_usable(&self, number: u16) -> bool {
+        self.range.contains(number) && !self.unreadable.contains(&number) && !self.in_use.contains(&number)
+    }
+}
+
 /// One line to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its number.
     pub number: u16,
-    /// What it is to say; none: it goes.
-    pub entry: Option<Entry>,
+    /// What it is to say.
+    pub entry: Entry,
 }
 
 /// What a port has.
@@ -96,7 +109,7 @@ pub struct Change {
 pub struct Outcome {
     /// Its number, once the ledger shows it. What is only on its way there is nobody's yet.
     pub number: Option<u16>,
-    /// Numbers that it had and that are still open: slices may lead there until the new one is proven.
+    /// Other numbers of its own that are open: slices may lead there until the new one is proven.
     pub former: Vec<u16>,
     /// Why it has none, or not a good one.
     pub problem: Option<Problem>,
@@ -110,12 +123,12 @@ pub enum Problem {
         /// The range.
         range: PortRange,
     },
-    /// What is free is kept for namespaces that have fewer.
-    Kept {
+    /// Its namespace has as many as it may have.
+    Quota {
         /// The range.
         range: PortRange,
-        /// How many its namespace has, those on their way back among them.
-        has: usize,
+        /// How many.
+        quota: usize,
     },
     /// Something else listens there on some activator.
     InUse {
@@ -135,8 +148,8 @@ pub enum Problem {
     Duplicate {
         /// What it keeps.
         kept: u16,
-        /// What is closed.
-        closed: Vec<u16>,
+        /// What is released.
+        released: Vec<u16>,
     },
 }
 
@@ -147,26 +160,17 @@ pub struct Plan {
     pub changes: BTreeMap<Block, Vec<Change>>,
     /// For each workload, its ports in their order.
     pub ports: BTreeMap<RevisionKey, Vec<Outcome>>,
-    /// Numbers to look for in a list of slices, of which [`Retiring::looked_up`] is to hear.
-    pub look_up: BTreeSet<u16>,
-    /// When to plan again though nothing has changed.
-    pub again: Option<Instant>,
+    /// Time after which to plan again though nothing has changed.
+    pub again: Option<Duration>,
 }
 
-/// Plans for all workloads of one owner. `retiring` remembers how far numbers are on their way back.
-pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
+/// Plans for all workloads of one owner.
+pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
     let mut lines: BTreeMap<&str, Vec<(u16, &Entry)>> = BTreeMap::new();
     for (number, entry) in view.ledger {
         lines.entry(&entry.uid).or_default().push((*number, entry));
     }
-    let mut planner = Planner {
-        view,
-        given: BTreeSet::new(),
-        at: view.start,
-        is_exhausted: false,
-        share: Share::of(view),
-        plan: Plan::default(),
-    };
+    let mut planner = Planner::new(view, now);
     let mut kept = BTreeSet::new();
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
@@ -177,25 +181,9 @@ pub fn plan(view: &View<'_>, retiring: &mut Retiring, now: Instant) -> Plan {
         let outcomes = outcomes.collect();
         planner.plan.ports.insert(workload.key.clone(), outcomes);
     }
-    let live: BTreeSet<&str> = view.workloads.iter().map(|workload| &*workload.uid).collect();
-    for (number, entry) in
-        view.ledger.iter().filter(|(number, entry)| (view.is_mine)(&entry.key) && !kept.contains(*number))
-    {
-        let is_orphan = !live.contains(&*entry.uid);
-        let patience = if is_orphan { ORPHANED_AFTER } else { Duration::ZERO };
-        match retiring.step(*number, entry, patience, now) {
-            Step::Wait(at) => planner.plan.again = [planner.plan.again, at].into_iter().flatten().min(),
-            Step::LookUp => _ = planner.plan.look_up.insert(*number),
-            Step::To(state) => {
-                let entry = state.map(|state| Entry { state, ..entry.clone() });
-                planner.change(Change { number: *number, entry });
-            }
-        }
+    for (number, entry) in view.ledger.iter().filter(|(_, entry)| (view.is_mine)(&entry.key)) {
+        planner.release(*number, entry, kept.contains(number));
     }
-    retiring.retain(|number, uid| {
-        let is_mine = |entry: &Entry| *entry.uid == *uid && (view.is_mine)(&entry.key);
-        view.ledger.get(&number).is_some_and(is_mine) && !kept.contains(&number)
-    });
     planner.plan
 }
 
@@ -215,52 +203,70 @@ fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &
 
 struct Planner<'a, 'v> {
     view: &'a View<'v>,
+    now: Timestamp,
     /// Numbers that this plan gives.
     given: BTreeSet<u16>,
     at: u16,
-    /// A search went all the way round for nothing: so would each after it, and there may be thousands.
-    is_exhausted: bool,
-    share: Share<'a>,
+    /// A search for an unused number went all the way round for nothing: so would each after it, and there may be thousands.
+    is_used_up: bool,
+    /// Numbers that have rested, longest first.
+    rested: VecDeque<u16>,
+    /// When the next number has rested.
+    rests_until: Option<Timestamp>,
+    /// Numbers of each namespace that count against its quota.
+    has: BTreeMap<&'a str, usize>,
     plan: Plan,
 }
 
-/// How many numbers there are for whom.
-struct Share<'a> {
-    /// Lines of each namespace, and what this plan gives.
-    has: BTreeMap<&'a str, usize>,
-    /// Numbers of the range without a line, and not given by this plan.
-    free: usize,
-    /// Of that, so many are kept.
-    kept: usize,
-}
-
-impl<'a> Share<'a> {
-    fn of(view: &View<'a>) -> Self {
-        let mut has = BTreeMap::new();
-        for entry in view.ledger.values() {
-            *has.entry(entry.key.namespace()).or_default() += 1;
+impl<'a, 'v> Planner<'a, 'v> {
+    fn new(view: &'a View<'v>, now: Timestamp) -> Self {
+        let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
+        for (number, entry) in view.ledger {
+            match entry.state {
+                State::Released(at) if at + RESTS_FOR <= now => {
+                    if view.is_usable(*number) && !view.listed.contains(number) {
+                        rested.push((at, *number));
+                    }
+                    continue;
+                }
+                State::Released(at) => {
+                    let until = at + RESTS_FOR;
+                    rests_until = Some(rests_until.map_or(until, |other: Timestamp| other.min(until)));
+                }
+                State::Held => {}
+            }
+            if view.range.contains(*number) {
+                *has.entry(entry.key.namespace()).or_default() += 1;
+            }
         }
-        let size = usize::from(view.range.last.saturating_sub(view.range.first)) + 1;
-        let lines = view.ledger.keys().filter(|number| view.range.contains(**number)).count();
-        Self { has, free: size.saturating_sub(lines), kept: size / KEPT }
+        rested.sort_unstable();
+        let rested = rested.into_iter().map(|(_, number)| number).collect();
+        let (given, at, plan) = (BTreeSet::new(), view.start, Plan::default());
+        Self { view, now, given, at, is_used_up: false, rested, rests_until, has, plan }
     }
 
-    fn has(&self, namespace: &str) -> usize {
-        self.has.get(namespace).copied().unwrap_or(0)
+    /// Releases a line that nobody wants any more, or releases it anew.
+    fn release(&mut self, number: u16, entry: &Entry, is_kept: bool) {
+        let is_listed = self.view.listed.contains(&number);
+        let is_due = match entry.state {
+            State::Held => !is_kept && !is_listed,
+            State::Released(at) if is_listed => {
+                self.look_again(at + NOTED_EVERY);
+                at + NOTED_EVERY <= self.now
+            }
+            State::Released(_) => false,
+        };
+        if is_due && !self.given.contains(&number) {
+            let entry = Entry { state: State::Released(self.now), ..entry.clone() };
+            self.change(number, entry);
+        }
     }
 
-    /// Whether a namespace may be given a further one, if there is one.
-    fn allows(&self, namespace: &str) -> bool {
-        self.free == 0 || self.free > self.kept || self.has(namespace) < self.free
+    fn look_again(&mut self, at: Timestamp) {
+        let after = at.saturating_since(self.now).max(Duration::from_secs(1));
+        self.plan.again = Some(self.plan.again.map_or(after, |other| other.min(after)));
     }
 
-    fn give(&mut self, namespace: &'a str) {
-        *self.has.entry(namespace).or_default() += 1;
-        self.free = self.free.saturating_sub(1);
-    }
-}
-
-impl<'a> Planner<'a, '_> {
     fn port(
         &mut self,
         workload: &'a Workload,
@@ -268,54 +274,51 @@ impl<'a> Planner<'a, '_> {
         lines: &[(u16, &Entry)],
         kept: &mut BTreeSet<u16>,
     ) -> Outcome {
-        let held: Vec<u16> = lines.iter().filter(|(_, entry)| entry.state == State::Held).map(|(n, _)| *n).collect();
-        let retired = lines.len() - held.len();
+        let is_held = |(_, entry): &&(u16, &Entry)| entry.state == State::Held;
+        let held: Vec<u16> = lines.iter().filter(is_held).map(|(number, _)| *number).collect();
+        let released: Vec<u16> =
+            lines.iter().map(|(number, _)| *number).filter(|number| !held.contains(number)).collect();
         let good = |number: &u16| self.view.range.contains(*number) && !self.view.in_use.contains(number);
         let choose = |numbers: &[u16]| {
             let known = [wanted.listed, wanted.shown].into_iter().flatten().find(|number| numbers.contains(number));
             known.or(numbers.first().copied())
         };
         let best = choose(&held.iter().copied().filter(good).collect::<Vec<_>>());
-        let fallback = choose(&held);
+        let number = best.or_else(|| choose(&held));
         let mut problem = self.misled(workload, wanted);
-        let mut number = best.or(fallback);
-        if let Some(number) = number {
-            kept.insert(number);
-        }
+        kept.extend(number);
         if let Some(best) = best {
-            let closed: Vec<u16> = held.iter().copied().filter(|other| *other != best).collect();
-            if !closed.is_empty() && closed.iter().any(good) {
-                problem = Some(Problem::Duplicate { kept: best, closed });
+            let others: Vec<u16> = held.iter().copied().filter(|other| *other != best).collect();
+            if others.iter().any(good) {
+                problem = Some(Problem::Duplicate { kept: best, released: others });
             }
             self.rename(lines, best, &wanted.port);
         } else {
-            let in_use = fallback.filter(|number| self.view.in_use.contains(number));
-            let may_try = in_use.is_none() || retired < TRIES_MAX;
-            let namespace = workload.key.namespace();
-            let next = if may_try { self.free(namespace, wanted) } else { None };
-            match (next, in_use, fallback) {
-                (Some(next), ..) => {
+            // What is about to be replaced is released once its successor is held.
+            let in_use = number.filter(|number| self.view.in_use.contains(number));
+            let tried = released.iter().filter(|number| self.view.range.contains(**number)).count();
+            let next = match in_use {
+                Some(number) if tried >= TRIES_MAX => Err(Problem::InUse { number, tried }),
+                _ => self.free(workload.key.namespace(), wanted, &released),
+            };
+            match (next, in_use) {
+                (Ok(next), _) => {
                     let (key, uid, port) = (workload.key.clone(), workload.uid.clone(), wanted.port.clone());
-                    let entry = Entry { state: State::Held, key, uid, port };
-                    self.change(Change { number: next, entry: Some(entry) });
+                    self.change(next, Entry { state: State::Held, key, uid, port });
                 }
-                (None, Some(number), _) => problem = Some(Problem::InUse { number, tried: retired }),
-                (None, None, _) if !self.is_exhausted => {
-                    problem = Some(Problem::Kept { range: self.view.range, has: self.share.has(namespace) });
-                }
-                (None, None, _) => problem = Some(Problem::Exhausted { range: self.view.range }),
+                (Err(_), Some(number)) => problem = Some(Problem::InUse { number, tried }),
+                (Err(why), None) => problem = Some(why),
             }
-            // What is about to be replaced is closed once its successor is held.
-            number = fallback;
         }
-        let open = lines.iter().filter(|(other, entry)| Some(*other) != number && entry.state.is_open());
-        Outcome { number, former: open.map(|(other, _)| *other).collect(), problem }
+        let is_former = |(other, entry): &&(u16, &Entry)| Some(*other) != number && entry.state.is_open(self.now);
+        Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
     }
 
-    /// A status that shows what is another one's.
+    /// Returns the problem of a status that shows another workload's number.
     fn misled(&self, workload: &Workload, wanted: &Wanted) -> Option<Problem> {
         let number = wanted.shown?;
-        let entry = self.view.ledger.get(&number).filter(|entry| entry.uid != workload.uid)?;
+        let is_anothers = |entry: &&Entry| entry.uid != workload.uid && entry.state == State::Held;
+        let entry = self.view.ledger.get(&number).filter(is_anothers)?;
         Some(Problem::NotOurs { number, owner: entry.key.clone() })
     }
 
@@ -323,42 +326,72 @@ impl<'a> Planner<'a, '_> {
     fn rename(&mut self, lines: &[(u16, &Entry)], number: u16, port: &PortId) {
         let stale = lines.iter().find(|(other, entry)| *other == number && entry.port != *port);
         if let Some((_, entry)) = stale {
-            let entry = Entry { port: port.clone(), ..(*entry).clone() };
-            self.change(Change { number, entry: Some(entry) });
+            self.change(number, Entry { port: port.clone(), ..(*entry).clone() });
         }
     }
 
-    /// A number that nobody has: the one that the port had, else the next one.
-    fn free(&mut self, namespace: &'a str, wanted: &Wanted) -> Option<u16> {
-        let View { range, ledger, unreadable, listed, in_use, .. } = *self.view;
-        let given = &self.given;
-        let is_free = |number: &u16| {
-            !(ledger.contains_key(number) || unreadable.contains(number) || in_use.contains(number))
-                && range.contains(*number)
-                && !given.contains(number)
+    /// Returns a number for a port: one that it had, else an unused one, else the one that has rested longest.
+    fn free(&mut self, namespace: &'a str, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
+        let View { range, ledger, listed, .. } = *self.view;
+        let kept = range.len() / KEPT;
+        let quota = range.len() - kept;
+        let is_free = |number: &u16| self.view.is_usable(*number) && !self.given.contains(number);
+        let is_former = |number: &u16| {
+            let is_lost = !ledger.contains_key(number) && (wanted.listed == Some(*number) || !listed.contains(number));
+            is_free(number) && (is_lost || released.contains(number))
         };
-        let is_nobodys = |number: &u16| is_free(number) && !listed.contains(number);
-        let first = if range.contains(self.at) { self.at } else { range.first };
-        let mut round = (first..=range.last).chain(range.first..first);
-        let former = wanted.listed.filter(is_free).or(wanted.shown.filter(is_nobodys));
-        if former.is_none() && !self.is_exhausted && !self.share.allows(namespace) {
-            return None;
-        }
-        let next = former.or_else(|| if self.is_exhausted { None } else { round.find(is_nobodys) });
-        let Some(next) = next else {
-            self.is_exhausted = true;
-            return None;
+        let known = [wanted.listed, wanted.shown].into_iter().flatten().find(is_former);
+        let former = known.or_else(|| released.iter().copied().find(is_free));
+        let next = match former {
+            Some(former) => former,
+            None if kept > 0 && self.has.get(namespace).is_some_and(|has| *has >= quota) => {
+                self.rests_until.into_iter().for_each(|until| self.look_again(until));
+                return Err(Problem::Quota { range, quota });
+            }
+            None => match self.unused().or_else(|| self.rested()) {
+                Some(next) => next,
+                None => {
+                    self.rests_until.into_iter().for_each(|until| self.look_again(until));
+                    return Err(Problem::Exhausted { range });
+                }
+            },
         };
-        self.share.give(namespace);
-        if former.is_none() {
-            self.at = next.checked_add(1).unwrap_or(range.first);
-        }
+        *self.has.entry(namespace).or_default() += 1;
         self.given.insert(next);
-        Some(next)
+        Ok(next)
     }
 
-    fn change(&mut self, change: Change) {
-        self.plan.changes.entry(Block::of(change.number)).or_default().push(change);
+    /// Returns the next number of the range that has no line.
+    fn unused(&mut self) -> Option<u16> {
+        let View { range, ledger, listed, .. } = *self.view;
+        if self.is_used_up {
+            return None;
+        }
+        let is_unused = |number: &u16| {
+            self.view.is_usable(*number)
+                && !(ledger.contains_key(number) || listed.contains(number) || self.given.contains(number))
+        };
+        let first = if range.contains(self.at) { self.at } else { range.first };
+        let next = (first..=range.last).chain(range.first..first).find(is_unused);
+        match next {
+            Some(next) => self.at = next.checked_add(1).unwrap_or(range.first),
+            None => self.is_used_up = true,
+        }
+        next
+    }
+
+    /// Returns the number that has rested longest.
+    fn rested(&mut self) -> Option<u16> {
+        while let Some(number) = self.rested.pop_front() {
+            if !self.given.contains(&number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn change(&mut self, number: u16, entry: Entry) {
+        self.plan.changes.entry(Block::of(number)).or_default().push(Change { number, entry });
     }
 }
 
@@ -366,12 +399,16 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exhausted { range } => {
-                write!(f, "no port number is free in {range}, the range of config-ports: make it larger")
+                write!(
+                    f,
+                    "no port number is free in {range}, the range of config-ports (a released one rests for ten minutes): \
+                     make it larger"
+                )
             }
-            Self::Kept { range, has } => write!(
+            Self::Quota { range, quota } => write!(
                 f,
-                "the namespace has {has} port numbers, and what is free in {range}, the range of config-ports, is kept for \
-                 namespaces with fewer: make it larger"
+                "the namespace has {quota} port numbers, the most that it may have of {range}, the range of config-ports (a \
+                 released one counts for ten minutes): make it larger"
             ),
             Self::InUse { number, tried: 0 } => write!(
                 f,
@@ -386,8 +423,8 @@ impl fmt::Display for Problem {
             Self::NotOurs { number, owner } => {
                 write!(f, "the status showed port {number}, which is {owner}'s: it is not used")
             }
-            Self::Duplicate { kept, closed } => {
-                write!(f, "it had several port numbers: {kept} stays, {closed:?} are closed")
+            Self::Duplicate { kept, released } => {
+                write!(f, "it had several port numbers: {kept} stays, {released:?} are released")
             }
         }
     }

@@ -9,7 +9,6 @@
 
 use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS};
 use common::ports::answer::Listening;
-use common::ports::ledger::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
@@ -127,17 +126,11 @@ impl Proofs {
         let Some(Answered { answer, sent, .. }) = self.answers.get(&(address, number)) else { return Verdict::Unknown };
         match answer {
             Answer::Ours(listening) if listening.uid == uid => {
-                let is_fresh = now < *sent + PROOF_HOLDS && listening.state == State::Held;
+                let is_fresh = now < *sent + PROOF_HOLDS && listening.is_held;
                 if is_fresh { Verdict::Proven } else { Verdict::Listens }
             }
             _ => Verdict::Denied,
         }
-    }
-
-    /// What an address has answered on a number to a question sent no earlier than `since`, and which process.
-    pub fn answer_since(&self, address: IpAddr, number: u16, since: Instant) -> Option<(&Answer, Option<&str>)> {
-        let answered = self.answers.get(&(address, number)).filter(|answered| answered.sent >= since)?;
-        Some((&answered.answer, self.processes.get(&address)?.instance.as_deref()))
     }
 
     /// Numbers on which something else has answered for a while, at one of these addresses.

@@ -6,6 +6,7 @@ use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::answer::Listening;
 use common::ports::ledger::{Entry, Ledger, PortId, State};
+use common::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,6 +16,9 @@ use std::time::Instant;
 fn epoch() -> Instant {
     Instant::now()
 }
+
+/// The moment of a plan.
+const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
 
 fn port(name: &str, port: u16) -> PortId {
     PortId { name: name.to_owned(), port }
@@ -49,7 +53,11 @@ struct Sees {
 }
 
 impl Sees {
-    fn plan(&self, range: (u16, u16), retiring: &mut Retiring, now: Instant) -> Plan {
+    fn plan(&self, range: (u16, u16)) -> Plan {
+        self.plan_at(range, NOW)
+    }
+
+    fn plan_at(&self, range: (u16, u16), now: Timestamp) -> Plan {
         let view = View {
             range: PortRange { first: range.0, last: range.1 },
             start: self.start,
@@ -60,38 +68,29 @@ impl Sees {
             workloads: &self.workloads.iter().collect::<Vec<_>>(),
             is_mine: &|_| true,
         };
-        plan(&view, retiring, now)
+        plan(&view, now)
     }
 }
 
-/// Changes as text: `NUMBER line`, `NUMBER gone`, or `NUMBER ?` for one that is to be looked for in slices.
+/// Changes as text, with `now` for [`NOW`].
 fn changes(plan: &Plan) -> Vec<String> {
-    let text = |change: &Change| match &change.entry {
-        Some(entry) => format!("{} {entry}", change.number),
-        None => format!("{} gone", change.number),
-    };
-    let looked_up = plan.look_up.iter().map(|number| format!("{number} ?"));
-    plan.changes.values().flatten().map(text).chain(looked_up).collect()
+    let text = |change: &Change| format!("{} {}", change.number, change.entry).replace(":1795000000", ":now");
+    plan.changes.values().flatten().map(text).collect()
 }
 
 fn apply(ledger: &mut Ledger, plan: &Plan) {
-    for change in plan.changes.values().flatten() {
-        match &change.entry {
-            Some(entry) => ledger.insert(change.number, entry.clone()),
-            None => ledger.remove(&change.number),
-        };
-    }
+    ledger.extend(plan.changes.values().flatten().map(|change| (change.number, change.entry.clone())));
 }
 
-/// Goal: whatever one namespace asks for, also by other names and numbers for its ports each time, the first port of
-/// another gets a number; who is alone gets nine in ten.
+/// Goal: whatever one namespace asks for, also by other names and numbers for its ports each time, one in ten numbers is
+/// left for others.
 #[test]
 fn no_namespace_takes_all_numbers() {
     let of = |namespace: &str, name: &str, ports: Vec<Wanted>| {
         let key = RevisionKey::new(namespace, name);
         Workload { uid: key.as_str().into(), key, ports }
     };
-    let (mut sees, mut retiring, now) = (Sees { start: 1000, ..Sees::default() }, Retiring::default(), epoch());
+    let mut sees = Sees { start: 1000, ..Sees::default() };
     let mut newcomers = Vec::new();
     for round in 0..20_u16 {
         let greedy = (0..40_u16).map(|n| {
@@ -102,15 +101,14 @@ fn no_namespace_takes_all_numbers() {
         newcomers.push(of(&name, "b", vec![wanted("http", 80)]));
         sees.workloads = greedy.chain(newcomers.iter().cloned()).collect();
         for _ in 0..2 {
-            let plan = sees.plan((1000, 1099), &mut retiring, now);
+            let plan = sees.plan((1000, 1099));
             apply(&mut sees.ledger, &plan);
         }
         let has = |namespace: &str| sees.ledger.values().filter(|entry| entry.key.namespace() == namespace).count();
         assert_eq!((has("greedy"), has(&name)), if round < 10 { (90, 1) } else { (90, 0) }, "round {round}");
-        let outcome = &sees.plan((1000, 1099), &mut retiring, now).ports[&RevisionKey::new("greedy", "a39")][9];
-        let kept = if round < 9 { Some("the namespace has 90 port numbers") } else { Some("no port number is free") };
+        let outcome = &sees.plan((1000, 1099)).ports[&RevisionKey::new("greedy", "a39")][9];
         let problem = outcome.problem.as_ref().map(ToString::to_string).unwrap_or_default();
-        assert!(kept.is_some_and(|kept| problem.starts_with(kept)), "round {round}: {problem}");
+        assert!(problem.starts_with("the namespace has 90 port numbers"), "round {round}: {problem}");
     }
 }
 
@@ -120,7 +118,7 @@ fn a_port_keeps_its_number_or_gets_one() {
     let listed = |number: u16| Wanted { listed: Some(number), ..wanted("http", 80) };
     let shown = |number: u16| Wanted { shown: Some(number), ..wanted("http", 80) };
     type Row<'a> = (&'a str, Wanted, &'a [(u16, &'a str)], Option<u16>, &'a [&'a str]);
-    let rows: [Row<'_>; 13] = [
+    let rows: [Row<'_>; 16] = [
         ("a birth", wanted("http", 80), &[], None, &["100 held default/a a 80 http"]),
         ("it has one", wanted("http", 80), &[(105, "held default/a a 80 http")], Some(105), &[]),
         (
@@ -149,7 +147,7 @@ fn a_port_keeps_its_number_or_gets_one() {
             wanted("web", 81),
             &[(105, "held default/a a 80 http")],
             None,
-            &["100 held default/a a 81 web", "105 closing default/a a 80 http"],
+            &["100 held default/a a 81 web", "105 released:now default/a a 80 http"],
         ),
         (
             "out of range",
@@ -163,14 +161,14 @@ fn a_port_keeps_its_number_or_gets_one() {
             wanted("http", 80),
             &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
             Some(101),
-            &["102 closing default/a a 80 http"],
+            &["102 released:now default/a a 80 http"],
         ),
         (
             "twice, one of them in slices",
             listed(102),
             &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
             Some(102),
-            &["101 closing default/a a 80 http"],
+            &["101 released:now default/a a 80 http"],
         ),
         ("restored", shown(107), &[], None, &["107 held default/a a 80 http"]),
         (
@@ -182,9 +180,30 @@ fn a_port_keeps_its_number_or_gets_one() {
         ),
         ("its line was lost", listed(107), &[], None, &["107 held default/a a 80 http"]),
         (
-            "its line is closing",
-            listed(101),
-            &[(101, "closing default/a a 80 http")],
+            "released, and wanted again",
+            wanted("http", 80),
+            &[(101, "released:1 default/a a 80 http")],
+            None,
+            &["101 held default/a a 80 http"],
+        ),
+        (
+            "released twice, and restored",
+            shown(103),
+            &[(101, "released:9 default/a a 80 http"), (103, "released:1 default/a a 80 http")],
+            None,
+            &["103 held default/a a 80 http"],
+        ),
+        (
+            "restored, and another had it",
+            shown(107),
+            &[(107, "released:1 default/z z 80")],
+            None,
+            &["100 held default/a a 80 http"],
+        ),
+        (
+            "outside the range, and released",
+            wanted("http", 80),
+            &[(50, "released:1 default/a a 80 http")],
             None,
             &["100 held default/a a 80 http"],
         ),
@@ -192,10 +211,13 @@ fn a_port_keeps_its_number_or_gets_one() {
     for (case, wanted, lines, number, expected) in rows {
         let mut workloads = vec![workload("a", vec![wanted])];
         workloads.extend(
-            lines.iter().any(|(_, text)| text.contains("/z")).then(|| workload("z", vec![self::wanted("", 80)])),
+            lines
+                .iter()
+                .any(|(_, text)| text.contains("held default/z"))
+                .then(|| workload("z", vec![self::wanted("", 80)])),
         );
         let sees = Sees { ledger: ledger(lines), workloads, ..Sees::default() };
-        let plan = sees.plan((100, 110), &mut Retiring::default(), epoch());
+        let plan = sees.plan((100, 110));
         assert_eq!(changes(&plan), expected, "{case}");
         assert_eq!(plan.ports[&RevisionKey::new("default", "a")][0].number, number, "{case}");
     }
@@ -207,19 +229,18 @@ fn ports_of_another_first_service_keep_their_numbers() {
     let leads = |name: &str, number: u16, to: u16| Wanted { listed: Some(to), ..wanted(name, number) };
     let workloads = vec![workload("a", vec![leads("edge", 80, 106), leads("also-8080", 8080, 105)])];
     let ledger = ledger(&[(105, "held default/a a 80 main"), (106, "held default/a a 9090 edge")]);
-    let plan = Sees { ledger, workloads, ..Sees::default() }.plan((100, 110), &mut Retiring::default(), epoch());
+    let plan = Sees { ledger, workloads, ..Sees::default() }.plan((100, 110));
     assert_eq!(changes(&plan), ["106 held default/a a 80 edge", "105 held default/a a 8080 also-8080"]);
 }
 
 /// Goal: what cannot have a number says why, and keeps nobody else from one.
 #[test]
 fn problems_are_the_workloads_own() {
-    let now = epoch();
     let a = |wanted: Wanted| workload("a", vec![wanted]);
     let sees =
         |lines: &[(u16, &str)], workloads: Vec<Workload>| Sees { ledger: ledger(lines), workloads, ..Sees::default() };
     let problem = |sees: &Sees, range| {
-        let plan = sees.plan(range, &mut Retiring::default(), now);
+        let plan = sees.plan(range);
         (plan.ports[&RevisionKey::new("default", "a")][0].clone(), changes(&plan))
     };
 
@@ -241,7 +262,7 @@ fn problems_are_the_workloads_own() {
         (Outcome { number: Some(100), former: vec![], problem: None }, vec!["102 held default/a a 80".to_owned()])
     );
     for number in 103..103 + TRIES_MAX as u16 {
-        taken.ledger.insert(number, line("closing default/a a 80"));
+        taken.ledger.insert(number, line(&format!("released:{} default/a a 80", NOW.as_secs())));
     }
     let (outcome, planned) = problem(&taken, (100, 110));
     assert_eq!((outcome.problem, planned), (Some(Problem::InUse { number: 100, tried: TRIES_MAX }), vec![]));
@@ -261,7 +282,7 @@ fn problems_are_the_workloads_own() {
 
     let twice = sees(&[(101, "held default/a a 80"), (102, "held default/a a 80")], vec![a(wanted("", 80))]);
     let (outcome, _) = problem(&twice, (100, 110));
-    assert_eq!(outcome.problem, Some(Problem::Duplicate { kept: 101, closed: vec![102] }));
+    assert_eq!(outcome.problem, Some(Problem::Duplicate { kept: 101, released: vec![102] }));
     assert_eq!(outcome.former, [102]);
 }
 
@@ -270,18 +291,17 @@ fn problems_are_the_workloads_own() {
 fn a_free_number_is_nobodys() {
     let sees = Sees {
         ledger: ledger(&[(108, "held default/z z 80")]),
-        workloads: ["a", "b", "c"].map(|name| workload(name, vec![wanted("", 80)])).into(),
+        workloads: ["a", "b", "c", "z"].map(|name| workload(name, vec![wanted("", 80)])).into(),
         unreadable: [109].into(),
         listed: [100].into(),
         in_use: [101].into(),
         start: 107,
     };
-    let mut retiring = Retiring::default();
-    let planned = changes(&sees.plan((100, 110), &mut retiring, epoch()));
+    let planned = changes(&sees.plan((100, 110)));
     let expected = ["107 held default/a a 80", "110 held default/b b 80", "102 held default/c c 80"];
     assert_eq!(planned, expected);
     let elsewhere = Sees { start: 5000, ..sees };
-    assert_eq!(changes(&elsewhere.plan((100, 110), &mut retiring, epoch()))[0], "102 held default/a a 80");
+    assert_eq!(changes(&elsewhere.plan((100, 110)))[0], "102 held default/a a 80");
 }
 
 /// Goal: ten thousand births are one plan of twenty maps, and what they write is what they have.
@@ -289,11 +309,10 @@ fn a_free_number_is_nobodys() {
 fn ten_thousand_births_are_twenty_writes() {
     let workloads = (0..10_000).map(|index| workload(&format!("w{index}"), vec![wanted("http", 80)])).collect();
     let mut sees = Sees { workloads, start: 20_000, ..Sees::default() };
-    let (now, mut retiring) = (epoch(), Retiring::default());
-    let plan = sees.plan((10_000, 29_999), &mut retiring, now);
+    let plan = sees.plan((10_000, 29_999));
     assert_eq!(plan.changes.len(), 20);
     apply(&mut sees.ledger, &plan);
-    let settled = sees.plan((10_000, 29_999), &mut retiring, now);
+    let settled = sees.plan((10_000, 29_999));
     assert!(settled.changes.is_empty());
     let numbers: BTreeSet<u16> = settled.ports.values().filter_map(|ports| ports[0].number).collect();
     assert_eq!(numbers.len(), 10_000);
@@ -302,12 +321,12 @@ fn ten_thousand_births_are_twenty_writes() {
 const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const B: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
 
-fn listening(instance: &str, uid: &str, state: State) -> Listening {
-    Listening { instance: instance.to_owned(), uid: uid.to_owned(), state }
+fn listening(instance: &str, uid: &str, is_held: bool) -> Listening {
+    Listening { instance: instance.to_owned(), uid: uid.to_owned(), is_held }
 }
 
-fn ours(instance: &str, uid: &str, state: State) -> Answer {
-    Answer::Ours(listening(instance, uid, state))
+fn ours(instance: &str, uid: &str, is_held: bool) -> Answer {
+    Answer::Ours(listening(instance, uid, is_held))
 }
 
 fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
@@ -319,14 +338,14 @@ fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
 fn an_answer_is_its_process_and_holds_for_a_while() {
     let (now, mut proofs) = (epoch(), Proofs::default());
     let at = |seconds: u64| now + Duration::from_secs(seconds);
-    let held = |instance| ours(instance, "a", State::Held);
+    let held = |instance| ours(instance, "a", true);
     // (sent at, answer) -> verdict for a, at the time
     let rows = [
         ((0, held("1")), Verdict::Proven),
         ((2, Answer::Silent), Verdict::Proven),
-        ((3, ours("1", "a", State::Closing)), Verdict::Listens),
+        ((3, ours("1", "a", false)), Verdict::Listens),
         ((1, held("1")), Verdict::Listens), // Overtaken.
-        ((4, ours("1", "b", State::Held)), Verdict::Denied),
+        ((4, ours("1", "b", true)), Verdict::Denied),
         ((5, held("1")), Verdict::Proven),
         ((6, Answer::Refused), Verdict::Denied),
         ((7, held("2")), Verdict::Proven),
@@ -380,8 +399,8 @@ fn a_number_is_in_use_only_after_a_while() {
 #[test]
 fn an_address_is_listed_where_it_listens() {
     use Serving::{No, Ready, Terminating, Unready};
-    let (now, held) = (epoch(), || ours("1", "a", State::Held));
-    let closing = || ours("1", "a", State::Closing);
+    let (now, held) = (epoch(), || ours("1", "a", true));
+    let closing = || ours("1", "a", false);
     type Row<'a> = (&'a str, Serving, &'a [(u16, Answer)], &'a [u16], Option<(u16, bool)>, &'a [u16]);
     let rows: [Row<'_>; 16] = [
         ("nobody was asked", Ready, &[], &[], None, &[100]),
@@ -392,7 +411,7 @@ fn an_address_is_listed_where_it_listens() {
         ("former and closed already", Ready, &[(90, Answer::Refused)], &[90], None, &[100]),
         ("listed, by an owner that has just begun", Ready, &[], &[100], Some((100, true)), &[100]),
         ("listed, and refused", Ready, &[(100, Answer::Refused)], &[100], None, &[100]),
-        ("listed, and another's", Ready, &[(100, ours("1", "b", State::Held))], &[100], None, &[100]),
+        ("listed, and another's", Ready, &[(100, ours("1", "b", true))], &[100], None, &[100]),
         ("listed, and something else", Ready, &[(100, Answer::Foreign)], &[100], None, &[100]),
         ("listed, and closing by now", Ready, &[(100, closing())], &[100], Some((100, true)), &[]),
         ("closing, and not listed", Ready, &[(100, closing())], &[], None, &[100]),
@@ -414,7 +433,7 @@ fn an_address_is_listed_where_it_listens() {
         let leaving: Vec<_> = listed.iter().map(|at| Listed { ready: false, ..*at }).collect();
         let port = slices::Port { listed: &leaving, ..port };
         let found = endpoints(&port, &activators(&[(A, serving)]), &proofs, now).listed;
-        let is_proven = matches!(answers, [(100, Answer::Ours(answer))] if *answer == listening("1", "a", State::Held));
+        let is_proven = matches!(answers, [(100, Answer::Ours(answer))] if *answer == listening("1", "a", true));
         let stays = expected.iter().all(|at| is_proven || !at.ready);
         assert_eq!(found, if stays { expected } else { vec![] }, "{case}: listed as one on its way out");
         let gone = endpoints(&port, &[], &proofs, now);
@@ -426,7 +445,7 @@ fn an_address_is_listed_where_it_listens() {
 #[test]
 fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     let (now, mut proofs) = (epoch(), Proofs::default());
-    [A, B].into_iter().for_each(|address| proofs.record(address, 100, ours("1", "a", State::Held), now));
+    [A, B].into_iter().for_each(|address| proofs.record(address, 100, ours("1", "a", true), now));
     let at = |address, ready| Listed { address, number: 100, ready };
     let both = [at(A, true), at(B, true)];
     let port = slices::Port { uid: "a", number: Some(100), former: &[], listed: &both };
@@ -459,9 +478,9 @@ fn who_is_not_ready_stays_where_nobody_else_is() {
     let leaving = there.map(|at| Listed { ready: false, ..at });
     assert_eq!(find(&leaving, &both(Unready, No), &[]).with_unready(), [], "those were on their way out");
     assert_eq!(find(&there, &both(Unready, No), &[]).with_unready(), [was[0]], "one has gone");
-    let refused = [(A, 100, Answer::Refused), (B, 90, ours("1", "b", State::Held))];
+    let refused = [(A, 100, Answer::Refused), (B, 90, ours("1", "b", true))];
     assert_eq!(find(&there, &both(Unready, Unready), &refused).with_unready(), [at(A, 90, true)], "it was refused");
-    let proven = [(B, 100, ours("1", "a", State::Held))];
+    let proven = [(B, 100, ours("1", "a", true))];
     assert_eq!(find(&there, &both(Unready, Ready), &proven).with_unready(), [at(B, 100, true)], "one is back");
     assert_eq!(find(&there, &both(Unready, Ready), &[]).with_unready(), [was[1]], "it was not away");
     assert_eq!(find(&there[..1], &both(Unready, Ready), &[]).with_unready(), [was[0]], "until another is proven");
@@ -536,15 +555,15 @@ fn who_goes_waits_for_a_successor_while_all_answer() {
 fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
     let now = epoch();
     for (serving, answer, expected) in [
-        (Serving::Ready, Some(ours("1", "a", State::Held)), true),
-        (Serving::Ready, Some(ours("1", "a", State::Closing)), true),
+        (Serving::Ready, Some(ours("1", "a", true)), true),
+        (Serving::Ready, Some(ours("1", "a", false)), true),
         (Serving::Ready, None, true),
-        (Serving::Ready, Some(ours("1", "b", State::Held)), false),
+        (Serving::Ready, Some(ours("1", "b", true)), false),
         (Serving::Ready, Some(Answer::Refused), false),
         (Serving::Ready, Some(Answer::Foreign), false),
-        (Serving::Terminating, Some(ours("1", "a", State::Held)), false),
-        (Serving::Unready, Some(ours("1", "a", State::Held)), false),
-        (Serving::No, Some(ours("1", "a", State::Held)), false),
+        (Serving::Terminating, Some(ours("1", "a", true)), false),
+        (Serving::Unready, Some(ours("1", "a", true)), false),
+        (Serving::No, Some(ours("1", "a", true)), false),
     ] {
         let mut proofs = Proofs::default();
         answer.iter().for_each(|answer| proofs.record(A, 100, answer.clone(), now));
@@ -574,101 +593,42 @@ fn slices_are_grouped_by_family_and_numbers() {
     assert_eq!(slices, expected);
 }
 
-/// Goal: each step of the way back waits for what the one before has set going.
-/// Method: one line, two activators, time by hand; at each moment what is planned and who is asked.
+/// Goal: a number rests before another workload gets it: while the range has unused ones, for ten minutes, and as long as a
+/// slice names it; the longest rest ends first.
 #[test]
-fn a_number_comes_back_slowly() {
-    let (epoch, mut retiring, mut proofs) = (epoch(), Retiring::default(), Proofs::default());
-    let none = BTreeSet::new();
-    let at = |seconds: u64| epoch + Duration::from_secs(seconds);
-    let both = activators(&[(A, Serving::Ready), (B, Serving::Ready)]);
-    let mut sees = Sees { ledger: ledger(&[(100, "held default/a a 80")]), ..Sees::default() };
-    let mut step = |retiring: &mut Retiring, now| {
-        let plan = sees.plan((100, 110), retiring, now);
-        apply(&mut sees.ledger, &plan);
-        changes(&plan)
+fn a_number_rests_before_another_workload_gets_it() {
+    let after = |seconds: u64| NOW + Duration::from_secs(seconds);
+    let ask = |name: &str| workload(name, vec![wanted("", 80)]);
+    let mut sees = Sees {
+        ledger: ledger(&[(100, "held default/a a 80"), (101, "held default/b b 80")]),
+        workloads: vec![ask("b")],
+        listed: [100].into(),
+        start: 100,
+        ..Sees::default()
     };
-    assert_eq!(step(&mut retiring, at(0)), [""; 0], "it may only not have been seen yet");
-    assert_eq!(step(&mut retiring, at(9)), [""; 0]);
-    assert_eq!(step(&mut retiring, at(10)), ["100 closing default/a a 80"]);
-    assert_eq!(step(&mut retiring, at(11)), [""; 0]);
-
-    proofs.record(A, 100, ours("1", "a", State::Closing), at(10)); // Before the line was seen closing.
-    assert_eq!(retiring.look(&both, &none, &proofs, at(12)), [(A, 100), (B, 100)]);
-    for (address, answer) in [(A, ours("1", "a", State::Closing)), (B, Answer::Refused)] {
-        proofs.record(address, 100, answer, at(12));
-    }
-    assert_eq!(retiring.look(&both, &none, &proofs, at(13)), [(B, 100)], "it may not have heard of the number yet");
-    proofs.record(B, 100, ours("2", "a", State::Held), at(14));
-    assert_eq!(retiring.look(&both, &none, &proofs, at(15)), [(B, 100)]);
-    proofs.record(B, 100, ours("2", "a", State::Closing), at(16));
-    assert_eq!(retiring.look(&both, &none, &proofs, at(20)), []);
-    assert_eq!(step(&mut retiring, at(79)), [""; 0]);
-
-    assert_eq!(retiring.look(&both, &[100].into(), &proofs, at(79)), [], "a slice has it after all: it counts anew");
-    assert_eq!(retiring.look(&both, &none, &proofs, at(79)), []);
-    proofs.record(A, 100, ours("3", "a", State::Closing), at(79)); // Another process: likewise.
-    assert_eq!(retiring.look(&both, &none, &proofs, at(80)), []);
-    assert_eq!(step(&mut retiring, at(139)), [""; 0]);
-    assert_eq!(step(&mut retiring, at(140)), ["100 ?"]);
-    retiring.looked_up(100, true, at(140), at(141)); // A slice has it that this process has not heard of.
-    assert_eq!(step(&mut retiring, at(200)), [""; 0]);
-    retiring.looked_up(100, false, at(200), at(201)); // Too early: somebody may still be adding it.
-    assert_eq!(step(&mut retiring, at(201)), ["100 ?"]);
-    retiring.looked_up(100, false, at(201), at(202));
-    proofs.record(B, 100, ours("3", "a", State::Closing), at(202)); // It may have read an older list of lines.
-    assert_eq!(retiring.look(&both, &none, &proofs, at(203)), []);
-    assert_eq!(step(&mut retiring, at(262)), [""; 0], "the list is of no use any more");
-    assert_eq!(step(&mut retiring, at(263)), ["100 ?"]);
-    retiring.looked_up(100, false, at(263), at(264));
-    assert_eq!(retiring.look(&both, &none, &proofs, at(265)), []);
-    assert_eq!(step(&mut retiring, at(293)), [""; 0], "those who follow slices may not have seen the last of it");
-    assert_eq!(step(&mut retiring, at(294)), ["100 closed default/a a 80"]);
-
-    assert_eq!(step(&mut retiring, at(294)), [""; 0]);
-    assert_eq!(retiring.look(&both, &none, &proofs, at(353)), [], "nobody is asked before");
-    assert_eq!(retiring.look(&both, &none, &proofs, at(354)).len(), 2);
-    proofs.record(A, 100, Answer::Refused, at(355));
-    proofs.record(B, 100, Answer::Foreign, at(355));
-    assert_eq!(
-        retiring.look(&both, &none, &proofs, at(356)),
-        [(B, 100)],
-        "something else is there: nobody else is sent to it"
-    );
-    assert_eq!(step(&mut retiring, at(357)), [""; 0]);
-    proofs.record(B, 100, Answer::Refused, at(358));
-    let starting = activators(&[(A, Serving::Ready), (B, Serving::Unready)]);
-    assert_eq!(retiring.look(&starting, &none, &proofs, at(359)), [(B, 100)], "it may be about to listen");
-    assert_eq!(retiring.look(&both, &none, &proofs, at(360)), []);
-    assert_eq!(step(&mut retiring, at(360)), ["100 gone"]);
-}
-
-/// Goal: a number comes back though nothing else happens anywhere, in three minutes at most.
-/// Method: a pass only after a write, an answer or a list of this number's own, or when the one before has asked for it.
-#[test]
-fn a_number_comes_back_on_its_own() {
-    let (epoch, mut retiring, mut proofs) = (epoch(), Retiring::default(), Proofs::default());
-    let alone = activators(&[(A, Serving::Ready)]);
-    let mut sees = Sees { ledger: ledger(&[(100, "held default/a a 80")]), ..Sees::default() };
-    let (mut now, mut told) = (epoch, Vec::new());
-    loop {
-        let asked = retiring.look(&alone, &BTreeSet::new(), &proofs, now);
-        let planned = sees.plan((100, 110), &mut retiring, now);
-        told.extend(changes(&planned));
-        apply(&mut sees.ledger, &planned);
-        let Some(line) = sees.ledger.get(&100) else { break };
-        let is_one_more = !planned.changes.is_empty() || !planned.look_up.is_empty() || !asked.is_empty();
-        let answer = if line.state.is_open() { ours("1", "a", line.state) } else { Answer::Refused };
-        asked.iter().for_each(|(address, number)| proofs.record(*address, *number, answer.clone(), now));
-        planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
-        now = match (is_one_more, planned.again) {
-            (true, _) => now + Duration::from_millis(20),
-            (false, Some(again)) => now.max(again),
-            (false, None) => panic!("nobody would look again: {told:?}, {retiring:?}"),
-        };
-    }
-    assert_eq!(told, ["100 closing default/a a 80", "100 ?", "100 closed default/a a 80", "100 gone"], "each once");
-    assert!(now < epoch + Duration::from_secs(180), "{:?}", now - epoch);
+    let step = |sees: &mut Sees, now| {
+        let plan = sees.plan_at((100, 102), now);
+        apply(&mut sees.ledger, &plan);
+        (changes(&plan), plan.again)
+    };
+    assert_eq!(step(&mut sees, NOW), (vec![], None), "a slice names it");
+    sees.listed.clear();
+    assert_eq!(step(&mut sees, NOW), (vec!["100 released:now default/a a 80".to_owned()], None));
+    sees.workloads.push(ask("c"));
+    assert_eq!(step(&mut sees, after(601)).0, ["102 held default/c c 80"], "an unused one is first");
+    sees.workloads = vec![ask("c"), ask("d")];
+    sees.listed = [100].into();
+    let released = |at: u64, number: u16, name: &str| {
+        format!("{number} released:{} default/{name} {name} 80", after(at).as_secs())
+    };
+    let (planned, again) = step(&mut sees, after(602));
+    assert_eq!(planned, [released(602, 100, "a"), released(602, 101, "b")], "a slice names it again");
+    assert_eq!(again, Some(Duration::from_secs(1)), "the one in slices is looked at again");
+    assert_eq!(step(&mut sees, after(640)), (vec![], Some(Duration::from_secs(22))));
+    sees.listed.clear();
+    assert_eq!(step(&mut sees, after(1201)), (vec![], Some(Duration::from_secs(1))));
+    assert_eq!(step(&mut sees, after(1202)).0, ["100 held default/d d 80"]);
+    assert_eq!(step(&mut sees, after(1202)).0, [""; 0]);
 }
 
 /// Something that happens to the workloads of two owners that do not know of each other.
@@ -680,6 +640,7 @@ enum Happens {
     Range(bool),
     Shows(usize, u16),
     InUse(u16),
+    Listed(u16),
     Lost(u16),
     Passes(u64),
     /// An owner plans with what it saw last, or looks first.
@@ -697,25 +658,25 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => any::<bool>().prop_map(Happens::Range),
         1 => (0..6usize, 96..112u16).prop_map(|(index, number)| Happens::Shows(index, number)),
         1 => (100..110u16).prop_map(Happens::InUse),
+        1 => (100..110u16).prop_map(Happens::Listed),
         1 => (96..112u16).prop_map(Happens::Lost),
-        3 => (1..90u64).prop_map(Happens::Passes),
+        3 => (1..400u64).prop_map(Happens::Passes),
         9 => (0..2usize, any::<bool>()).prop_map(|(owner, looks)| Happens::Plans { owner, looks }),
     ]
 }
 
 proptest! {
     /// Goal: whatever happens, and though two owners plan from views that lag, a number goes from one workload to another
-    /// only by way of having been closed, and a workload that asks has a number while there are any.
-    /// Method: one ledger that refuses what is planned from an old version of it; activators that do as the ledger says.
+    /// only after its rest, and a workload that asks has a number while there are any.
+    /// Method: one ledger that refuses what is planned from an old version of it.
     #[test]
-    fn a_number_changes_hands_only_when_it_is_closed(history in prop::collection::vec(happens(), 1..120)) {
-        let mut now = epoch();
+    fn a_number_changes_hands_only_when_it_has_rested(history in prop::collection::vec(happens(), 1..120)) {
+        let mut now = NOW;
         let (mut ledger, mut version) = (Ledger::new(), 0u64);
         let mut live: BTreeMap<usize, (u32, Workload)> = BTreeMap::new();
-        let mut owners = [(); 2].map(|()| (Sees::default(), 0u64, Retiring::default(), Proofs::default()));
+        let mut owners = [(); 2].map(|()| (Sees::default(), 0u64));
         let mut range = (100, 107);
         let mut births = 0;
-        let both = activators(&[(A, Serving::Ready), (B, Serving::Ready)]);
         for event in history {
             match event {
                 Happens::Born(index) => {
@@ -733,32 +694,26 @@ proptest! {
                 Happens::Shows(index, number) => if let Some((_, workload)) = live.get_mut(&index) {
                     workload.ports[0].shown = Some(number);
                 },
-                Happens::InUse(number) => owners.iter_mut().for_each(|(sees, ..)| _ = sees.in_use.insert(number)),
+                Happens::InUse(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.in_use.insert(number)),
+                Happens::Listed(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.listed.insert(number)),
                 Happens::Lost(number) => {
                     // A line that is edited by hand into what nobody can read.
                     let is_free = !ledger.contains_key(&number);
                     if is_free {
-                        owners.iter_mut().for_each(|(sees, ..)| _ = sees.unreadable.insert(number));
+                        owners.iter_mut().for_each(|(sees, _)| _ = sees.unreadable.insert(number));
                     }
                 }
-                Happens::Passes(seconds) => now += Duration::from_secs(seconds),
+                Happens::Passes(seconds) => now = now + Duration::from_secs(seconds),
                 Happens::Plans { owner, looks } => {
-                    let (sees, seen, retiring, proofs) = &mut owners[owner];
+                    let (sees, seen) = &mut owners[owner];
                     if looks {
                         sees.ledger.clone_from(&ledger);
                         *seen = version;
                         sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
                         sees.in_use.clear();
-                        for (address, number) in retiring.look(&both, &BTreeSet::new(), proofs, now) {
-                            let answer = match ledger.get(&number) {
-                                Some(entry) if entry.state.is_open() => ours("1", &entry.uid, entry.state),
-                                _ => Answer::Refused,
-                            };
-                            proofs.record(address, number, answer, now);
-                        }
+                        sees.listed.clear();
                     }
-                    let planned = sees.plan(range, retiring, now);
-                    planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
+                    let planned = sees.plan_at(range, now);
                     let mut numbers = BTreeSet::new();
                     for change in planned.changes.values().flatten() {
                         prop_assert!(numbers.insert(change.number), "one change for each line: {:?}", planned.changes);
@@ -766,20 +721,29 @@ proptest! {
                     if planned.changes.is_empty() || *seen != version {
                         continue; // Refused: compare and set.
                     }
-                    for change in planned.changes.values().flatten() {
-                        let before = ledger.get(&change.number);
-                        match (before, &change.entry) {
-                            (Some(old), Some(new)) => {
-                                prop_assert_eq!(&old.uid, &new.uid, "a line changes hands");
-                                prop_assert!(old.state <= new.state, "{old} becomes {new}");
+                    for Change { number, entry: new } in planned.changes.values().flatten() {
+                        let old = ledger.get(number);
+                        if let State::Released(at) = new.state {
+                            prop_assert_eq!(at, now);
+                            prop_assert_eq!(old.map(|old| &old.uid), Some(&new.uid), "a release by another");
+                            continue;
+                        }
+                        match old {
+                            Some(old) if old.uid == new.uid => {}
+                            Some(Entry { state: State::Released(at), .. }) => {
+                                prop_assert!(*at + RESTS_FOR <= now && !sees.listed.contains(number), "{old:?}, {new}");
+                                let unused = (range.0..=range.1).find(|number| {
+                                    !(ledger.contains_key(number) || sees.unreadable.contains(number)
+                                        || sees.listed.contains(number) || sees.in_use.contains(number)
+                                        || numbers.contains(number))
+                                });
+                                prop_assert_eq!(unused, None, "the range is not used up");
                             }
-                            (Some(old), None) => prop_assert_eq!(old.state, State::Closed),
-                            (None, Some(new)) => {
-                                prop_assert_eq!(new.state, State::Held);
-                                prop_assert!((range.0..=range.1).contains(&change.number));
-                                prop_assert!(!sees.unreadable.contains(&change.number));
-                            }
-                            (None, None) => prop_assert!(false, "nothing goes twice"),
+                            old => prop_assert!(old.is_none(), "{old:?} becomes {new}"),
+                        }
+                        if old.is_none_or(|old| old.uid != new.uid) {
+                            prop_assert!((range.0..=range.1).contains(number));
+                            prop_assert!(!sees.unreadable.contains(number));
                         }
                     }
                     apply(&mut ledger, &planned);
@@ -788,30 +752,26 @@ proptest! {
             }
         }
         // In peace everybody has a number of the range, or it is exhausted; then nothing is planned any more.
-        let (sees, _, retiring, proofs) = &mut owners[0];
+        let (sees, _) = &mut owners[0];
         sees.in_use.clear();
+        sees.listed.clear();
         sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
-        for _ in 0..40 {
+        for _ in 0..20 {
             sees.ledger.clone_from(&ledger);
-            now += Duration::from_secs(61);
-            for (address, number) in retiring.look(&both, &BTreeSet::new(), proofs, now) {
-                let answer = match ledger.get(&number) {
-                    Some(entry) if entry.state.is_open() => ours("1", &entry.uid, entry.state),
-                    _ => Answer::Refused,
-                };
-                proofs.record(address, number, answer, now);
-            }
-            let planned = sees.plan(range, retiring, now);
-            planned.look_up.iter().for_each(|number| retiring.looked_up(*number, false, now, now));
+            now = now + RESTS_FOR;
+            let planned = sees.plan_at(range, now);
             apply(&mut ledger, &planned);
         }
         sees.ledger.clone_from(&ledger);
-        let planned = sees.plan(range, retiring, now);
+        let planned = sees.plan_at(range, now);
         prop_assert_eq!(changes(&planned), Vec::<String>::new(), "it comes to rest");
-        let held: BTreeSet<u16> = planned.ports.values().filter_map(|ports| ports[0].number).collect();
-        let free = (range.0..=range.1).filter(|number| !ledger.contains_key(number) && !sees.unreadable.contains(number));
-        prop_assert!(held.len() == sees.workloads.len() || free.count() == 0, "{ledger:?}");
+        let good = planned.ports.values().filter_map(|ports| ports[0].number);
+        let good: BTreeSet<u16> = good.filter(|number| (range.0..=range.1).contains(number)).collect();
+        let is_held = |number: &u16| ledger.get(number).is_some_and(|entry| entry.state == State::Held);
+        let left = (range.0..=range.1).filter(|number| !is_held(number) && !sees.unreadable.contains(number));
+        prop_assert!(good.len() == sees.workloads.len() || left.count() == 0, "{ledger:?}");
         let named: BTreeSet<&str> = sees.workloads.iter().map(|workload| &*workload.uid).collect();
-        prop_assert!(ledger.values().all(|entry| named.contains(&*entry.uid)), "what is nobody's came back");
+        let is_right = |entry: &Entry| entry.state != State::Held || named.contains(&*entry.uid);
+        prop_assert!(ledger.values().all(is_right), "what is nobody's was released");
     }
 }

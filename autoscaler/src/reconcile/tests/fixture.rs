@@ -40,7 +40,7 @@ use common::RevisionKey as Key;
 use common::backend::Backend;
 use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::hosts::claims::Confinement;
-use common::ports::{PortId, State};
+use common::ports::PortId;
 use common::time::Timestamp;
 use common::write_rate::Rate;
 use common_api::condition::from_rfc3339;
@@ -837,12 +837,7 @@ impl Fixture {
 
     /// An activator says what it listens on.
     pub(super) fn hear(&self, address: &str, held: &[(u16, &str)]) {
-        self.cx.cluster().numbers.hear(address.parse().expect("an address"), State::Held, held);
-    }
-
-    /// It says that these are closing.
-    pub(super) fn hear_closing(&self, address: &str, closing: &[(u16, &str)]) {
-        self.cx.cluster().numbers.hear(address.parse().expect("an address"), State::Closing, closing);
+        self.cx.cluster().numbers.hear(address.parse().expect("an address"), held);
     }
 
     /// One look at the ledger of numbers.

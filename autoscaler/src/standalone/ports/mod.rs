@@ -16,9 +16,8 @@
 //! - A map is written under the version that the plan was made from, or created; who loses plans again.
 //! - Nothing is planned before everything has been listed: what is not known yet is not gone. A workload that the watch
 //!   knows and that nobody has said the ports of keeps what it has.
-//! - The number of a workload that is not known is on its way back only once the API server says that there is none
+//! - The number of a workload that is not known is released only once the API server says that the workload does not exist
 //!   ([`super::unread`]).
-//! - A number is closed only after a list of slices, read from the API server now, has none with it.
 //! - What is known of activators follows the EndpointSlices of their Service, event by event, so nobody reads an answer of
 //!   one that is gone.
 //!
@@ -41,6 +40,7 @@ use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::Block;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
+use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -83,6 +83,8 @@ struct Shared {
     asks: Notify,
     /// When the next plan may be made.
     plan_from: Mutex<Instant>,
+    /// Wall-clock time: when numbers were released stands in the ledger.
+    clock: Clock,
 }
 
 impl Numbers {
@@ -97,6 +99,7 @@ impl Numbers {
             decisions,
             asks: Notify::new(),
             plan_from: Mutex::new(Instant::now()),
+            clock: Clock::system(),
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
@@ -244,12 +247,12 @@ impl Numbers {
         self.shared.asks.notify_one();
     }
 
-    /// Takes in what an activator is said to listen on now, each number in that state for the object with that uid.
+    /// Takes in what an activator is said to listen on now, each number for the object with that uid.
     #[cfg(test)]
-    pub(crate) fn hear(&self, address: IpAddr, state: common::ports::State, numbers: &[(u16, &str)]) {
+    pub(crate) fn hear(&self, address: IpAddr, numbers: &[(u16, &str)]) {
         use autoscaler_core::ports::Answer;
         use common::ports::answer::Listening;
-        let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), state };
+        let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
         let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
         self.shared.answered(address, questions::Answers::Of(answers), Instant::now());
     }

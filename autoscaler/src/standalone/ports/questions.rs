@@ -15,7 +15,6 @@ use crate::reconcile::kpa::probe;
 use autoscaler_core::ports::Answer;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
-use common::ports::State;
 use common::ports::answer::Listening;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::Request;
@@ -169,8 +168,8 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
             // One that closes says so until it is closed, served or not.
             Some(port) if port.error.is_some() && !port.closing => Answer::Refused,
             Some(port) => {
-                let state = if port.closing { State::Closing } else { State::Held };
-                Answer::Ours(Listening { instance: instance.clone(), uid: port.uid.clone(), state })
+                let (instance, uid) = (instance.clone(), port.uid.clone());
+                Answer::Ours(Listening { instance, uid, is_held: !port.closing })
             }
         };
         (*number, answer)
@@ -209,14 +208,9 @@ mod tests {
             {"number":3,"uid":"u","error":"its workload is not known here"},
             {"number":4,"uid":"u","closing":true,"error":"its workload is not known here"}]}"#;
         let answer: BoundPorts = serde_json::from_str(text).expect("an answer");
-        let ours = |state| Answer::Ours(Listening { instance: "i".into(), uid: "u".into(), state });
-        let expected = [
-            (1, ours(State::Held)),
-            (2, Answer::Foreign),
-            (3, Answer::Refused),
-            (4, ours(State::Closing)),
-            (5, Answer::Refused),
-        ];
+        let ours = |is_held| Answer::Ours(Listening { instance: "i".into(), uid: "u".into(), is_held });
+        let expected =
+            [(1, ours(true)), (2, Answer::Foreign), (3, Answer::Refused), (4, ours(false)), (5, Answer::Refused)];
         assert_eq!(read(answer, &(1..=5).collect()), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::serverless::slices::{SERVICE_NAME, leads_to_activators, numbers_of};
 use super::questions::Answers;
-use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Retiring, Serving, Verdict, Workload};
+use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger, PortId};
@@ -29,7 +29,6 @@ pub(super) struct State {
     /// Addresses of activators, by the slice of their Service, and the port that they share for HTTP/1.1.
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
-    pub(super) retiring: Retiring,
     pub(super) asks: Asks,
 }
 
@@ -222,8 +221,8 @@ impl State {
             let known = self.proofs.verdict(address, number, uid, sent);
             self.proofs.record(address, number, answer, sent);
             let verdict = self.proofs.verdict(address, number, uid, sent);
-            // Of numbers on their way back, and of those that somebody else has, each answer counts.
-            told.ledger |= is_foreign || line.is_some_and(|line| line.state != ledger::State::Held);
+            // Of numbers that another process has, each answer counts.
+            told.ledger |= is_foreign;
             let waiting = match is_ours {
                 true => self.asks.remove(address, number),
                 // Who is told no waits on, and hears of it once.
@@ -241,7 +240,8 @@ impl State {
         let now = self.proofs.instance(address).map(str::to_owned);
         if before.is_some() && before != now {
             // Whoever came in its place has to say of each number anew that it listens there.
-            for number in self.maps.lines.keys() {
+            let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::State::Held);
+            for (number, _) in held {
                 self.asks.of((address, *number));
             }
         }

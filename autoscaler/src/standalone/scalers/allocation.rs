@@ -38,7 +38,7 @@ impl Allocation {
 
 fn reason(problem: &Problem) -> &'static str {
     match problem {
-        Problem::Exhausted { .. } | Problem::Kept { .. } => "RangeExhausted",
+        Problem::Exhausted { .. } | Problem::Quota { .. } => "RangeExhausted",
         Problem::InUse { .. } => "NumberInUse",
         Problem::NotOurs { .. } => "NumberNotOwned",
         Problem::Duplicate { .. } => "SeveralNumbers",

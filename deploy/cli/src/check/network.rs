@@ -3,7 +3,7 @@
 use super::{Finding, Place, some};
 use common::config::{self, PortRange, PortsConfig};
 use common::names::ACTIVATOR_HTTP1_PORT;
-use common::ports::Block;
+use common::ports::{Block, State, ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -44,10 +44,9 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
 
 /// How much of the range is used.
 fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
-    let ledger = maps.iter().filter(|map| Block::of_map(&map.name_any()).is_some());
-    let numbers = ledger.flat_map(|map| map.data.iter().flatten());
-    let within = numbers.filter(|(number, _)| number.parse::<u16>().is_ok_and(|number| range.contains(number)));
-    let (used, all) = (within.count(), range.len());
+    let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
+    let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == State::Held);
+    let (used, all) = (ledger.flat_map(held).filter(|(number, _)| range.contains(*number)).count(), range.len());
     let says = format!("{used} of {all} numbers from {} to {} are used", range.first, range.last);
     if (used as f64) < NEARLY * all as f64 {
         return Finding::good(PORTS, says);
@@ -117,13 +116,15 @@ mod tests {
 
     #[test]
     fn a_range_that_is_nearly_used_up_is_wrong() {
-        let map = |name: &str, numbers: std::ops::Range<u16>| -> ConfigMap {
-            let data: BTreeMap<String, String> =
-                numbers.map(|number| (number.to_string(), "held".to_owned())).collect();
+        let lines = |name: &str, numbers: std::ops::Range<u16>, state: &str| -> ConfigMap {
+            let line = |number: u16| (number.to_string(), format!("{state} default/web u 80"));
+            let data: BTreeMap<String, String> = numbers.map(line).collect();
             serde_json::from_value(json!({"metadata": {"name": name}, "data": data})).expect("a ConfigMap")
         };
+        let map = |name: &str, numbers| lines(name, numbers, "held");
         let rows = [
             (vec![], Standing::Good, "0 of 10"),
+            (vec![lines("ports.20000", 20_000..20_010, "released:1")], Standing::Good, "0 of 10"),
             (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], Standing::Good, "8 of 10"),
             (vec![map("ports.20000", 20_000..20_009)], Standing::Wrong, "9 of 10"),
             (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // Of a former range.

@@ -171,7 +171,7 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
         let key = RevisionKey::new(Plane::NAMESPACE, name(n));
         let port = PortId { name: "http".to_owned(), port: 80 };
         let data = maps.entry(Block::of(number).map_name()).or_default();
-        ledger::write(data, number, Some(&Entry { state: State::Held, key, uid: uid.into(), port }));
+        ledger::write(data, number, &Entry { state: State::Held, key, uid: uid.into(), port });
     }
     for (name, data) in maps {
         let labels = json!({names::LEDGER: names::LEDGER_OF_PORTS});

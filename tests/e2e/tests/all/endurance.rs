@@ -1,15 +1,11 @@
 //! Minutes of it: what must not happen while nothing changes.
 
 use common::names;
-use common_api::ZeroScaler;
 use e2e::relay::Relay;
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, TestEnv, Workload};
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams};
-use local::up::system::NAMESPACE;
+use kube::api::ListParams;
 use local::up::{PlaneId, UpOptions};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -84,26 +80,6 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     stop.cancel();
     steady.await?.none_lost()?;
     env.until(SOON + ASLEEP, "sleep once the link is back", async || Ok(env.replicas("link").await? == 0)).await?;
-    env.end().await;
-    Ok(())
-}
-
-/// A port number is nobody's two and a half minutes after its object has gone, though nothing else happens meanwhile that
-/// would make anybody look.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_number_comes_back_in_a_cluster_at_rest() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    env.deploy(&Workload::new("brief")).await?;
-    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
-    let ours = format!(" {}/brief ", env.namespace);
-    let lines = async || {
-        let maps = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await?;
-        let lines = maps.into_iter().flat_map(|map| map.data.unwrap_or_default().into_values());
-        anyhow::Ok(lines.filter(|line| line.contains(&ours)).count())
-    };
-    env.until(SOON, "a number", async || Ok(lines().await? > 0)).await?;
-    env.api::<ZeroScaler>().delete("brief", &DeleteParams::default()).await?;
-    env.until(MINUTES + SOON, "no number", async || Ok(lines().await? == 0)).await?;
     env.end().await;
     Ok(())
 }

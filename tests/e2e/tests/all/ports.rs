@@ -197,7 +197,7 @@ async fn tls_passes_through_to_the_pod() -> anyhow::Result<()> {
 /// Goal: no two ports share a number; slices lead to it under the Service's own names, with a condition for each address;
 /// a number is on its way back once its object is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_are_nobody_elses_and_come_back() -> anyhow::Result<()> {
+async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     let names = ["one", "two", "three"];
     for name in names {
@@ -234,10 +234,10 @@ async fn numbers_are_nobody_elses_and_come_back() -> anyhow::Result<()> {
     ensure!(held == all, "{held:?} are written, {all:?} are told");
     let gone = ports(&env, "two").await?;
     env.api::<ZeroScaler>().delete("two", &DeleteParams::default()).await?;
-    let is_closing = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state == State::Closing);
-    env.until(SOON * 2, "its numbers to be on their way back", async || {
+    let is_released = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state != State::Held);
+    env.until(SOON * 2, "its numbers to be released", async || {
         let lines = lines(&env).await?;
-        Ok(gone.iter().filter_map(|port| port.number).all(|number| is_closing(lines.get(&number))))
+        Ok(gone.iter().filter_map(|port| port.number).all(|number| is_released(lines.get(&number))))
     })
     .await?;
     asleep_again(&env, "four").await?;

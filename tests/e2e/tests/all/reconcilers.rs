@@ -170,9 +170,8 @@ async fn answer_questions(listener: TcpListener, client: Client) {
         for map in list {
             let Some(block) = Block::of_map(&map.name_any()) else { continue };
             let page = ledger::read(block, map.data.as_ref());
-            let open = page.entries.into_iter().filter(|(_, entry)| entry.state != Line::Closed);
-            ports.extend(open.map(|(number, Entry { uid, state, .. })| {
-                let closing = state == Line::Closing;
+            ports.extend(page.entries.into_iter().map(|(number, Entry { uid, state, .. })| {
+                let closing = state != Line::Held;
                 BoundPort { number, uid: uid.to_string(), closing, in_use: false, error: None }
             }));
         }

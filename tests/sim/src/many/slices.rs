@@ -5,7 +5,6 @@ use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, answers, may_wait_for_successor, serves, urgency};
 use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
-use common::ports::State;
 use common::ports::answer::Listening;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -90,7 +89,7 @@ impl<'a> Workload<'a> {
             }
             for (address, number) in found.ask {
                 let (instance, uid) = (address.to_string(), self.key.as_str().to_owned());
-                let listening = Listening { instance, uid, state: State::Held };
+                let listening = Listening { instance, uid, is_held: true };
                 self.proofs.record(address, number, Answer::Ours(listening), now);
             }
         }

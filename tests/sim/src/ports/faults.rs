@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Numbers that there are, more or less; a few more than are asked for.
-const NUMBERS: u16 = 14;
+const NUMBERS: u16 = 12;
 /// The ledger's maps meet here.
 const BORDER: u16 = 20_500;
 
@@ -65,9 +65,9 @@ impl World {
             let at = Duration::from_millis(self.rng.random_range(1000..20_000));
             self.at(at, Event::Fault(Fault::Birth { workload, restored: false }));
         }
-        for _ in 0..self.rng.random_range(20..60) {
+        for _ in 0..self.rng.random_range(80..240) {
             let fault = self.fault();
-            let at = Duration::from_millis(self.rng.random_range(5_000..TROUBLE.as_millis() as u64 - 65_000));
+            let at = Duration::from_millis(self.rng.random_range(5_000..TROUBLE.as_millis() as u64 - 905_000));
             self.at(at, Event::Fault(fault));
         }
     }
@@ -132,7 +132,10 @@ impl World {
                 lasts = Duration::from_secs(self.rng.random_range(60..200));
                 self.owners[index].blind_until = self.now + lasts;
             }
-            Fault::CutOwner(index) => self.owners[index].cut = true,
+            Fault::CutOwner(index) => {
+                lasts = Duration::from_secs(self.rng.random_range(1..900));
+                self.owners[index].cut = true;
+            }
             Fault::HandOver { bucket, to } => {
                 lasts /= 2;
                 if !self.owners[to].down {

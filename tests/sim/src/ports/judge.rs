@@ -124,7 +124,7 @@ impl World {
                 ));
             }
         }
-        let left = ledger.iter().find(|(_, entry)| entry.state != State::Held || !live.contains(&entry.uid));
+        let left = ledger.iter().find(|(_, entry)| entry.state == State::Held && !live.contains(&entry.uid));
         if let Some((number, entry)) = left {
             self.break_rule(format!("in peace it comes to rest: {number} is left as {entry}"));
         }

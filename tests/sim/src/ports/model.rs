@@ -4,7 +4,7 @@ use autoscaler_core::ports::{Activator, Answer, Change, Listed};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Ledger, PortId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,13 +65,6 @@ pub(super) enum Event {
         /// Lines of the ledger, for who writes over what stands there.
         lines: Vec<Change>,
     },
-    /// A list of slices is read, for numbers that are to be closed if no slice has them.
-    List {
-        by: usize,
-        life: u32,
-        numbers: BTreeSet<u16>,
-        begun: Duration,
-    },
     /// A probe reaches an activator.
     Probe {
         by: usize,
@@ -107,11 +100,6 @@ pub(super) enum ToOwner {
         number: u16,
         answer: Answer,
         sent: Duration,
-    },
-    LookedUp {
-        /// Those that were to be looked for, and whether a slice has them.
-        numbers: BTreeMap<u16, bool>,
-        begun: Duration,
     },
     Written {
         id: Id,
@@ -152,10 +140,7 @@ pub(super) fn workload_of(key: &RevisionKey) -> usize {
 }
 
 pub(super) fn apply(ledger: &mut Ledger, change: &Change) {
-    match &change.entry {
-        Some(entry) => ledger.insert(change.number, entry.clone()),
-        None => ledger.remove(&change.number),
-    };
+    ledger.insert(change.number, change.entry.clone());
 }
 
 /// What all maps say together, in somebody's copy.

@@ -1,20 +1,18 @@
 //! An autoscaler, as far as it owns numbers: the real plan, proofs and endpoints over copies of objects, and one write at
 //! a time for each object.
 
-use super::Without;
 use super::model::{Event, Id, Object, Objects, Scaler, Slices, ToOwner};
 use super::model::{address, apply, key, ledger_of, proxy_at, workload_of};
 use super::world::{BUCKETS, WORKLOADS, World};
+use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Activator, Answer, Change, FOLLOWED_IN, Listed, Outcome, Plan, Proofs, Retiring, Serving, View, Wanted, Workload,
-    plan,
+    Activator, Answer, Change, Listed, Outcome, Plan, Proofs, RESTS_FOR, Serving, View, Wanted, Workload, plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
 use common::ports::ledger::{Block, Ledger, State};
-use common::ports::listeners::SETTLE;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -47,12 +45,11 @@ pub(super) struct Owner {
     is_synced: bool,
     is_asked: bool,
     proofs: Proofs,
-    retiring: Retiring,
+    /// Its clock is so many seconds ahead.
+    ahead: u64,
     probed: BTreeMap<(IpAddr, u16), Duration>,
     /// Objects that are being written, and since when.
     writing: BTreeMap<Id, Duration>,
-    /// A list of slices is being read, and since when.
-    looking_up: Option<Duration>,
 }
 
 impl Owner {
@@ -64,7 +61,7 @@ impl Owner {
 impl World {
     pub(super) fn start_owner(&mut self, index: usize) {
         let life = self.owners.get(index).map_or(0, |old| old.life);
-        let fresh = Owner { life, ..Owner::default() };
+        let fresh = Owner { life, ahead: self.rng.random_range(0..=CLOCKS_DIFFER), ..Owner::default() };
         if index < self.owners.len() {
             self.owners[index] = fresh
         } else {
@@ -107,16 +104,6 @@ impl World {
                 self.owners[index].proofs.record(address, number, answer, sent);
                 self.ask_owner(index);
             }
-            ToOwner::LookedUp { numbers, begun } => {
-                let hurry = if self.without == Some(Without::Settle) { SETTLE } else { Duration::ZERO };
-                let (begun, now) = (self.instant(begun + hurry), self.instant(self.now));
-                let owner = &mut self.owners[index];
-                owner.looking_up = None;
-                for (number, is_listed) in numbers {
-                    owner.retiring.looked_up(number, is_listed, begun, now);
-                }
-                self.ask_owner(index);
-            }
             ToOwner::Written { id, version, object } => {
                 let owner = &mut self.owners[index];
                 owner.writing.remove(&id);
@@ -146,17 +133,16 @@ impl World {
         let (at, now) = (self.now, self.instant(self.now));
         let mut owner = std::mem::take(&mut self.owners[index]);
         owner.writing.retain(|_, since| at < *since + WRITE_TIMEOUT);
-        owner.looking_up = owner.looking_up.filter(|since| at < *since + WRITE_TIMEOUT);
         let others = self.owners.iter().any(|other| !other.down && !other.owns.is_disjoint(&owner.owns));
         self.summary.disagreements += u64::from(others);
         let ledger = ledger_of(&owner.view);
         let activators = activators(&owner.view);
-        owner.proofs.follow(&activators, |number| ledger.contains_key(&number), now);
-        let listed = listed(&owner.view);
-        let retiring = owner.retiring.look(&activators, &listed, &owner.proofs, now);
-        let (workloads, mut planned) = self.planned(index, &mut owner, &ledger, &listed);
+        let wall = self.wall(owner.ahead);
+        let is_open = |number: u16| ledger.get(&number).is_some_and(|line| line.state.is_open(wall));
+        owner.proofs.follow(&activators, is_open, now);
+        let (workloads, mut planned) = self.planned(index, &owner, ledger);
         self.summary.problems += planned.ports.values().flatten().filter(|port| port.problem.is_some()).count() as u64;
-        let mut ask: BTreeSet<(IpAddr, u16)> = retiring.into_iter().chain(owner.proofs.unidentified(now)).collect();
+        let mut ask: BTreeSet<(IpAddr, u16)> = owner.proofs.unidentified(now).into_iter().collect();
         let mut writes = Vec::new();
         for (workload, scaler) in &workloads {
             let outcomes = planned.ports.remove(&key(*workload)).unwrap_or_default();
@@ -212,11 +198,6 @@ impl World {
             }
             self.write_lines(index, block, base, changes);
         }
-        if !planned.look_up.is_empty() && self.owners[index].looking_up.is_none() {
-            self.owners[index].looking_up = Some(self.now);
-            let (delay, begun) = (self.write_delay(), self.now);
-            self.at(delay, Event::List { by: index, life, numbers: planned.look_up, begun });
-        }
     }
 
     /// How many activators a workload needs: it comes and goes.
@@ -224,14 +205,7 @@ impl World {
         NonZeroUsize::new((self.now.as_secs() / NEED_LASTS + workload as u64) as usize % NEEDS)
     }
 
-    fn planned(
-        &mut self,
-        index: usize,
-        owner: &mut Owner,
-        ledger: &Ledger,
-        listed: &BTreeSet<u16>,
-    ) -> (Vec<(usize, Scaler)>, Plan) {
-        let now = self.instant(self.now);
+    fn planned(&self, index: usize, owner: &Owner, mut ledger: Ledger) -> (Vec<(usize, Scaler)>, Plan) {
         let mine = |workload: usize| owner.owns.contains(&(workload % BUCKETS));
         let mut workloads = Vec::new();
         let mut wanted = Vec::new();
@@ -255,48 +229,39 @@ impl World {
             Some((_, Object::Range(range))) => *range,
             _ => PortRange::default(),
         };
+        if self.without == Some(Without::Rest) {
+            for entry in ledger.values_mut() {
+                if let State::Released(at) = &mut entry.state {
+                    *at = *at - RESTS_FOR;
+                }
+            }
+        }
         let view = View {
             range,
             start: range.first + (index as u16 * 5) % range.len() as u16,
-            ledger,
+            ledger: &ledger,
             unreadable: &BTreeSet::new(),
-            listed,
+            listed: &if self.without == Some(Without::Slices) { BTreeSet::new() } else { listed(&owner.view) },
             in_use: &in_use,
             workloads: &wanted.iter().collect::<Vec<_>>(),
             is_mine: &|key| mine(workload_of(key)),
         };
-        let mut planned = plan(&view, &mut owner.retiring, now);
-        self.hurry(&mut owner.retiring, &view, &mut planned);
+        let mut planned = plan(&view, self.wall(owner.ahead));
+        // Of a workload that the owner does not know the API server is asked.
+        let exists = |change: &Change| {
+            let scaler = self.scaler(workload_of(&change.entry.key));
+            let is_known = wanted.iter().any(|workload| workload.uid == change.entry.uid);
+            !is_known && scaler.is_some_and(|scaler| scaler.uid == change.entry.uid)
+        };
+        planned.changes.values_mut().for_each(|changes| changes.retain(|change| !exists(change)));
         (workloads, planned)
-    }
-
-    /// Leaves out what a number's way back waits for.
-    fn hurry(&self, retiring: &mut Retiring, view: &View<'_>, planned: &mut Plan) {
-        match self.without {
-            Some(Without::Return) => {
-                for change in planned.changes.values_mut().flatten() {
-                    change.entry.take_if(|entry| entry.state != State::Held);
-                }
-            }
-            Some(Without::Settle) => {
-                let later = self.instant(self.now) + SETTLE + FOLLOWED_IN;
-                *planned = plan(view, &mut retiring.clone(), later);
-                for (number, entry) in view.ledger {
-                    if entry.state == State::Closed && (view.is_mine)(&entry.key) {
-                        let change = Change { number: *number, entry: None };
-                        planned.changes.entry(Block::of(*number)).or_default().push(change);
-                    }
-                }
-            }
-            _ => {}
-        }
     }
 
     /// Takes it for granted that every activator listens.
     fn believe(&self, owner: &mut Owner, activators: &[Activator], port: &Port<'_>) {
         for Activator { address, .. } in activators {
             if let Some(number) = port.number {
-                let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), state: State::Held };
+                let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), is_held: true };
                 owner.proofs.record(*address, number, Answer::Ours(listening), self.instant(self.now));
             }
         }

@@ -1,13 +1,13 @@
 //! An activator, as far as it listens: the real [`Listeners`] over its copy of the ledger, and made-up sockets.
 
-use super::Without;
 use super::faults::Fault;
 use super::model::{Event, Id, Object, Objects, ToProxy, key, ledger_of};
 use super::owner::activator;
 use super::world::World;
+use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::{Activator, Answer, Serving};
 use common::ports::answer::Listening;
-use common::ports::ledger::{Entry, Ledger, PortId, State};
+use common::ports::ledger::{Entry, Ledger, OPEN_FOR, PortId, State};
 use common::ports::listeners::{Action, Listeners};
 use rand::RngExt;
 use std::collections::BTreeSet;
@@ -25,6 +25,8 @@ pub(super) struct Proxy {
     pub(super) ready: bool,
     pub(super) backlog: Vec<ToProxy>,
     pub(super) stalled_until: Duration,
+    /// Its clock is so many seconds ahead.
+    ahead: u64,
     view: Objects,
     is_listed: bool,
     is_bound: bool,
@@ -59,8 +61,9 @@ impl Proxy {
 impl World {
     pub(super) fn start_proxy(&mut self, index: usize) {
         self.proxies[index].die();
+        let ahead = self.rng.random_range(0..=CLOCKS_DIFFER);
         let proxy = &mut self.proxies[index];
-        (proxy.down, proxy.gone) = (false, false);
+        (proxy.down, proxy.gone, proxy.ahead) = (false, false, ahead);
         let life = proxy.life;
         let delay = Duration::from_millis(self.rng.random_range(50..3000));
         self.at(delay, Event::ToProxy(index, life, ToProxy::Listed));
@@ -115,12 +118,22 @@ impl World {
     }
 
     fn listen(&mut self, index: usize) {
-        let (is_led, now) = (self.without != Some(Without::Ledger), self.instant(self.now));
+        let now = self.wall(self.proxies[index].ahead);
         let proxy = &mut self.proxies[index];
         if !proxy.is_bound {
             return;
         }
-        let ledger = if is_led { ledger_of(&proxy.view) } else { by_status(&proxy.view) };
+        let ledger = match self.without {
+            Some(Without::Ledger) => by_status(&proxy.view),
+            Some(Without::Open) => {
+                let closed = |entry: Entry| match entry.state {
+                    State::Held => entry,
+                    State::Released(at) => Entry { state: State::Released(at - OPEN_FOR), ..entry },
+                };
+                ledger_of(&proxy.view).into_iter().map(|(number, entry)| (number, closed(entry))).collect()
+            }
+            _ => ledger_of(&proxy.view),
+        };
         for action in proxy.listeners.follow(&ledger, now) {
             match action {
                 Action::Bind(number) => self.bind(index, number),
@@ -155,7 +168,7 @@ impl World {
             Some(_) if proxy.paused => Answer::Silent,
             Some(entry) => {
                 let instance = format!("{index}-{}", proxy.life);
-                Answer::Ours(Listening { instance, uid: entry.uid.to_string(), state: entry.state })
+                Answer::Ours(Listening { instance, uid: entry.uid.to_string(), is_held: entry.state == State::Held })
             }
             None => Answer::Refused,
         }

@@ -6,6 +6,7 @@ use super::proxy::Proxy;
 use super::{END, Summary, Without};
 use autoscaler_core::ports::{Answer, Change};
 use common::ports::ledger::Block;
+use common::time::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
@@ -117,12 +118,6 @@ impl World {
                 self.judge_numbers();
             }
             Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
-            Event::List { by, life, numbers, begun } => {
-                let look = |number: u16| self.without != Some(Without::List) && self.is_listed(number);
-                let numbers: BTreeMap<_, _> = numbers.into_iter().map(|number| (number, look(number))).collect();
-                self.summary.listed += numbers.values().filter(|is_listed| **is_listed).count() as u64;
-                self.answer(by, life, ToOwner::LookedUp { numbers, begun });
-            }
             Event::Probe { by, life, address: to, number, sent } => {
                 let answer = self.probed(to, number);
                 if !self.owners[by].cut && answer != Answer::Silent {
@@ -140,7 +135,7 @@ impl World {
             }
             Event::Connect => {
                 self.connect();
-                let pause = Duration::from_millis(self.rng.random_range(10..400));
+                let pause = Duration::from_millis(self.rng.random_range(10..1000));
                 self.at(pause, Event::Connect);
             }
             Event::Publish => self.publish(),
@@ -165,10 +160,10 @@ impl World {
             }
             (_, object) => object,
         };
-        for line in lines {
-            let is_new = self.line(line.number).is_none();
-            self.summary.given += u64::from(line.entry.is_some() && is_new);
-            self.summary.returned += u64::from(line.entry.is_none() && !is_new);
+        for Change { number, entry } in lines {
+            let before = self.line(*number).map(|before| before.uid.clone());
+            self.summary.given += u64::from(before.as_ref() != Some(&entry.uid));
+            self.summary.reused += u64::from(before.is_some_and(|before| before != entry.uid));
         }
         let version = self.put(id, object.clone());
         if let (Id::Slices(workload), Object::Slices(slices)) = (id, &object)
@@ -189,14 +184,6 @@ impl World {
             Some((_, Object::Block(ledger))) => ledger.get(&number),
             _ => None,
         }
-    }
-
-    fn is_listed(&self, number: u16) -> bool {
-        let has = |object: &Object| match object {
-            Object::Slices(slices) => slices.ports.values().flatten().any(|listed| listed.number == number),
-            _ => false,
-        };
-        self.objects.values().any(|(_, object)| has(object))
     }
 
     fn answer(&mut self, by: usize, life: u32, what: ToOwner) {
@@ -248,6 +235,11 @@ impl World {
     pub(super) fn at(&mut self, delay: Duration, event: Event) {
         self.made += 1;
         self.queue.insert((self.now + delay, self.made), event);
+    }
+
+    /// The wall clock of a process that is so many seconds ahead.
+    pub(super) fn wall(&self, ahead: u64) -> Timestamp {
+        Timestamp::from_secs(1_795_000_000) + self.now + Duration::from_secs(ahead)
     }
 
     pub(super) fn instant(&self, at: Duration) -> Instant {

@@ -252,7 +252,8 @@ impl Watched {
         let (Event::Apply(map) | Event::InitApply(map)) = event else { return };
         let Some(block) = Block::of_map(&map.name_any()) else { return };
         let entries = ledger::read(block, map.data.as_ref()).entries.into_iter();
-        let numbers = entries.filter(|(_, entry)| entry.state.is_open()).map(|(number, entry)| (number, entry.uid));
+        let numbers =
+            entries.filter(|(_, entry)| entry.state == ledger::State::Held).map(|(number, entry)| (number, entry.uid));
         self.now().numbers.insert(block, numbers.collect());
     }
 }
