@@ -2,7 +2,7 @@
 //!
 //! They are asked for at the API server while somebody looks at the workload; nothing of it is kept.
 
-use super::record::time;
+use super::records::time;
 use common_api::zeroscaler::Target;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};

@@ -1,7 +1,7 @@
 //! All that is shown of one workload, as JSON.
 
 use super::own::Own;
-use super::record::time;
+use super::records::{Record, time};
 use crate::explain;
 use autoscaler_core::history::{Entry, Outcome, words};
 use common::RevisionKey;
@@ -21,27 +21,24 @@ impl Own {
         let summary = self.summary_of(key, &looked, explanation.as_ref(), true, true);
         let mut detail = serde_json::to_value(summary).ok()?;
         let decision = explanation.as_ref().map(|explanation| explain::document(key, explanation));
-        let (born, now) = (self.journal.born(), self.now());
-        let (points, wakes) = self
-            .journal
-            .with(key, |record| {
-                let points = record.timeline.as_ref().map(|timeline| timeline.points(born, now));
-                let wakes: Vec<_> = record.wakes.iter().flat_map(|wakes| wakes.iter().cloned()).collect();
-                (points.unwrap_or_default(), wakes)
-            })
-            .unwrap_or_default();
+        let recorded = |record: &Record| {
+            let samples: Vec<_> = record.ring.iter().flat_map(|ring| ring.samples().copied()).collect();
+            let wakes: Vec<_> = record.wakes.iter().flat_map(|wakes| wakes.iter().cloned()).collect();
+            (samples, wakes)
+        };
+        let (samples, wakes) = self.records.with(key, recorded).unwrap_or_default();
         let round = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
-        let timeline: Vec<_> = points
+        let timeline: Vec<_> = samples
             .iter()
-            .map(|(at, point)| {
+            .map(|sample| {
                 json!({
-                    "at": time(i64::from(*at)),
-                    "concurrency": round(point.concurrency),
-                    "requestsPerSecond": round(point.requests),
-                    "held": point.held,
-                    "desired": point.desired,
-                    "ready": point.ready,
-                    "panic": point.panic,
+                    "at": time(i64::from(sample.at)),
+                    "concurrency": round(sample.rates.concurrency),
+                    "requestsPerSecond": round(sample.rates.requests),
+                    "held": sample.rates.held,
+                    "desired": sample.desired,
+                    "ready": sample.ready,
+                    "panic": sample.panic,
                 })
             })
             .collect();

@@ -2,17 +2,20 @@
 //! alone.
 //!
 //! ```text
-//! stats, wakes ─▶ journal ─┐
-//! decisions, pods, objects ─┴▶ own ──▶ lists, detail ──▶ server ──▶ page/, clients
-//!                               │  └─▶ changes ─▶ hub ──▶ streams ──┘
-//!                               └─▶ replicas ◀─▶ the other replicas
+//! stats, wakes, decisions ─▶ records (one ring of samples each) ─┐
+//! pods, objects ─────────────────────────────────────────────────┴▶ own ─▶ table (what has changed)
+//!                                                                    │
+//!        page/, clients ◀── server ◀── list, detail ◀────────────────┴── replicas ◀─▶ the other replicas
 //! ```
 //!
-//! # What it costs
+//! The page asks every other second for what has changed. The replica that it asks puts the same question to the others,
+//! each of which tells of the workloads that it decides on.
 //!
-//! A workload that sleeps has a record of some fifty bytes ([`record`]). While nobody looks, nothing else is kept and
+//! # Costs
+//!
+//! A workload that sleeps has a record of some fifty bytes ([`records`]). While nobody looks, nothing else is kept and
 //! nothing is made; every five seconds one look at each decision loop adds to the records. While somebody looks, each
-//! second has a glance at every workload, and a closer look at what has changed ([`own`]).
+//! question has a glance at every workload, and a closer look at what has changed ([`own`]).
 //!
 //! # Who may look
 //!
@@ -20,26 +23,24 @@
 //! ([`access`]). Nothing here changes anything.
 
 mod access;
-mod changes;
 mod containers;
 #[cfg(test)]
 mod contrast;
 mod detail;
-mod hub;
-mod journal;
-mod lists;
+mod list;
 mod own;
-mod record;
+mod records;
 mod replicas;
+mod ring;
 mod routes;
 mod server;
 pub mod settings;
-mod streams;
 mod summary;
+mod table;
 #[cfg(test)]
 mod tests;
+mod wakes;
 mod why;
-mod writer;
 
 pub use settings::{Price, Settings};
 
@@ -57,13 +58,12 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use journal::Journal;
 use kube::Client;
 use own::Own;
+use records::Records;
 use replicas::{Answering, Replicas};
 use server::Server;
 use std::sync::{Arc, OnceLock};
-use streams::Streams;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -84,7 +84,7 @@ pub(crate) struct Dashboard {
     server: Server,
     settings: Settings,
     parts: Parts,
-    journal: Arc<Journal>,
+    records: Arc<Records>,
     answering: Arc<Later>,
 }
 
@@ -95,10 +95,10 @@ impl Dashboard {
     /// The address cannot be bound.
     pub(crate) fn new(settings: Settings, parts: Parts) -> anyhow::Result<Self> {
         let server = Server::bind(&settings)?;
-        let journal = Arc::new(Journal::new(parts.clock.clone()));
-        parts.collector.tell(journal.clone());
-        parts.multiscaler.tell(journal.clone());
-        Ok(Self { server, settings, parts, journal, answering: Arc::default() })
+        let records = Arc::new(Records::new(parts.clock.clone()));
+        parts.collector.tell(records.clone());
+        parts.multiscaler.tell(records.clone());
+        Ok(Self { server, settings, parts, records, answering: Arc::default() })
     }
 
     /// What answers the other replicas.
@@ -115,22 +115,19 @@ impl Dashboard {
         shutdown: &CancellationToken,
     ) {
         let Parts { multiscaler, collector, pods, shares, peers, clock, me } = self.parts;
-        let (price, entry, journal) = (self.settings.price, self.settings.entry, self.journal);
+        let (price, entry, records) = (self.settings.price, self.settings.entry, self.records);
         let replicas = Replicas { peers, shares: shares.clone() };
-        let followed = own::Followed::default();
+        let table = own::Looks::default();
         let own =
-            Own { objects, client, multiscaler, collector, pods, shares, journal, clock, price, entry, me, followed };
+            Own { objects, client, multiscaler, collector, pods, shares, records, clock, price, entry, me, table };
         let own = Arc::new(own);
         // Only one is ever given.
         let _ = self.answering.0.set(Answering::new(own.clone()));
-        let streams = Streams::new(own.clone(), replicas);
-        tasks.spawn(own.record(shutdown.clone()));
-        let (hub, stop) = (streams.hub.clone(), shutdown.clone());
-        tasks.spawn(async move { hub.run(stop).await });
+        tasks.spawn(own.clone().record(shutdown.clone()));
         if let Ok(address) = self.server.address() {
             tracing::info!(%address, "dashboard");
         }
-        tasks.spawn(self.server.serve(streams, shutdown.clone()));
+        tasks.spawn(self.server.serve(own, replicas, shutdown.clone()));
     }
 }
 

@@ -1,14 +1,14 @@
 //! What this process shows of the workloads that it decides on, and of all others what their objects say.
 //!
 //! Looks at ten thousand sleepers are cheap: a glance at each, and a closer look at what has changed since
-//! ([`super::changes`]). Nobody is held up for long: between a few hundred of them other tasks have their turn.
+//! ([`super::table`]). Between a few dozen of them other tasks have their turn.
 
-use super::changes::{Changes, Position, Younger};
-use super::journal::{Journal, Standing, seconds};
-use super::record::timeline::{Rates, STEP};
-use super::record::{time, wakes::Wakes};
+use super::records::{Record, Records, time};
+use super::ring::{Rates, STEP, Scale};
 use super::settings::Price;
 use super::summary::{Money, Pods as PodsView, Ready, Recent, SavedView, Summary};
+use super::table::{Position, Table, Younger};
+use super::wakes::Wake;
 use super::why::{self, why};
 use crate::collect::Collector;
 use crate::pods::PodIndex;
@@ -22,7 +22,7 @@ use common_controller::Leadership;
 use common_controller::shares::{Owner, Shares};
 use common_runtime::clock::Clock;
 use kube::Client;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +31,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Workloads that are looked at between two chances for other tasks.
-pub(super) const AT_ONCE: usize = 64;
-/// How long one is looked at closely after its glance has changed: longer than its status waits to be written, and than
-/// the usual window.
-const SETTLES_IN: u32 = 90;
+const AT_ONCE: usize = 64;
 /// Looks at everything are no closer together than this, whoever asks.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// A table of fingerprints that nobody has asked for so long is given up.
+/// A table that nobody has asked for so long is given up.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// What this process shows. See the [module](self).
@@ -48,23 +45,22 @@ pub(super) struct Own {
     pub(super) collector: Arc<Collector>,
     pub(super) pods: Arc<PodIndex>,
     pub(super) shares: Shares,
-    pub(super) journal: Arc<Journal>,
+    pub(super) records: Arc<Records>,
     pub(super) clock: Clock,
     pub(super) price: Option<Price>,
     /// Port at which a browser on this machine calls workloads by name.
     pub(super) entry: Option<u16>,
     /// This replica's name.
     pub(super) me: String,
-    pub(super) followed: Followed,
+    pub(super) table: Looks,
 }
 
-/// The table of fingerprints, while somebody follows.
-/// With when everything was last looked at, if it ever was; one look at a time.
+/// The table of what has changed, while somebody asks for it, and when everything was last looked at. One look at a time.
 #[derive(Default)]
-pub(super) struct Followed(Mutex<Option<(Changes, Option<Instant>)>>);
+pub(super) struct Looks(Mutex<Option<(Table, Option<Instant>)>>);
 
 impl Own {
-    /// Adds a step to every record each [`STEP`], until `shutdown`.
+    /// Adds a sample to every record each [`STEP`], until `shutdown`.
     pub(super) async fn record(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = interval(Duration::from_secs(STEP.into()));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -75,38 +71,33 @@ impl Own {
             }
             let keys = self.multiscaler.keys();
             for some in keys.chunks(AT_ONCE * 4) {
-                let now = self.now();
-                some.iter().for_each(|key| self.step(key, now));
+                some.iter().for_each(|key| self.sample(key));
                 tokio::task::yield_now().await;
             }
-            self.journal.retain(&keys.into_iter().collect::<HashSet<_>>());
-            if let Ok(mut followed) = self.followed.0.try_lock()
-                && followed.as_ref().is_some_and(|(_, looked)| looked.is_none_or(|at| at.elapsed() > FORGET_AFTER))
+            self.records.retain(&keys.into_iter().collect::<HashSet<_>>());
+            if let Ok(mut table) = self.table.0.try_lock()
+                && table.as_ref().is_some_and(|(_, looked)| looked.is_none_or(|at| at.elapsed() > FORGET_AFTER))
             {
-                *followed = None;
+                *table = None;
             }
         }
     }
 
-    fn step(&self, key: &RevisionKey, now: u32) {
+    fn sample(&self, key: &RevisionKey) {
         let Some(version) = self.objects.version(key) else { return };
         let (glance, counts) = (self.multiscaler.glance(key).unwrap_or_default(), self.pods.counts(key));
-        let standing = Standing {
+        let scale = Scale {
             desired: glance.desired.unwrap_or(counts.ready),
             ready: counts.ready,
             actual: counts.ready.saturating_add(counts.not_ready),
             panicking: glance.panicking,
         };
-        let would_be = || {
+        let baseline = || {
             let status = self.objects.look(key)?.status;
-            Some((status.adopted.and_then(|adopted| adopted.replicas), status.min))
+            let found = status.adopted.and_then(|adopted| adopted.replicas).unwrap_or(1);
+            Some(found.max(status.min.unwrap_or(0)))
         };
-        self.journal.step(key, standing, version, would_be, now);
-    }
-
-    /// The time, Unix seconds.
-    pub(super) fn now(&self) -> u32 {
-        seconds(self.clock.now())
+        self.records.sample(key, scale, version, baseline, self.records.now());
     }
 
     /// The replica that decides on one; none: nobody does at the moment.
@@ -135,7 +126,7 @@ impl Own {
         is_whole: bool,
     ) -> Summary {
         let Looked { object, status, since } = looked;
-        let now = self.now();
+        let now = self.records.now();
         let is_ours = self.shares.owns(key);
         let counts = status.pods.unwrap_or_default();
         let glance = if is_ours { self.multiscaler.glance(key) } else { None };
@@ -199,74 +190,82 @@ impl Own {
     }
 
     fn add_record(&self, key: &RevisionKey, summary: &mut Summary, recent: bool, now: u32) {
-        let born = self.journal.born();
-        self.journal.with(key, |record| {
-            if let Some(timeline) = &record.timeline {
-                summary.set_rates(timeline.recent(now));
-                summary.recent = recent.then(|| Recent::of(&timeline.points(born, now))).flatten();
+        self.records.with(key, |record| {
+            summary.set_rates(record.rates(now));
+            if let Some(ring) = record.ring.as_deref().filter(|_| recent) {
+                summary.recent = Recent::of(ring.samples());
             }
-            summary.last_wake =
-                record.wakes.as_deref().and_then(|wakes| wakes.iter().next_back()).map(|wake| wake.to_json());
-            if let Some(since) = record.saved.since() {
-                let pod_seconds = record.saved.pod_seconds(now);
+            summary.last_wake = last_wake(record).map(Wake::to_json);
+            if record.since > 0 {
+                let pod_seconds = record.pod_seconds(now);
                 let money = self.price.as_ref().map(|price| Money {
                     amount: price.amount * pod_seconds / 3600.0,
                     per_hour: price.amount,
                     currency: price.currency.clone(),
                 });
-                let (pods, since) = (record.saved.missing(), time(since.into()));
-                summary.saved = Some(SavedView { pod_seconds, pods, since, money });
+                let since = time(record.since.into());
+                summary.saved = Some(SavedView { pod_seconds, pods: record.missing, since, money });
             }
         });
     }
 
-    /// All that this process decides on.
-    pub(super) fn keys(&self) -> Vec<RevisionKey> {
-        let mut keys = self.objects.keys();
-        keys.retain(|key| self.shares.owns(key));
-        keys
+    /// Adds the rows of these workloads, as they are sent. `recent`: with the last minutes.
+    pub(super) async fn rows<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a RevisionKey>,
+        recent: bool,
+        rows: &mut HashMap<RevisionKey, Arc<str>>,
+    ) {
+        for (n, key) in keys.enumerate() {
+            if let Some(row) = self.summary(key, recent).and_then(|summary| serde_json::to_string(&summary).ok()) {
+                rows.insert(key.clone(), row.into());
+            }
+            if n % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
-    /// What has changed since `after`, after a new look at everything unless somebody has just taken one. Whoever gives
-    /// up meanwhile takes nothing from those who follow: the next look goes on with the same table.
-    pub(super) async fn changes(&self, after: Option<Position>) -> Younger {
-        let mut followed = self.followed.0.lock().await;
-        if let Some((table, looked)) = &*followed
-            && looked.is_some_and(|at| at.elapsed() < LOOK_EVERY)
-        {
+    /// Returns what has changed since `after`, after a new look at everything unless one was taken a moment ago. A client
+    /// that gives up meanwhile takes nothing from others: the next look goes on with the same table.
+    pub(super) async fn look(&self, after: Option<Position>) -> Younger {
+        let mut table = self.table.0.lock().await;
+        let (table, looked) = table.get_or_insert_with(|| (Table::new(rand::random()), None));
+        if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return table.since(after);
         }
-        let (table, looked) = followed.get_or_insert_with(|| (Changes::new(rand::random()), None));
-        table.begin();
-        for some in self.keys().chunks(AT_ONCE) {
+        let objects: HashSet<RevisionKey> = self.objects.keys().into_iter().collect();
+        let own: Vec<_> = objects.iter().filter(|key| self.shares.owns(key)).cloned().collect();
+        table.begin(objects, |key| self.shares.owns(key));
+        for some in own.chunks(AT_ONCE) {
             for key in some {
-                let now = self.now();
-                let glance = self.glance(key, now);
-                if table.needs_look(key, glance, SETTLES_IN, now)
+                let now = self.records.now();
+                if table.needs_look(key, self.glance(key, now), now)
                     && let Some(summary) = self.summary(key, false)
                 {
-                    table.looked(key, glance.0, summary.fingerprint(), now.saturating_add(SETTLES_IN));
+                    table.looked(key, summary.fingerprint());
                 }
             }
             tokio::task::yield_now().await;
         }
-        table.end(|key| self.shares.owns(key) && self.objects.version(key).is_some());
         *looked = Some(Instant::now());
         table.since(after)
     }
 
-    /// A number that changes with whatever a summary depends on, time aside; and whether there is no pod and no load.
+    /// Returns a hash that changes with whatever a summary depends on, time aside; and whether there is no pod and no load.
     fn glance(&self, key: &RevisionKey, now: u32) -> (u64, bool) {
         let mut hasher = DefaultHasher::new();
         let (glance, counts) = (self.multiscaler.glance(key), self.pods.counts(key));
-        (self.objects.version(key), glance).hash(&mut hasher);
-        (counts.ready, counts.not_ready).hash(&mut hasher);
-        let rates = self.journal.rates(key, now);
+        let recorded = |record: &Record| (record.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
+        let (rates, woke, missing) = self.records.with(key, recorded).unwrap_or_default();
+        (self.objects.version(key), glance, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
+        (rates.requests.to_bits(), rates.concurrency.to_bits(), rates.held).hash(&mut hasher);
         let is_wanted = glance.and_then(|glance| glance.desired).is_some_and(|desired| desired > 0);
         let rests = !is_wanted && counts.ready + counts.not_ready == 0 && rates == Rates::default();
-        (rates.requests.to_bits(), rates.concurrency.to_bits(), rates.held).hash(&mut hasher);
-        let woke = |wakes: &Wakes| wakes.iter().next_back().map(|wake| wake.at_ms);
-        self.journal.with(key, |record| record.wakes.as_deref().map(woke)).hash(&mut hasher);
         (hasher.finish(), rests)
     }
+}
+
+fn last_wake(record: &Record) -> Option<&Wake> {
+    record.wakes.as_deref()?.iter().next_back()
 }

@@ -1,14 +1,13 @@
 //! The other replicas: what each shows of the workloads that it decides on, so that any of them shows all.
 //!
-//! They are asked over the port that stats come in on ([`crate::ingest::asking`]), for what is younger than what they
-//! said last, or for all that is to be known of one workload. Their rows are passed on as they are written, and not read.
+//! They are asked over the port that stats come in on ([`crate::ingest::asking`]), for their rows that are younger than a
+//! position, or for all that is known of one workload. Their rows are passed on as they are written, and not read.
 //!
 //! # Form of an answer
 //!
 //! Lines: the position to ask from next, then for each workload its key, a tab, and its summary as JSON.
 
-use super::changes::Position;
-use super::own::{AT_ONCE, Own};
+use super::own::Own;
 use crate::ingest::asking::{ASKED, Questions};
 use crate::ingest::peers::Peers;
 use bytes::Bytes;
@@ -21,6 +20,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -49,7 +49,7 @@ pub(super) struct Replica {
 /// Rows of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Where it goes on.
+    /// Position to ask from next.
     pub(super) position: String,
     /// Key and summary of each.
     pub(super) rows: Vec<(RevisionKey, Arc<str>)>,
@@ -59,7 +59,7 @@ impl Rows {
     /// Reads an answer; none: it is damaged.
     fn read(answer: &str) -> Option<Self> {
         let mut lines = answer.lines();
-        let position = Position::parse(lines.next()?)?.text();
+        let position = lines.next().filter(|position| !position.contains(['"', ':', '\\']))?.to_owned();
         let row = |line: &str| {
             let (key, summary) = line.split_once('\t')?;
             let (namespace, name) = key.split_once('/')?;
@@ -77,29 +77,30 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// Everybody else who decides about something.
+    /// Returns the other replicas that decide about something, in order.
     pub(super) fn others(&self) -> Vec<Instance> {
-        self.shares.others()
+        let mut others = self.shares.others();
+        others.sort_by_key(name);
+        others
     }
 
     /// Asks each of these for what is younger than a position of its own; none: for everything.
-    pub(super) async fn rows(&self, asked: Vec<(Instance, Option<String>)>) -> Vec<(Instance, Result<Rows, String>)> {
-        let asking = asked.into_iter().map(async |(instance, after)| {
-            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
-            let answer = self.ask(&instance, &format!("changes{query}")).await;
-            let rows = answer.and_then(|(status, body)| match status {
-                StatusCode::OK => {
-                    let rows = std::str::from_utf8(&body).ok().and_then(Rows::read);
-                    rows.ok_or_else(|| "its answer cannot be read".to_owned())
-                }
-                status => Err(format!("it answers {status}")),
-            });
-            (instance, rows)
+    pub(super) async fn rows<'a>(
+        &self,
+        asked: impl Iterator<Item = (&'a Instance, Option<&'a str>)>,
+    ) -> Vec<Result<Rows, String>> {
+        let asking = asked.map(async |(instance, after)| {
+            let (status, body) = self.ask(instance, &format!("rows?after={}", after.unwrap_or_default())).await?;
+            if status != StatusCode::OK {
+                return Err(format!("it answers {status}"));
+            }
+            let rows = std::str::from_utf8(&body).ok().and_then(Rows::read);
+            rows.ok_or_else(|| "its answer cannot be read".to_owned())
         });
         join_all(asking).await
     }
 
-    /// Asks for all that is to be known of one workload.
+    /// Asks for all that is known of one workload.
     pub(super) async fn detail(&self, instance: &Instance, key: &RevisionKey) -> Result<(StatusCode, Bytes), String> {
         self.ask(instance, &format!("workloads/{key}")).await
     }
@@ -128,40 +129,34 @@ impl Questions for Answering {
         async move {
             let _turn = turns.acquire_owned().await;
             let asked = path.strip_prefix(ASKED).and_then(|path| path.strip_prefix("dashboard/")).unwrap_or_default();
-            if let Some(key) = asked.strip_prefix("workloads/").and_then(|key| key.split_once('/')) {
-                let key = RevisionKey::new(key.0, key.1);
-                return match own.detail(&key) {
-                    Some(detail) => json(StatusCode::OK, detail.to_string()),
-                    None => json(StatusCode::NOT_FOUND, no_such(&key).to_string()),
-                };
+            if let Some(after) = asked.strip_prefix("rows?after=") {
+                return text(StatusCode::OK, rows(&own, after).await);
             }
-            match asked.split_once('?').unwrap_or((asked, "")) {
-                ("changes", query) => {
-                    text(StatusCode::OK, changes(&own, query.strip_prefix("after=").and_then(Position::parse)).await)
-                }
-                _ => text(StatusCode::NOT_FOUND, "nothing of that name is told here\n"),
+            let Some((namespace, name)) = asked.strip_prefix("workloads/").and_then(|key| key.split_once('/')) else {
+                return text(StatusCode::NOT_FOUND, "nothing of that name is told here\n");
+            };
+            let key = RevisionKey::new(namespace, name);
+            match own.detail(&key) {
+                Some(detail) => json(StatusCode::OK, detail.to_string()),
+                None => json(StatusCode::NOT_FOUND, no_such(&key).to_string()),
             }
         }
         .boxed()
     }
 }
 
-/// What is said of a workload that does not exist.
+/// Returns what is said of a workload that does not exist.
 pub(super) fn no_such(key: &RevisionKey) -> Value {
     json!({"error": format!("there is no ZeroScaler {} in namespace {}", key.name(), key.namespace())})
 }
 
-async fn changes(own: &Own, after: Option<Position>) -> String {
-    let younger = own.changes(after).await;
-    let mut lines = format!("{}\n", younger.position.text());
-    for some in younger.changed.chunks(AT_ONCE) {
-        for key in some {
-            let summary = own.summary(key, after.is_none()).and_then(|summary| serde_json::to_string(&summary).ok());
-            if let Some(summary) = summary {
-                let _ = writeln!(lines, "{key}\t{summary}"); // Writing to a string does not fail.
-            }
-        }
-        tokio::task::yield_now().await;
+async fn rows(own: &Own, after: &str) -> String {
+    let younger = own.look(after.parse().ok()).await;
+    let mut rows = HashMap::new();
+    own.rows(younger.changed.iter(), younger.is_full, &mut rows).await;
+    let mut lines = format!("{}\n", younger.position);
+    for (key, row) in rows {
+        let _ = writeln!(lines, "{key}\t{row}"); // Writing to a string does not fail.
     }
     lines
 }
@@ -177,7 +172,7 @@ mod tests {
         let keys: Vec<_> = rows.rows.iter().map(|(key, row)| (key.to_string(), row.to_string())).collect();
         assert_eq!(keys, [("ns/a".into(), "{\"name\":\"a\"}".into()), ("ns/b".to_owned(), "{}".to_owned())]);
         assert_eq!(Rows::read("1f.7\n").map(|rows| rows.rows.len()), Some(0));
-        for damaged in ["", "x", "1f.7\nns/a", "1f.7\na\t{}"] {
+        for damaged in ["", "1f\"7\n", "1f:7", "1f.7\nns/a", "1f.7\na\t{}"] {
             assert_eq!(Rows::read(damaged), None, "{damaged:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! What is asked for by a path, and the words for what is not there.
 
-use super::lists::Scope;
+use super::list::Scope;
 use common::RevisionKey;
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -10,10 +10,8 @@ use serde_json::json;
 pub(super) enum Route {
     /// A file of the page.
     File(&'static File),
-    /// All workloads, once.
+    /// All workloads, or what has changed.
     List(Scope),
-    /// All workloads, and what changes.
-    Stream(Scope),
     /// One workload.
     Workload(RevisionKey),
     /// Its pods.
@@ -64,10 +62,8 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     if let Some(file) = FILES.iter().find(|file| file.path == path) {
         return Ok(Route::File(file));
     }
-    match path {
-        "/api/v1/workloads" => return Ok(Route::List(scope(query)?)),
-        "/api/v1/stream" => return Ok(Route::Stream(scope(query)?)),
-        _ => {}
+    if path == "/api/v1/workloads" {
+        return Ok(Route::List(scope(query)?));
     }
     if let Some(key) = path.strip_prefix("/api/v1/workloads/") {
         let (key, route): (_, fn(RevisionKey) -> Route) = match key.strip_suffix("/pods") {
@@ -87,10 +83,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     }
     Err(Nothing::new(
         StatusCode::NOT_FOUND,
-        format!(
-            "nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME and \
-             its /pods, /api/v1/stream"
-        ),
+        format!("nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME and its /pods"),
     ))
 }
 
@@ -98,14 +91,16 @@ fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
     let mut scope = Scope::default();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
-            Some(("namespace", "")) => {}
+            Some(("namespace" | "after", "")) => {}
+            // One that cannot be read knows nothing, so everything is told.
+            Some(("after", position)) => scope.after = Some(position.to_owned()),
             Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
                 let error = format!("namespace {other:?} must be the name of a namespace: a-z, 0-9 and -, 63 at most");
                 return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
             }
             _ => {
-                let error = format!("{pair:?} is not known; `namespace` is the one parameter that there is");
+                let error = format!("{pair:?} is not known; `namespace` and `after` are the parameters that there are");
                 return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
             }
         }
@@ -131,12 +126,15 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found() {
-        let scope = |namespace: Option<&str>| Scope { namespace: namespace.map(str::to_owned) };
+        let scope = |namespace: Option<&str>, after: Option<&str>| Scope {
+            namespace: namespace.map(str::to_owned),
+            after: after.map(str::to_owned),
+        };
         let rows = [
-            ("/api/v1/workloads", Route::List(scope(None))),
-            ("/api/v1/workloads?namespace=", Route::List(scope(None))),
-            ("/api/v1/workloads?namespace=a-1", Route::List(scope(Some("a-1")))),
-            ("/api/v1/stream?namespace=a", Route::Stream(scope(Some("a")))),
+            ("/api/v1/workloads", Route::List(scope(None, None))),
+            ("/api/v1/workloads?namespace=&after=", Route::List(scope(None, None))),
+            ("/api/v1/workloads?namespace=a-1", Route::List(scope(Some("a-1"), None))),
+            ("/api/v1/workloads?namespace=a&after=1:2.3", Route::List(scope(Some("a"), Some("1:2.3")))),
             ("/api/v1/workloads/ns/a.b-1", Route::Workload(RevisionKey::new("ns", "a.b-1"))),
             ("/api/v1/workloads/ns/pods", Route::Workload(RevisionKey::new("ns", "pods"))),
             ("/api/v1/workloads/ns/a/pods", Route::Pods(RevisionKey::new("ns", "a"))),
@@ -164,8 +162,9 @@ mod tests {
             ("GET", "/api/v1/workloads/NS/a", 404, "NS/a"),
             ("GET", &long, 404, "NAMESPACE/NAME"),
             ("GET", "/api/v1/workloads?namespace=A", 400, "\\\"A\\\""),
-            ("GET", "/api/v1/stream?name=a", 400, "name=a"),
-            ("GET", "/api/v1/stream?x", 400, "namespace"),
+            ("GET", "/api/v1/workloads?name=a", 400, "name=a"),
+            ("GET", "/api/v1/stream", 404, "/api/v1/stream"),
+            ("GET", "/api/v1/workloads?x", 400, "namespace"),
         ];
         for (method, target, status, part) in rows {
             let (found, error) = asked(method, target).expect_err(target);

@@ -2,16 +2,17 @@
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS_MAX`] connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request;
-//! answers are written at their reader's pace ([`super::writer`]).
+//! [`CONNECTIONS_MAX`] connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list
+//! of ten thousand workloads has some MiB, so [`LISTS_MAX`] are made and sent at a time, and a client that does not read
+//! one within [`READ_WITHIN`] loses the connection.
 
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::containers;
-use super::replicas::no_such;
+use super::list::{Scope, list};
+use super::own::Own;
+use super::replicas::{Replicas, no_such};
 use super::routes::{Nothing, Route, route};
 use super::settings::Settings;
-use super::streams::{STREAMS_MAX, Streams};
-use super::writer::Body;
 use anyhow::Context;
 use bytes::Bytes;
 use common::RevisionKey;
@@ -20,8 +21,9 @@ use common_runtime::credential::TokenFile;
 use common_runtime::listen::listen;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use std::convert::Infallible;
@@ -34,8 +36,16 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections at a time: streams, and a few for each browser.
-const CONNECTIONS_MAX: usize = 4 * STREAMS_MAX;
+/// Connections at a time: a few for each browser.
+const CONNECTIONS_MAX: usize = 256;
+/// Lists that are made and sent at a time.
+const LISTS_MAX: usize = 4;
+/// Longest wait for a turn to make a list.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which a client must have read a list.
+const READ_WITHIN: Duration = Duration::from_secs(60);
+/// Bytes of a piece of a list.
+const PIECE: usize = 32 * 1024;
 /// Longest wait for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a connection keeps of what its client does not read.
@@ -59,6 +69,9 @@ const SECURITY: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// Any answer's body.
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
 /// A bound server.
 pub(super) struct Server {
     listener: TcpListener,
@@ -67,8 +80,10 @@ pub(super) struct Server {
 
 #[derive(Clone)]
 struct Serving {
-    streams: Streams,
+    own: Arc<Own>,
+    replicas: Replicas,
     token: Option<TokenFile>,
+    turns: Arc<Semaphore>,
 }
 
 impl Server {
@@ -96,9 +111,9 @@ impl Server {
     }
 
     /// Serves until `shutdown`.
-    pub(super) async fn serve(self, streams: Streams, shutdown: CancellationToken) {
+    pub(super) async fn serve(self, own: Arc<Own>, replicas: Replicas, shutdown: CancellationToken) {
         let (places, tasks) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
-        let serving = Serving { streams, token: self.token };
+        let serving = Serving { own, replicas, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
         loop {
             let stream = tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -208,9 +223,6 @@ impl Serving {
 
     async fn find(&self, request: &Request<()>, connection: CancellationToken) -> Result<Response<Body>, Nothing> {
         const JSON: &str = "application/json";
-        let busy = |what: &str| {
-            Nothing::new(StatusCode::SERVICE_UNAVAILABLE, format!("{what} at the moment; try again in a few seconds"))
-        };
         let (method, uri) = (request.method(), request.uri());
         match route(method, uri.path(), uri.query())? {
             Route::File(file) => Ok(whole(StatusCode::OK, file.content_type, Bytes::from_static(file.text.as_bytes()))),
@@ -219,32 +231,42 @@ impl Serving {
                 Ok(whole(status, JSON, body))
             }
             Route::Pods(key) => {
-                let Streams { own, .. } = &self.streams;
+                let own = &self.own;
                 let Some(looked) = own.objects.look(&key) else {
                     return Ok(whole(StatusCode::NOT_FOUND, JSON, no_such(&key).to_string().into()));
                 };
                 let pods = containers::document(&own.client, key.namespace(), &looked.object.spec.target).await;
                 Ok(whole(StatusCode::OK, JSON, pods.to_string().into()))
             }
-            // What has no body needs nobody who writes it.
-            Route::List(_) | Route::Stream(_) if method == Method::HEAD => {
-                Ok(whole(StatusCode::OK, JSON, Bytes::new()))
-            }
-            Route::List(scope) => {
-                let body = self.streams.list(scope, connection).await;
-                Ok(typed(StatusCode::OK, JSON, body.ok_or_else(|| busy("too many lists are asked for"))?))
-            }
-            Route::Stream(scope) => {
-                let body = self.streams.open(scope, connection);
-                let full = format!("{STREAMS_MAX} streams are open, which is all there are");
-                Ok(typed(StatusCode::OK, "text/event-stream", body.ok_or_else(|| busy(&full))?))
-            }
+            Route::List(_) if method == Method::HEAD => Ok(whole(StatusCode::OK, JSON, Bytes::new())),
+            Route::List(scope) => Ok(typed(StatusCode::OK, JSON, self.list(&scope, connection).await?)),
         }
     }
 
-    /// All that is to be known of one, from whoever decides on it; if that one does not answer, what its object says.
+    /// Returns a list, which counts as one of [`LISTS_MAX`] until it is sent or `connection` ends.
+    async fn list(&self, scope: &Scope, connection: CancellationToken) -> Result<Body, Nothing> {
+        let Ok(Ok(turn)) = timeout(LIST_PATIENCE, self.turns.clone().acquire_owned()).await else {
+            let error = "too many lists are asked for at the moment; try again in a few seconds";
+            return Err(Nothing::new(StatusCode::SERVICE_UNAVAILABLE, error));
+        };
+        let text = Bytes::from(list(&self.own, &self.replicas, scope).await);
+        let sent = CancellationToken::new();
+        let held = (text, turn, sent.clone().drop_guard());
+        tokio::spawn(async move {
+            if timeout(READ_WITHIN, sent.cancelled()).await.is_err() {
+                connection.cancel();
+            }
+        });
+        let pieces = futures::stream::unfold(held, async |(mut text, turn, guard)| {
+            let piece = text.split_to(text.len().min(PIECE));
+            (!piece.is_empty()).then(|| (Ok::<_, Infallible>(Frame::data(piece)), (text, turn, guard)))
+        });
+        Ok(StreamBody::new(pieces).boxed_unsync())
+    }
+
+    /// Returns all that is known of one workload, from its owner; if that does not answer, what its object says.
     async fn workload(&self, key: &RevisionKey) -> (StatusCode, Bytes) {
-        let Streams { own, replicas, .. } = &self.streams;
+        let Self { own, replicas, .. } = self;
         let mut unanswered = None;
         if let Owner::Other(owner) = own.shares.owner(key) {
             match replicas.detail(&owner, key).await {

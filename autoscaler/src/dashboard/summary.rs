@@ -1,6 +1,6 @@
 //! What is shown of one workload in a list, as JSON.
 
-use super::record::timeline::{POINTS_MAX, Point, Rates};
+use super::ring::{Rates, SAMPLES_MAX, Sample};
 use super::why::ASLEEP;
 use common_api::zeroscaler::{NextChange, State};
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub(super) struct Money {
     pub(super) currency: String,
 }
 
-/// The last minutes, one number for every two points of the timeline.
+/// The last minutes, one number for every two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Recent {
@@ -93,23 +93,22 @@ pub(super) struct Recent {
     pub(super) held: Vec<u32>,
 }
 
-/// Points of a timeline that one number of [`Recent`] stands for.
+/// Samples that one number of [`Recent`] stands for.
 const FOLDED: usize = 2;
 
 impl Recent {
-    /// Of a timeline; none: it had no load.
-    pub(super) fn of(points: &[(u32, Point)]) -> Option<Self> {
-        if points.iter().all(|(_, point)| point.requests == 0.0 && point.held == 0) {
+    /// Of samples; none: there was no load.
+    pub(super) fn of<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Option<Self> {
+        let blank = std::iter::repeat_n(Rates::default(), SAMPLES_MAX.saturating_sub(samples.len()));
+        let all: Vec<Rates> = blank.chain(samples.map(|sample| sample.rates)).collect();
+        if all.iter().all(|rates| rates.requests == 0.0 && rates.held == 0) {
             return None;
         }
-        let missing = POINTS_MAX as usize - points.len().min(POINTS_MAX as usize);
-        let blank = std::iter::repeat_n(Point::default(), missing);
-        let all: Vec<Point> = blank.chain(points.iter().map(|(_, point)| *point)).collect();
         let folded = all.chunks(FOLDED);
-        let mean = |points: &[Point]| points.iter().map(|p| p.requests).sum::<f32>() / points.len() as f32;
+        let mean = |some: &[Rates]| some.iter().map(|rates| rates.requests).sum::<f32>() / some.len() as f32;
         Some(Self {
-            requests_per_second: folded.clone().map(|points| (mean(points) * 100.0).round() / 100.0).collect(),
-            held: folded.map(|points| points.iter().map(|p| p.held).max().unwrap_or_default()).collect(),
+            requests_per_second: folded.clone().map(|some| (mean(some) * 100.0).round() / 100.0).collect(),
+            held: folded.map(|some| some.iter().map(|rates| rates.held).max().unwrap_or_default()).collect(),
         })
     }
 }
@@ -189,11 +188,12 @@ pub(super) mod tests {
 
     #[test]
     fn the_last_minutes_are_folded_and_padded() {
-        let point = |requests, held| Point { requests, held, ..Point::default() };
-        let points: Vec<_> = [(5, point(0.0, 1)), (10, point(3.0, 4)), (15, point(1.0, 0)), (20, point(2.0, 0))].into();
-        let recent = Recent::of(&points).expect("load");
+        let sample =
+            |(requests, held)| Sample { rates: Rates { requests, held, concurrency: 0.0 }, ..Sample::default() };
+        let samples = [(0.0, 1), (3.0, 4), (1.0, 0), (2.0, 0)].map(sample);
+        let recent = Recent::of(samples.iter()).expect("load");
         assert_eq!((recent.held.len(), recent.requests_per_second.len()), (60, 60));
         assert_eq!((&recent.held[57..], &recent.requests_per_second[57..]), (&[0, 4, 0][..], &[0.0, 1.5, 1.5][..]));
-        assert_eq!(Recent::of(&[(5, Point { ready: 3, ..Point::default() })]), None);
+        assert_eq!(Recent::of([Sample { ready: 3, ..Sample::default() }].iter()), None);
     }
 }

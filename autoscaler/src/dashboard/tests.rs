@@ -1,6 +1,6 @@
 //! The dashboard over sockets: one replica, and two that ask each other.
 
-use super::journal::Standing;
+use super::ring::Scale;
 use super::*;
 use crate::ingest::Here;
 use crate::ingest::attest::Attestations;
@@ -26,7 +26,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -102,7 +102,7 @@ impl Sink for Nothing {
 struct Replica {
     address: SocketAddr,
     shares: Shares,
-    journal: Arc<Journal>,
+    records: Arc<Records>,
     multiscaler: Arc<Multiscaler>,
     pods: Arc<PodIndex>,
     stop: CancellationToken,
@@ -167,11 +167,11 @@ impl Replica {
         let parts =
             Parts { multiscaler: multiscaler.clone(), collector, pods, shares, peers, clock, me: "as-0".into() };
         let dashboard = Dashboard::new(settings, parts).expect("a port");
-        let (address, journal) = (dashboard.server.address().expect("bound"), dashboard.journal.clone());
+        let (address, records) = (dashboard.server.address().expect("bound"), dashboard.records.clone());
         let serving = stats.answering(dashboard.questions());
         tokio::spawn(serving.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
         dashboard.start(Arc::new(objects.clone()), client(), &TaskTracker::new(), &stop);
-        Self { address, shares: own, journal, multiscaler, pods: shown, stop }
+        Self { address, shares: own, records, multiscaler, pods: shown, stop }
     }
 
     /// Decides about a workload from now on.
@@ -219,11 +219,26 @@ impl Replica {
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    async fn follow(&self, target: &str) -> Following {
-        let mut stream = TcpStream::connect(self.address).await.expect("a listener");
-        let request = format!("GET {target} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
-        stream.write_all(request.as_bytes()).await.expect("written");
-        Following(BufReader::new(stream))
+    /// What has changed since that position, after which there is another.
+    async fn after(&self, position: &mut String) -> Value {
+        let (status, list) = self.json(&format!("/api/v1/workloads?after={position}")).await;
+        assert_eq!(status, StatusCode::OK, "{list}");
+        list["position"].as_str().expect("a position").clone_into(position);
+        list
+    }
+
+    /// The next answers' row of a workload for which this holds.
+    async fn until_row(&self, position: &mut String, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let asking = async {
+            loop {
+                let list = self.after(position).await;
+                let rows = list["workloads"].as_array().cloned().unwrap_or_default();
+                if let Some(row) = rows.into_iter().find(|row| row["name"] == name && holds(row)) {
+                    return row;
+                }
+            }
+        };
+        timeout(PATIENCE, asking).await.expect("a row")
     }
 }
 
@@ -243,9 +258,6 @@ fn dechunked(body: &str) -> String {
     }
     whole
 }
-
-/// A stream of events.
-struct Following(BufReader<TcpStream>);
 
 /// An API server with two pods: one of Deployment a that was started again, and one that bears its labels alone.
 fn client() -> Client {
@@ -267,38 +279,6 @@ fn client() -> Client {
         ready(Ok::<_, std::convert::Infallible>(Response::new(kube::client::Body::from(body.into_bytes()))))
     };
     Client::new(tower::service_fn(service), "ns")
-}
-
-impl Following {
-    /// The next event's data; the lines between are sizes of chunks, heads and signs of life.
-    async fn event(&mut self) -> Value {
-        let mut text = String::new();
-        loop {
-            let mut line = String::new();
-            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await.expect("an event").expect("a stream");
-            assert!(read > 0, "the stream has ended after {text}");
-            let line = line.trim_end();
-            if let Some(data) = line.strip_prefix("data: ") {
-                text = data.to_owned();
-            } else if !text.is_empty() && u64::from_str_radix(line, 16).is_err() {
-                text.push_str(line);
-            }
-            if let Ok(event) = serde_json::from_str(&text) {
-                return event;
-            }
-        }
-    }
-
-    /// The next event that tells of a workload, as its row.
-    async fn row(&mut self, name: &str) -> Value {
-        loop {
-            let event = self.event().await;
-            let rows = event["workloads"].as_array().expect("rows");
-            if let Some(row) = rows.iter().find(|row| row["name"] == name) {
-                return row.clone();
-            }
-        }
-    }
 }
 
 /// Names in order, so many that no replica is without any of them.
@@ -326,8 +306,8 @@ async fn a_list_one_workload_and_what_is_not_there() {
         replica.decides(name);
     }
     let wake = SeenWake { start_us: 2_000_000, probe_us: 500_000, ..SeenWake::default() };
-    replica.journal.seen(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
-    replica.journal.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
+    replica.records.seen(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
+    replica.records.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
     let (status, list) = replica.json("/api/v1/workloads").await;
     assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a", "b"]));
@@ -365,7 +345,8 @@ async fn a_list_one_workload_and_what_is_not_there() {
         ("GET", "/", "host: evil.example\r\n", 421),
         ("GET", "/api/v1/workloads", "host: evil.example\r\n", 421),
         ("GET", "/", "", 200),
-        ("HEAD", "/api/v1/stream", "", 200),
+        ("HEAD", "/api/v1/workloads", "", 200),
+        ("GET", "/api/v1/stream", "", 404),
     ] {
         let (status, headers, _) = replica.get(method, target, headers).await;
         assert_eq!(status, expected, "{method} {target}");
@@ -386,7 +367,7 @@ async fn what_an_hour_costs_is_told() {
     replica.decides("a");
     let counted = async {
         loop {
-            replica.journal.step(&key("a"), Standing::default(), 1, || Some((Some(1), None)), replica.journal.born());
+            replica.records.sample(&key("a"), Scale::default(), 1, || Some(1), replica.records.now());
             let list = replica.json("/api/v1/workloads").await.1;
             let saved = &list["workloads"][0]["saved"];
             if saved.is_object() {
@@ -406,7 +387,7 @@ async fn who_has_no_token_sees_nothing() {
     std::fs::write(file.path(), "first\n").expect("written");
     let replica = Replica::alone(&InHand::default(), Some(TokenFile::new(file.path()))).await;
     let status = async |target: &str, headers: &str| replica.get("GET", target, headers).await.0.as_u16();
-    for target in ["/", "/app.js", "/api/v1/workloads", "/api/v1/stream"] {
+    for target in ["/", "/app.js", "/api/v1/workloads", "/api/v1/workloads?after="] {
         assert_eq!(status(target, "").await, 401, "{target}");
     }
     assert_eq!(status("/api/v1/workloads", "authorization: Bearer first\r\n").await, 200);
@@ -440,39 +421,36 @@ async fn who_has_no_token_sees_nothing() {
     assert_eq!(status("/", "authorization: Bearer second\r\n").await, 503, "nobody knows who may look");
 }
 
-/// Goal: a stream begins with everything and goes on with what changes; what goes is told; of another namespace nothing.
+/// Goal: a client gets everything, and then what changes; what goes is told; of another namespace nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_tells_everything_and_then_what_changes() {
+async fn a_client_gets_everything_and_then_what_changes() {
     let objects = InHand::default();
     objects.put("a", State::Asleep);
     objects.put("b", State::Asleep);
     let replica = Replica::alone(&objects, None).await;
-    let (mut all, mut other) =
-        (replica.follow("/api/v1/stream").await, replica.follow("/api/v1/stream?namespace=other").await);
-    let first = all.event().await;
-    assert_eq!((&first["full"], names(&first)), (&true.into(), vec!["a", "b"]));
-    assert_eq!(names(&other.event().await), Vec::<&str>::new());
+    let (mut position, mut stale) = (String::new(), "0:1.1".to_owned());
+    for position in [&mut position, &mut stale] {
+        let first = replica.after(position).await;
+        assert_eq!((&first["full"], names(&first)), (&true.into(), vec!["a", "b"]));
+    }
+    let other = replica.json(&format!("/api/v1/workloads?namespace=other&after={position}")).await.1;
+    assert_eq!((&other["full"], names(&other)), (&false.into(), vec![]));
 
     objects.put("b", State::Awake);
-    let second = all.event().await;
-    assert_eq!((&second["full"], names(&second)), (&false.into(), vec!["b"]));
-    assert_eq!(second["workloads"][0]["state"], "Awake");
-    replica.journal.seen(&key("a"), &Seen { held: 2, ..Seen::default() });
-    assert_eq!(all.row("a").await["held"], 2);
-    assert_eq!(all.row("a").await["held"], 0, "it is over");
+    assert_eq!(replica.until_row(&mut position, "b", |row| row["state"] == "Awake").await["pods"]["ready"], 1);
+    let next = replica.after(&mut position).await;
+    assert!(next["full"] == false && !names(&next).contains(&"a"), "{next}");
+    replica.records.seen(&key("a"), &Seen { held: 2, ..Seen::default() });
+    replica.until_row(&mut position, "a", |row| row["held"] == 2).await;
+    replica.until_row(&mut position, "a", |row| row["held"] == 0).await;
     objects.delete("a");
-    loop {
-        let event = all.event().await;
-        if event["removed"] == serde_json::json!(["ns/a"]) {
-            break;
-        }
-    }
-    let quiet = timeout(Duration::from_millis(100), other.event()).await;
-    assert!(quiet.is_err(), "{quiet:?}");
+    let gone = async { while replica.after(&mut position).await["removed"] != serde_json::json!(["ns/a"]) {} };
+    timeout(PATIENCE, gone).await.expect("it is told");
+    assert_eq!(names(&replica.after(&mut stale).await), ["b"]);
 }
 
-/// Goal: what has just been deleted is in no list, although another replica has not heard of it yet; nobody would ever
-/// take it away from a stream's page.
+/// Goal: what has just been deleted is in no list, although another replica has not heard of it yet: nothing would ever
+/// take it away from the page.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
     let (here, there) = (InHand::default(), InHand::default());
@@ -482,41 +460,24 @@ async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
     let theirs = all.iter().find(|name| second.shares.owns(&key(name))).expect("some of them");
     here.delete(theirs);
     let list = first.json("/api/v1/workloads").await.1;
-    let streamed = first.follow("/api/v1/stream").await.event().await;
-    for told in [&list, &streamed] {
-        assert!(names(told).len() == all.len() - 1 && !names(told).contains(&theirs.as_str()), "{theirs}: {told}");
-    }
+    assert!(names(&list).len() == all.len() - 1 && !names(&list).contains(&theirs.as_str()), "{theirs}: {list}");
 }
 
-/// Goal: streams are bounded, the one beyond is told so, and one that ends makes room.
+/// Goal: a client that does not read its list takes one turn, and nobody waits for it for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_stream_too_many_is_refused_with_a_word() {
-    let replica = Replica::alone(&InHand::default(), None).await;
-    let mut streams = Vec::new();
-    for _ in 0..streams::STREAMS_MAX {
-        let mut stream = replica.follow("/api/v1/stream").await;
-        stream.event().await;
-        streams.push(stream);
-    }
-    let (status, headers, body) = replica.get("GET", "/api/v1/stream", "").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(headers.contains_key("retry-after") && body.contains("64 streams are open"), "{body}");
-    assert_eq!(replica.json("/api/v1/workloads").await.0, StatusCode::OK, "a list has other bounds");
-    streams.pop();
-    let room = async {
-        loop {
-            let mut stream = replica.follow("/api/v1/stream").await;
-            let mut line = String::new();
-            stream.0.read_line(&mut line).await.expect("an answer");
-            if line.starts_with("HTTP/1.1 200") {
-                return;
-            }
-        }
-    };
-    timeout(PATIENCE, room).await.expect("room for another");
+async fn a_client_that_does_not_read_takes_one_turn() {
+    let objects = InHand::default();
+    let long = "x".repeat(200);
+    (0..10_000).for_each(|n| objects.put(&format!("{long}{n}"), State::Asleep));
+    let replica = Replica::alone(&objects, None).await;
+    let mut lazy = TcpStream::connect(replica.address).await.expect("a listener");
+    let request = format!("GET /api/v1/workloads HTTP/1.1\r\nhost: {}\r\n\r\n", replica.address);
+    lazy.write_all(request.as_bytes()).await.expect("written");
+    lazy.readable().await.expect("an answer begins");
+    assert_eq!(names(&replica.json("/api/v1/workloads").await.1).len(), 10_000);
 }
 
-/// Goal: each of two replicas shows all, lists, streams and single workloads; one that is gone is named, and what its
+/// Goal: each of two replicas shows all, lists, changes and single workloads; one that is gone is named, and what its
 /// objects say is shown nevertheless.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_replica_shows_all() {
@@ -530,9 +491,8 @@ async fn any_replica_shows_all() {
     for replica in [&first, &second] {
         of(replica).iter().for_each(|name| replica.decides(name));
     }
-    second.journal.seen(&key(&seconds[0]), &Seen { wakes: vec![SeenWake::default()], ..Seen::default() });
+    second.records.seen(&key(&seconds[0]), &Seen { wakes: vec![SeenWake::default()], ..Seen::default() });
 
-    let mut stream = first.follow("/api/v1/stream").await;
     let theirs = |list: &Value| {
         let rows = list["workloads"].as_array().cloned().unwrap_or_default();
         rows.into_iter().find(|row| row["name"] == seconds[0].as_str()).expect("a row")
@@ -543,7 +503,7 @@ async fn any_replica_shows_all() {
     // Nobody waits for long for a replica's answer, and what it has seen is shown for some seconds.
     let told = async {
         loop {
-            second.journal.seen(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
+            second.records.seen(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
             let list = first.json("/api/v1/workloads").await.1;
             if both_answered(&list) && theirs(&list)["held"] == 7 {
                 return list;
@@ -552,12 +512,8 @@ async fn any_replica_shows_all() {
         }
     };
     let list = timeout(PATIENCE, told).await.expect("both answer, and one has seen it");
-    let streamed = stream.event().await;
-    for told in [&list, &streamed] {
-        let mut told = names(told);
-        told.sort_unstable();
-        assert_eq!(told, all);
-    }
+    assert_eq!(names(&list), all);
+    let mut position = list["position"].as_str().expect("a position").to_owned();
     let told = async {
         loop {
             let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
@@ -569,14 +525,16 @@ async fn any_replica_shows_all() {
     let (status, detail) = timeout(PATIENCE, told).await.expect("it answers");
     assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
     objects.put(&seconds[0], State::Awake);
-    while stream.row(&seconds[0]).await["state"] != "Awake" {}
+    first.until_row(&mut position, &seconds[0], |row| row["state"] == "Awake").await;
 
     second.stop.cancel();
     let gone = async {
         loop {
-            let event = stream.event().await;
-            if event["replicas"][1]["answered"] == false {
-                return event["replicas"][1]["error"].as_str().unwrap_or_default().to_owned();
+            let list = first.after(&mut position).await;
+            if list["replicas"][1]["answered"] == false {
+                let is_told = names(&list).contains(&seconds[0].as_str());
+                assert!(is_told, "what its objects say: {list}");
+                return list["replicas"][1]["error"].as_str().unwrap_or_default().to_owned();
             }
         }
     };

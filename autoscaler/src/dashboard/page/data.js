@@ -1,10 +1,11 @@
-// What is known of all workloads: one stream of server-sent events fills it, and whoever listens is told once a frame.
+// What is known of all workloads: the server is asked every other second for what has changed, and listeners are told once
+// a frame.
 
 /** Numbers of a sparkline, and seconds of each. */
 export const SPARK = 60;
 const SPARK_SECONDS = 10;
-/** Longest silence of a connection that lives, in milliseconds: the server says something every 15 s. */
-const SILENCE = 40000;
+/** From an answer to the next question, in milliseconds. */
+const EVERY = 1500;
 /** Longest wait for an answer, in milliseconds: one that never comes would keep all others from being asked for. */
 export const WITHIN = 10000;
 
@@ -15,9 +16,9 @@ let link = "connecting";
 let isTelling = false;
 let isNew = false;
 let ahead = 0;
-let stream;
-let silence;
-let retry;
+let position = "";
+let isAsking = false;
+let timer;
 
 /** All of them, by `namespace/name`. */
 export const all = () => workloads;
@@ -90,10 +91,10 @@ function shift() {
   if (some) tell(false);
 }
 
-function apply(text) {
-  const message = JSON.parse(text);
+function apply(message) {
   const at = Date.parse(message.now);
   ahead = at - Date.now();
+  position = message.position;
   if (message.full) {
     const kept = new Set(message.workloads.map((fresh) => `${fresh.namespace}/${fresh.name}`));
     for (const key of workloads.keys()) if (!kept.has(key)) workloads.delete(key);
@@ -104,62 +105,32 @@ function apply(text) {
   say("live");
 }
 
-/** Follows for ever, while somebody looks: a page that is hidden keeps no connection, of which browsers have few. */
+/** Follows for ever, while somebody looks: a page that is hidden asks nothing. */
 export function follow() {
-  document.addEventListener("visibilitychange", connect);
-  connect();
+  document.addEventListener("visibilitychange", ask);
+  ask();
 }
 
-/** Opens the stream anew; none while the page is hidden. */
-function connect() {
-  disconnect();
-  if (document.hidden) return say("connecting");
-  stream = new EventSource("/api/v1/stream");
-  stream.addEventListener("workloads", (event) => {
-    heard();
-    apply(event.data);
-  });
-  stream.addEventListener("heartbeat", heard);
-  stream.onerror = fail;
-  heard();
-}
-
-function disconnect() {
-  clearTimeout(silence);
-  clearTimeout(retry);
-  stream?.close();
-  stream = undefined;
-}
-
-/** A connection that is dead says nothing of it: one that is silent for too long is given up for another. */
-function heard() {
-  clearTimeout(silence);
-  silence = setTimeout(() => {
+async function ask() {
+  clearTimeout(timer);
+  if (isAsking || document.hidden) return;
+  isAsking = true;
+  try {
+    const answer = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(WITHIN) });
+    // The token is another one by now: the page asks for it.
+    if (answer.status === 401) return location.reload();
+    if (!answer.ok) throw new Error(answer.statusText);
+    apply(await answer.json());
+  } catch {
     say("lost");
-    connect();
-  }, SILENCE);
-}
-
-/** The browser dials again by itself, except after an answer that is none. */
-function fail() {
-  say("lost");
-  if (stream?.readyState !== EventSource.CLOSED) return;
-  disconnect();
-  retry = setTimeout(again, 3000);
+  }
+  isAsking = false;
+  timer = setTimeout(ask, EVERY);
 }
 
 function say(is) {
   link = is;
   tell(true);
-}
-
-/** Whoever is no more known, since the token is another one, signs in anew. */
-async function again() {
-  const signal = AbortSignal.timeout(WITHIN);
-  const answer = await fetch("/api/v1/stream", { method: "HEAD", signal }).catch(() => undefined);
-  if (answer?.status === 401) location.reload();
-  // A page that was hidden and shown meanwhile has a stream again.
-  else if (!stream) connect();
 }
 
 setInterval(shift, SPARK_SECONDS * 1000);

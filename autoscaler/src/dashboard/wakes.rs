@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Wakes that are remembered.
-pub(crate) const KEPT: usize = 6;
+pub(super) const KEPT: usize = 6;
 /// Longest reason that is kept, in bytes.
 const REASON_MAX: usize = 200;
 /// Names of the phases.
-pub(crate) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
+pub(super) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
 /// No phase is longer than a day.
 const LONGEST_US: u64 = 86_400_000_000;
 /// Clocks of two machines, and the way between them, differ by less.
@@ -27,18 +27,18 @@ const TOLERANCE_MS: i64 = 1_000;
 
 /// One wake.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wake {
+pub(super) struct Wake {
     /// When its first request came, Unix milliseconds.
-    pub(crate) at_ms: i64,
+    pub(super) at_ms: i64,
     /// Seconds of each of [`PHASES`].
-    pub(crate) phases: [f32; 5],
+    pub(super) phases: [f32; 5],
     /// Why it failed.
-    pub(crate) failed: Option<Box<str>>,
+    pub(super) failed: Option<Box<str>>,
 }
 
 /// Those of one workload.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wakes {
+pub(super) struct Wakes {
     last: VecDeque<Wake>,
     /// When the target was last given its first pods, Unix milliseconds, and the seconds that took.
     scaled: Option<(i64, f32)>,
@@ -46,12 +46,12 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     /// The target was given its first pods at `now_ms`, so long after somebody asked.
-    pub(crate) fn scaled(&mut self, now_ms: i64, took: Duration) {
+    pub(super) fn scaled(&mut self, now_ms: i64, took: Duration) {
         self.scaled = Some((now_ms, took.as_secs_f32()));
     }
 
     /// An activator tells of a wake at `now_ms`.
-    pub(crate) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
+    pub(super) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
         let micros =
             [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us].map(|micros| micros.min(LONGEST_US));
         let [signal, start, probe, forward] = micros.map(|micros| Duration::from_micros(micros).as_secs_f32());
@@ -76,13 +76,13 @@ impl Wakes {
     }
 
     /// Those that are remembered, oldest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Wake> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Wake> {
         self.last.iter()
     }
 
     /// Bytes that they take beside themselves.
     #[cfg(test)]
-    pub(crate) fn heap(&self) -> usize {
+    pub(super) fn heap(&self) -> usize {
         self.last.capacity() * size_of::<Wake>()
             + self.iter().filter_map(|w| w.failed.as_ref()).map(|f| f.len()).sum::<usize>()
     }
@@ -118,12 +118,12 @@ impl Wake {
     }
 
     /// How long it took.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub(super) fn seconds(&self) -> f64 {
         self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
     }
 
-    /// As JSON; `time` writes a time.
-    pub(crate) fn to_json(&self) -> Value {
+    /// As JSON.
+    pub(super) fn to_json(&self) -> Value {
         let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
         let phases: Vec<_> = PHASES
             .iter()
@@ -131,7 +131,7 @@ impl Wake {
             .map(|(name, seconds)| json!({"name": name, "seconds": round(f64::from(seconds))}))
             .collect();
         let mut wake = json!({
-            "at": super::time_ms(self.at_ms),
+            "at": jiff::Timestamp::from_millisecond(self.at_ms).unwrap_or_default().to_string(),
             "seconds": round(self.seconds()),
             "phases": phases,
             "outcome": if self.failed.is_some() { "failed" } else { "answered" },

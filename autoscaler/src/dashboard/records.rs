@@ -1,0 +1,239 @@
+//! The records of all workloads that this process decides on.
+//!
+//! Load, wakes and observations of activators come in as they happen ([`Onlooker`]), into one record under a short lock. In
+//! each step one look at each decision loop adds a sample of the scale ([`Records::sample`]). The record of a workload that
+//! another process decides on from now on is dropped: the new owner begins anew.
+//!
+//! # Saved pod time
+//!
+//! Without a ZeroScaler a workload would have as many pods as were found at its adoption, at least one and not fewer than
+//! its `min`: what is given back on deletion. Each second counts the pods that are missing from that. Pods beyond it count
+//! for nothing: they are load that was served.
+
+use super::ring::{Rates, Ring, Scale};
+use super::wakes::Wakes;
+use crate::scale::Onlooker;
+use common::RevisionKey;
+use common::stat::{Seen, Stat, WAKES_MAX};
+use common::time::Timestamp;
+use common_runtime::clock::Clock;
+use dashmap::DashMap;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Furthest that a stat's own time is believed to lie from this clock.
+const ASIDE_MAX: u64 = 5;
+
+/// One workload's: 48 bytes while it sleeps, 4 KiB more with load in the last ten minutes.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    /// Load and scale; none: there was neither in the last minutes.
+    pub(super) ring: Option<Box<Ring>>,
+    /// Its last wakes; none: there was none.
+    pub(super) wakes: Option<Box<Wakes>>,
+    /// Version of the object from which `baseline` was taken.
+    version: u64,
+    saved: f64,
+    /// Start of counting, Unix seconds; 0: not yet.
+    pub(super) since: u32,
+    sampled: u32,
+    /// Pods there would be.
+    baseline: u16,
+    /// Pods that do not run now.
+    pub(super) missing: u16,
+}
+
+const _: () = assert!(size_of::<Record>() <= 48);
+
+impl Record {
+    /// Returns the saved pod-seconds until `now`.
+    pub(super) fn pod_seconds(&self, now: u32) -> f64 {
+        self.saved + f64::from(now.saturating_sub(self.sampled)) * f64::from(self.missing)
+    }
+
+    /// Returns the load over the last seconds.
+    pub(super) fn rates(&self, now: u32) -> Rates {
+        self.ring.as_ref().map(|ring| ring.rates(now)).unwrap_or_default()
+    }
+
+    fn ring(&mut self) -> &mut Ring {
+        self.ring.get_or_insert_default()
+    }
+}
+
+/// All records.
+pub(super) struct Records {
+    records: DashMap<RevisionKey, Record>,
+    clock: Clock,
+}
+
+impl Records {
+    /// No records.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { records: DashMap::new(), clock }
+    }
+
+    /// Looks at a record, if there is one.
+    pub(super) fn with<T>(&self, key: &RevisionKey, look: impl FnOnce(&Record) -> T) -> Option<T> {
+        self.records.get(key).map(|record| look(&record))
+    }
+
+    /// Ends a step of one workload. `baseline` says how many pods there would be, for a new version of the object.
+    pub(super) fn sample(
+        &self,
+        key: &RevisionKey,
+        scale: Scale,
+        version: u64,
+        baseline: impl FnOnce() -> Option<i32>,
+        now: u32,
+    ) {
+        let mut record = self.records.entry(key.clone()).or_default();
+        if record.version != version {
+            record.version = version;
+            if let Some(baseline) = baseline() {
+                record.baseline = u16::try_from(baseline.max(1)).unwrap_or(u16::MAX);
+            }
+        }
+        record.saved = record.pod_seconds(now);
+        if record.since == 0 {
+            record.since = now;
+        }
+        record.sampled = now;
+        record.missing = record.baseline.saturating_sub(u16::try_from(scale.actual.max(0)).unwrap_or(u16::MAX));
+        if (record.ring.is_some() || scale.desired > 0 || scale.ready > 0) && !record.ring().sample(now, scale) {
+            record.ring = None;
+        }
+    }
+
+    /// Drops the records of workloads that are not among `kept`.
+    pub(super) fn retain(&self, kept: &HashSet<RevisionKey>) {
+        self.records.retain(|key, _| kept.contains(key));
+    }
+
+    /// The time, Unix seconds.
+    pub(super) fn now(&self) -> u32 {
+        seconds(self.clock.now())
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.clock.now().as_nanos() / 1_000_000
+    }
+}
+
+impl Onlooker for Records {
+    fn measured(&self, key: &RevisionKey, stat: &Stat) {
+        let concurrency = stat.average_concurrent_requests - stat.average_proxied_concurrent_requests;
+        let requests = stat.request_count - stat.proxied_request_count;
+        if concurrency == 0.0 && requests == 0.0 {
+            return;
+        }
+        let now = self.clock.now().as_secs();
+        let at = if stat.timestamp.abs_diff(now) <= ASIDE_MAX { stat.timestamp } else { now };
+        let load = Rates { concurrency: concurrency as f32, requests: requests as f32, held: 0 };
+        self.records.entry(key.clone()).or_default().ring().add(seconds(Timestamp::from_secs(at)), load);
+    }
+
+    fn seen(&self, key: &RevisionKey, seen: &Seen) {
+        let mut record = self.records.entry(key.clone()).or_default();
+        if seen.held > 0 {
+            record.ring().add(self.now(), Rates { held: seen.held, ..Rates::default() });
+        }
+        for wake in seen.wakes.iter().take(WAKES_MAX) {
+            record.wakes.get_or_insert_default().seen(wake, self.now_ms());
+        }
+    }
+
+    fn woken(&self, key: &RevisionKey, took: Duration) {
+        let mut record = self.records.entry(key.clone()).or_default();
+        record.wakes.get_or_insert_default().scaled(self.now_ms(), took);
+    }
+}
+
+fn seconds(at: Timestamp) -> u32 {
+    u32::try_from(at.as_secs().max(0)).unwrap_or(u32::MAX)
+}
+
+/// A time of whole seconds, as in every object of Kubernetes.
+pub(super) fn time(secs: i64) -> String {
+    jiff::Timestamp::from_second(secs).unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::{SAMPLES_MAX, STEP};
+    use super::*;
+    use common::stat::SeenWake;
+
+    fn records() -> (Records, RevisionKey) {
+        (Records::new(Clock::starting_at(Timestamp::from_secs(1_000_000))), RevisionKey::new("ns", "app"))
+    }
+
+    fn stat(concurrency: f64, timestamp: i64) -> Stat {
+        Stat { average_concurrent_requests: concurrency, request_count: 2.0, timestamp, ..Stat::default() }
+    }
+
+    /// Goal: a sleeper has no ring, a busy one has, and gives it back when nothing of it is left to be shown.
+    #[tokio::test(start_paused = true)]
+    async fn a_sleeping_workload_costs_next_to_nothing() {
+        let (records, key) = records();
+        let sample = |scale: Scale| records.sample(&key, scale, 1, || None, records.now());
+        let has_ring = || records.with(&key, |record| record.ring.is_some());
+        records.measured(&key, &stat(0.0, 0));
+        sample(Scale::default());
+        records.measured(&key, &Stat::default());
+        let apart = (0..99).map(|n| SeenWake { ended_ms_ago: 10_000 * (99 - n), ..SeenWake::default() });
+        records.seen(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
+        assert_eq!(records.with(&key, |record| record.rates(records.now()).held), Some(3));
+        let wakes = records.with(&key, |record| record.wakes.as_ref().map(|wakes| wakes.iter().count()));
+        assert_eq!(wakes, Some(Some(WAKES_MAX)), "no more than one report may hold");
+        for _ in 0..=SAMPLES_MAX {
+            assert_eq!(has_ring(), Some(true));
+            tokio::time::advance(Duration::from_secs(STEP.into())).await;
+            sample(Scale::default());
+        }
+        assert_eq!(has_ring(), Some(false));
+        sample(Scale { desired: 1, ready: 1, actual: 1, panicking: false });
+        assert_eq!(has_ring(), Some(true));
+        records.retain(&HashSet::new());
+        assert_eq!(has_ring(), None);
+    }
+
+    /// Goal: a stat counts in its own second, unless its clock is wrong.
+    #[tokio::test(start_paused = true)]
+    async fn stats_count_in_their_own_second() {
+        let (records, key) = records();
+        for timestamp in [999_999, 0, i64::MIN] {
+            records.measured(&key, &stat(5.0, timestamp));
+        }
+        let rates = |now| records.with(&key, |record| record.rates(now)).expect("a record");
+        assert_eq!((rates(1_000_001).concurrency, rates(1_000_001).requests), (3.0, 1.2));
+        assert_eq!(rates(1_000_000).concurrency, 1.0, "one second has passed");
+    }
+
+    /// Goal: each second counts the pods that are missing from what there would be, and none beyond it; the object is read
+    /// once for each version.
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_do_not_run_are_counted_by_the_second() {
+        let (records, key) = records();
+        let mut read = 0;
+        let saved = |now| records.with(&key, |record| record.pod_seconds(now)).expect("a record");
+        for (at, version, found, actual, expected) in [
+            (100, 1, 2, 0, 0.0),
+            (110, 1, 7, 1, 20.0),
+            (120, 1, 7, 5, 30.0),
+            (200, 2, 0, 2, 30.0),
+            (300, 2, 0, 0, 30.0),
+        ] {
+            let baseline = || {
+                read += 1;
+                Some(found)
+            };
+            records.sample(&key, Scale { actual, ..Scale::default() }, version, baseline, at);
+            assert_eq!(saved(at), expected, "at {at}");
+        }
+        assert_eq!((saved(310), read), (40.0, 2), "up to now, at least one pod");
+        records.sample(&key, Scale::default(), 2, || None, 305);
+        assert_eq!(saved(310), 40.0, "nothing twice");
+        assert_eq!(records.with(&key, |record| (record.since, record.missing)), Some((100, 1)));
+    }
+}

@@ -1,0 +1,158 @@
+//! The last minutes of one workload: a ring of samples, one for each [`STEP`], and the load of the last seconds.
+//!
+//! Load comes in as stats, each about a second. The last seconds are kept one by one; a sample has their average, the most
+//! requests that were held in one of them, and how many pods there were. A workload without load and without pods has no
+//! ring ([`super::records`]).
+
+use std::collections::VecDeque;
+
+/// Seconds between two samples.
+pub(super) const STEP: u32 = 5;
+/// Most samples of one workload: ten minutes.
+pub(super) const SAMPLES_MAX: usize = 120;
+/// Seconds that are averaged.
+const RECENT: u32 = STEP;
+/// Seconds that are kept: those, the one that runs, and two for stats that come late.
+const SECONDS: usize = 8;
+
+/// Load over the last seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    /// Average requests in flight.
+    pub(super) concurrency: f32,
+    /// Average requests a second.
+    pub(super) requests: f32,
+    /// Most requests that were held in one second.
+    pub(super) held: u32,
+}
+
+/// Pods and scaling of one workload at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scale {
+    /// Pods wanted.
+    pub(super) desired: i32,
+    /// Pods ready.
+    pub(super) ready: i32,
+    /// Pods that exist.
+    pub(super) actual: i32,
+    /// Whether the decider panics.
+    pub(super) panicking: bool,
+}
+
+/// One step of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sample {
+    /// End of the step, Unix seconds.
+    pub(super) at: u32,
+    /// Load of its seconds.
+    pub(super) rates: Rates,
+    /// Pods wanted.
+    pub(super) desired: u16,
+    /// Pods ready.
+    pub(super) ready: u16,
+    /// Whether the decider panicked.
+    pub(super) panic: bool,
+}
+
+impl Sample {
+    fn is_blank(&self) -> bool {
+        *self == Self { at: self.at, ..Self::default() }
+    }
+}
+
+/// One second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Second {
+    at: u32,
+    rates: Rates,
+}
+
+/// One workload's. Times are Unix seconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ring {
+    seconds: [Second; SECONDS],
+    samples: VecDeque<Sample>,
+}
+
+impl Ring {
+    /// Adds load to the second `at`. Stats of several activators add up.
+    pub(super) fn add(&mut self, at: u32, load: Rates) {
+        let second = &mut self.seconds[at as usize % SECONDS];
+        if second.at < at {
+            *second = Second { at, ..Second::default() };
+        }
+        // One that came too late has lost its place.
+        if second.at == at {
+            second.rates.concurrency += load.concurrency;
+            second.rates.requests += load.requests;
+            second.rates.held = second.rates.held.saturating_add(load.held);
+        }
+    }
+
+    /// Returns the load over the last whole seconds before `now`; held requests count in the second that runs, too.
+    pub(super) fn rates(&self, now: u32) -> Rates {
+        let mut rates = Rates::default();
+        let within = |second: &&Second| second.at.saturating_add(RECENT) >= now && second.at <= now;
+        for Second { at, rates: second } in self.seconds.iter().filter(within) {
+            if *at < now {
+                rates.concurrency += second.concurrency / RECENT as f32;
+                rates.requests += second.requests / RECENT as f32;
+            }
+            rates.held = rates.held.max(second.held);
+        }
+        // Measurements of different moments may differ by less than nothing.
+        Rates { concurrency: rates.concurrency.max(0.0), requests: rates.requests.max(0.0), ..rates }
+    }
+
+    /// Ends a step at `now`. Returns whether the ring still has something to show.
+    pub(super) fn sample(&mut self, now: u32, scale: Scale) -> bool {
+        let pods = |count: i32| u16::try_from(count.max(0)).unwrap_or(u16::MAX);
+        let (desired, ready, panic) = (pods(scale.desired), pods(scale.ready), scale.panicking);
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(Sample { at: now, rates: self.rates(now), desired, ready, panic });
+        !self.samples.iter().all(Sample::is_blank)
+    }
+
+    /// Its samples, oldest first.
+    pub(super) fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
+        self.samples.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: load is the average of the last five whole seconds, summed over activators; held requests are a peak, seen at
+    /// once. Method: two activators report seven seconds.
+    #[test]
+    fn the_last_seconds_are_averaged() {
+        let mut ring = Ring::default();
+        for at in 100..107 {
+            ring.add(at, Rates { concurrency: 2.0, requests: 10.0, held: at - 100 });
+            ring.add(at, Rates { concurrency: 1.0, requests: 5.0, held: 0 });
+        }
+        assert_eq!(ring.rates(106), Rates { concurrency: 3.0, requests: 15.0, held: 6 });
+        assert_eq!(ring.rates(108), Rates { concurrency: 2.4, requests: 12.0, held: 6 });
+        assert_eq!(ring.rates(112), Rates::default(), "it is over");
+        ring.add(98, Rates { concurrency: 50.0, requests: 50.0, held: 0 });
+        assert_eq!(ring.rates(106).requests, 15.0, "what is too old does not count as new");
+    }
+
+    /// Goal: ten minutes are kept in at most four kibibytes, and a ring without load and pods in them is of no use.
+    #[test]
+    fn ten_minutes_are_kept() {
+        let mut ring = Ring::default();
+        let one = Scale { desired: 2, ready: 1, actual: 1, panicking: false };
+        for now in (1_005..=3_000).step_by(5) {
+            assert!(ring.sample(now, one));
+        }
+        let samples: Vec<_> = ring.samples().map(|sample| (sample.at, sample.desired, sample.ready)).collect();
+        assert_eq!((samples.len(), samples[0], samples[SAMPLES_MAX - 1]), (SAMPLES_MAX, (2_405, 2, 1), (3_000, 2, 1)));
+        assert!(size_of::<Ring>() + ring.samples.capacity() * size_of::<Sample>() <= 4096);
+        let blank = (1..=SAMPLES_MAX as u32).map(|n| ring.sample(3_000 + 5 * n, Scale::default()));
+        assert_eq!(blank.filter(|is_useful| !is_useful).count(), 1, "the last sample of the pods has gone");
+    }
+}
