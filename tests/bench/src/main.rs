@@ -50,7 +50,7 @@ enum Command {
     Activator(Selection),
     /// Rows of a single autoscaler.
     Autoscaler(Selection),
-    /// Measures rows of both planes, and writes the page of all that was found, in this run and earlier ones.
+    /// Measures rows of both planes, and writes the pages of all that was found, in this run and earlier ones.
     Report(ReportArguments),
     /// Starts an activator and its peers, says where they are, and waits: for profilers.
     Stand {
@@ -85,12 +85,15 @@ struct ReportArguments {
     /// Only rows of which there are no figures of this commit yet.
     #[arg(long)]
     missing: bool,
-    /// Measures nothing: writes the page of what there is.
+    /// Measures nothing: writes the pages of what there is.
     #[arg(long)]
     render: bool,
-    /// Where the page and its plots go.
+    /// Folder of the short page and its plots.
     #[arg(long, value_name = "FOLDER", default_value = "deploy/docs")]
     to: PathBuf,
+    /// Folder of the page of all rows and its plots.
+    #[arg(long, value_name = "FOLDER", default_value = "target/performance")]
+    whole: PathBuf,
 }
 
 const ACTIVATOR: Plane = ("activator", activator::MEASUREMENTS);
@@ -124,7 +127,7 @@ async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
         measure(&planes, &arguments.selection, &mut report).await?;
     }
     match report {
-        Some(report) if !arguments.selection.list => report.write(&arguments.to, &planes),
+        Some(report) if !arguments.selection.list => report.write(&arguments.to, &arguments.whole, &planes),
         _ => Ok(()),
     }
 }

@@ -107,9 +107,10 @@ impl Report {
         self.store.add(Found::new(plane, page::first(measurement), &self.code, settings, figures))
     }
 
-    /// Writes the page and its plots into `folder`.
-    pub(crate) fn write(&self, folder: &Path, planes: &[Plane]) -> anyhow::Result<()> {
-        page::write(folder, planes, &self.store)
+    /// Writes the short page into `folder`, and the page of all rows into `whole`.
+    pub(crate) fn write(&self, folder: &Path, whole: &Path, planes: &[Plane]) -> anyhow::Result<()> {
+        page::write_brief(folder, planes, &self.store)?;
+        page::write_whole(whole, planes, &self.store)
     }
 }
 

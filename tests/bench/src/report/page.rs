@@ -1,19 +1,57 @@
-//! The page of all rows: what was found last of each, as tables and plots.
+//! Two pages: a short one for the manual, with the figures that a user wants to know, and one of all rows, which CI keeps as
+//! an artifact.
 
 use super::store::{Found, Store};
-use super::{Measurement, Row, machine, plot, short, spread, verdict};
+use super::{Good, Measurement, Row, machine, plot, short, spread, verdict};
 use crate::settings::quantile;
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The page, and what the names of its plots begin with.
+/// Name of either page, and the beginning of its plots' names.
 const PAGE: &str = "performance.md";
 const PLOT: &str = "performance-";
+/// Rows of the short page.
+const BRIEF: [&str; 24] = [
+    "http1-cpu-haproxy",
+    "http1-rate",
+    "h2c-cpu",
+    "grpc-cpu",
+    "p99-half-load",
+    "tcp-rate",
+    "held-8000-fresh",
+    "release-5000",
+    "wake-20ms",
+    "fair-even",
+    "fair-killed",
+    "ports-ready",
+    "idle-memory",
+    "wake-request",
+    "wake-ticking",
+    "standalone-memory",
+    "asleep-memory",
+    "scraped-memory",
+    "scraped-cpu",
+    "many-start",
+    "many-takeover",
+    "many-patch",
+    "many-resync",
+    "page-open",
+];
+/// Measurement of the short page whose absolute figures are plotted beside those of peers, by its first row.
+const PEERS: &str = "http1-cpu-haproxy";
 
-const TITLE: &str = "# Performance
+const BRIEF_TITLE: &str = "# Performance
 
-Written by `cargo run --profile dist -p bench -- report`; nothing here is written by hand.
+`cargo run --profile dist -p bench -- report` writes this page. CI keeps the page of all rows, with their spread and plots, as
+the artifact `performance` of the workflow `bench`.
+
+A figure with ÷ is a ratio to a peer that did the same work on the same machine in the same run; client, proxy and backend
+share all cores. Such ratios hold on other machines, too. Figures with a unit are for orientation. A release must keep to the
+bound.
+";
+
+const TITLE: &str = "# Performance: all rows
 
 Most rows are ratios to a peer that did the same work on the same machine in the same run, turn by turn, so that what the
 machine did meanwhile fell on all of them. Client, proxy and backend share all cores. Rows with a unit are figures that no
@@ -25,34 +63,47 @@ orientation: least, median and greatest of the repetitions.
 /// A plane's measurements.
 pub(crate) type Plane = (&'static str, &'static [Measurement]);
 
-/// Writes page and plots into `folder`, in place of those that are there.
-pub(super) fn write(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    for file in std::fs::read_dir(folder)? {
-        let path = file?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(PLOT) && name.ends_with(".svg") {
-            std::fs::remove_file(&path)?;
+/// Writes the short page and its three plots into `folder`, in place of those that are there.
+pub(super) fn write_brief(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+    clear(folder)?;
+    let mut page = BRIEF_TITLE.to_owned();
+    of_machine(&mut page)?;
+    for (plane, measurements) in planes {
+        writeln!(page, "\n## The {plane}\n")?;
+        dots(&mut page, folder, plane, measurements, store)?;
+        writeln!(page, "\n| | median | worst | bound |\n|---|--:|--:|--:|")?;
+        for (measurement, row) in measurements.iter().flat_map(|m| m.rows.iter().map(move |row| (m, row))) {
+            let found = store.latest(plane, first(measurement)).and_then(|found| found.row(row.name));
+            if let Some(samples) = found.filter(|_| BRIEF.contains(&row.name)) {
+                let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
+                let [least, median, greatest] = spread(samples).map(short);
+                let worst = if row.good == Good::Small { greatest } else { least };
+                writeln!(page, "| {}{unit} | {median} | {worst} | {} |", row.what, short(row.must))?;
+            }
+        }
+        let peers = store.latest(plane, PEERS).map(|found| Peers::of(&found.beside)).filter(Peers::are_several);
+        if let Some(peers) = peers {
+            bars(&mut page, folder, plane, PEERS, &peers)?;
         }
     }
+    Ok(std::fs::write(folder.join(PAGE), page)?)
+}
+
+/// Writes the page of all rows and its plots into `folder`, in place of those that are there.
+pub(super) fn write_whole(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+    clear(folder)?;
     let mut page = TITLE.to_owned();
     of_machine(&mut page)?;
     for (plane, measurements) in planes {
         writeln!(page, "\n## The {plane}\n")?;
-        let all: Vec<_> = measurements.iter().map(|m| (m, store.latest(plane, first(m)))).collect();
-        let rows = all.iter().flat_map(|(m, found)| m.rows.iter().map(move |row| (row, *found)));
-        let dots = rows.filter_map(|(row, found)| Some(plot::Dot::of(row, found?.row(row.name)?)));
-        let name = format!("{PLOT}{plane}.svg");
-        std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
-        writeln!(page, "![Each row of the {plane} beside what is demanded of it]({name})")?;
-        for (measurement, found) in all {
+        dots(&mut page, folder, plane, measurements, store)?;
+        for measurement in *measurements {
+            let found = store.latest(plane, first(measurement));
             table(&mut page, measurement.rows, found)?;
             let Some(found) = found else { continue };
             let peers = Peers::of(&found.beside);
             if peers.are_several() {
-                let name = format!("{PLOT}{plane}-{}.svg", first(measurement));
-                std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
-                writeln!(page, "\n![The same beside peers, in absolute figures]({name})")?;
+                bars(&mut page, folder, plane, first(measurement), &peers)?;
             }
             beside(&mut page, &found.beside)?;
             let (code, n, seconds) = (&found.code, found.repetitions, found.seconds);
@@ -64,6 +115,40 @@ pub(super) fn write(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::R
         }
     }
     Ok(std::fs::write(folder.join(PAGE), page)?)
+}
+
+/// Removes the plots of an earlier page.
+fn clear(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(PLOT) && name.ends_with(".svg") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn dots(
+    page: &mut String,
+    folder: &Path,
+    plane: &str,
+    measurements: &[Measurement],
+    store: &Store,
+) -> anyhow::Result<()> {
+    let all = measurements.iter().map(|m| (m, store.latest(plane, first(m))));
+    let rows = all.flat_map(|(m, found)| m.rows.iter().map(move |row| (row, found)));
+    let dots = rows.filter_map(|(row, found)| Some(plot::Dot::of(row, found?.row(row.name)?)));
+    let name = format!("{PLOT}{plane}.svg");
+    std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
+    Ok(writeln!(page, "![Each row of the {plane} beside what is demanded of it]({name})")?)
+}
+
+fn bars(page: &mut String, folder: &Path, plane: &str, of: &str, peers: &Peers<'_>) -> anyhow::Result<()> {
+    let name = format!("{PLOT}{plane}-{of}.svg");
+    std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
+    Ok(writeln!(page, "\n![The same beside peers, in absolute figures]({name})")?)
 }
 
 /// By which a measurement is known.
