@@ -20,7 +20,7 @@ const QUIET: Duration = Duration::from_secs(15);
 /// Somebody asks if the last question is no older.
 const INTEREST: Duration = Duration::from_secs(60);
 
-/// What something uses.
+/// What a container uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// End of the time that it was measured over.
@@ -44,16 +44,7 @@ pub struct ContainerUsage {
     pub usage: Usage,
 }
 
-/// Usage on a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usages {
-    /// The node's name, and what the whole machine uses.
-    pub node: Option<(String, Usage)>,
-    /// Running containers that were measured.
-    pub containers: Vec<ContainerUsage>,
-}
-
-/// The latest usage on a node. Clones share it; empty until a node fills it in.
+/// The latest usage of a node's running containers that were measured. Clones share it; empty until a node fills it in.
 #[derive(Clone, Debug, Default)]
 pub struct UsageTable {
     shared: Arc<Shared>,
@@ -61,7 +52,7 @@ pub struct UsageTable {
 
 #[derive(Debug, Default)]
 struct Shared {
-    latest: Mutex<Usages>,
+    latest: Mutex<Vec<ContainerUsage>>,
     /// When somebody last asked.
     asked: Mutex<Option<Instant>>,
     question: Notify,
@@ -69,14 +60,14 @@ struct Shared {
 
 impl UsageTable {
     /// The latest usage. Asking keeps it fresh.
-    pub fn latest(&self) -> Usages {
+    pub fn latest(&self) -> Vec<ContainerUsage> {
         if self.shared.asked.lock().replace(Instant::now()).is_none_or(|last| last.elapsed() > INTEREST) {
             self.shared.question.notify_one();
         }
         self.shared.latest.lock().clone()
     }
 
-    pub(crate) fn put(&self, usages: Usages) {
+    pub(crate) fn put(&self, usages: Vec<ContainerUsage>) {
         *self.shared.latest.lock() = usages;
     }
 

@@ -66,8 +66,8 @@ impl Call {
     /// Carries out a verb on the resource itself.
     pub(super) fn main(self, verb: &str) -> Result<Response<Body>> {
         let (api, info) = (&self.api, &self.info);
-        if let Model::Measured(measured) = info.resource.model {
-            return self.metrics(measured, &self.selector()?);
+        if let Model::Measured = info.resource.model {
+            return self.metrics(&self.selector()?);
         }
         match verb {
             "get" if !self.query.flag("watch") => {

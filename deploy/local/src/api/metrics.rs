@@ -1,4 +1,4 @@
-//! `metrics.k8s.io/v1beta1`: what pods and nodes use now, for `kubectl top` and autoscalers.
+//! `metrics.k8s.io/v1beta1`: what pods use now, for `kubectl top pods` and autoscalers.
 //!
 //! It is served once somebody has lent the server a [`UsageTable`]; without one the group does not exist, as on a
 //! cluster without a metrics server. Nothing of it is stored: a pod's metrics are made from the pod's object and the
@@ -18,46 +18,33 @@ use super::list::Page;
 use super::media::{self, Body};
 use super::meta;
 use super::printer::Printer;
-use super::resource::{Measured, Model, Resource, Rules};
+use super::resource::{Model, Resource, Rules};
 use super::schema::Patterns;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use crate::usage::{Usage, UsageTable, Usages};
+use crate::usage::{ContainerUsage, Usage, UsageTable};
 
 const GROUP: &str = "metrics.k8s.io";
 
-impl Measured {
-    /// The resource that has what is measured.
-    fn plural(self) -> &'static str {
-        match self {
-            Measured::Pods => "pods",
-            Measured::Nodes => "nodes",
-        }
-    }
-
-    fn resource(self) -> Resource {
-        let (kind, printer) = match self {
-            Measured::Pods => ("PodMetrics", &PODS),
-            Measured::Nodes => ("NodeMetrics", &NODES),
-        };
-        Resource {
-            group: GROUP.into(),
-            version: "v1beta1".into(),
-            kind: kind.into(),
-            list_kind: format!("{kind}List"),
-            plural: self.plural().into(),
-            singular: String::new(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            namespaced: self == Measured::Pods,
-            table: format!("{GROUP}/{}", self.plural()).into(),
-            model: Model::Measured(self),
-            schema: Value::Null,
-            patterns: Patterns::default(),
-            rules: Rules { printer: Some(printer), ..Rules::PLAIN },
-            scale: None,
-        }
+/// Usage of pods.
+fn resource() -> Resource {
+    Resource {
+        group: GROUP.into(),
+        version: "v1beta1".into(),
+        kind: "PodMetrics".into(),
+        list_kind: "PodMetricsList".into(),
+        plural: "pods".into(),
+        singular: String::new(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        namespaced: true,
+        table: format!("{GROUP}/pods").into(),
+        model: Model::Measured,
+        schema: Value::Null,
+        patterns: Patterns::default(),
+        rules: Rules { printer: Some(&PODS), ..Rules::PLAIN },
+        scale: None,
     }
 }
 
@@ -69,14 +56,6 @@ const PODS: Printer = Printer {
             amounts.sum::<u64>()
         };
         vec![o["metadata"]["name"].clone(), cpu(sum("cpu")), memory(sum("memory")), o["window"].clone()]
-    },
-};
-
-const NODES: Printer = Printer {
-    columns: &[("Name", 0), ("cpu", 0), ("memory", 0), ("Window", 0)],
-    row: |o| {
-        let usage = &o["usage"];
-        vec![o["metadata"]["name"].clone(), usage["cpu"].clone(), usage["memory"].clone(), o["window"].clone()]
     },
 };
 
@@ -98,11 +77,11 @@ fn amounts(usage: &Usage) -> Value {
     json!({"cpu": cpu(usage.cpu_nanos), "memory": memory(usage.memory / 1024)})
 }
 
-/// An object of either kind, made from what is measured and what it used.
-fn object(measured: &Value, usage: &Usage, key: &str, used: Value) -> Value {
-    let mut metadata = json!({"name": measured["metadata"]["name"], "creationTimestamp": meta::now()});
+/// The metrics of a pod, made from its object and what its containers used.
+fn object(pod: &Value, usage: &Usage, containers: Vec<Value>) -> Value {
+    let mut metadata = json!({"name": pod["metadata"]["name"], "creationTimestamp": meta::now()});
     for field in ["namespace", "labels"] {
-        if let Some(value) = measured["metadata"].get(field) {
+        if let Some(value) = pod["metadata"].get(field) {
             metadata[field] = value.clone();
         }
     }
@@ -110,13 +89,13 @@ fn object(measured: &Value, usage: &Usage, key: &str, used: Value) -> Value {
     let window = Duration::from_millis(u64::try_from(usage.window.as_millis()).unwrap_or(u64::MAX));
     json!({
         "metadata": metadata, "timestamp": meta::time(usage.at),
-        "window": GoDuration::from(window).to_string(), key: used,
+        "window": GoDuration::from(window).to_string(), "containers": containers,
     })
 }
 
-fn of_pods(pods: &[Arc<Object>], usages: &Usages) -> Vec<Arc<Object>> {
+fn of_pods(pods: &[Arc<Object>], usages: &[ContainerUsage]) -> Vec<Arc<Object>> {
     let mut by_pod: HashMap<&str, Vec<_>> = HashMap::new();
-    for container in &usages.containers {
+    for container in usages {
         by_pod.entry(container.pod.as_str()).or_default().push(container);
     }
     let one = |pod: &Arc<Object>| {
@@ -126,41 +105,32 @@ fn of_pods(pods: &[Arc<Object>], usages: &Usages) -> Vec<Arc<Object>> {
         let first = measured.first().filter(|_| measured.len() == wanted)?;
         let containers: Vec<Value> =
             measured.iter().map(|c| json!({"name": c.container, "usage": amounts(&c.usage)})).collect();
-        Some(Object::new(object(&pod.value, &first.usage, "containers", containers.into()), 0))
+        Some(Object::new(object(&pod.value, &first.usage, containers), 0))
     };
     pods.iter().filter_map(one).collect()
-}
-
-fn of_nodes(nodes: &[Arc<Object>], usages: &Usages) -> Vec<Arc<Object>> {
-    let Some((name, usage)) = &usages.node else { return Vec::new() };
-    let own = nodes.iter().filter(|node| node.text("/metadata/name") == name);
-    own.map(|node| Object::new(object(&node.value, usage, "usage", amounts(usage)), 0)).collect()
 }
 
 impl Api {
     /// Serves the metrics API from `table` from now on.
     pub(crate) fn serve_metrics(&self, table: UsageTable) {
         *self.usage.write() = Some(table);
-        self.add_resources([Measured::Pods.resource(), Measured::Nodes.resource()]);
+        self.add_resources([resource()]);
     }
 
-    fn measured(&self, measured: Measured, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
+    fn measured(&self, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
         let usages = self.usage.read().as_ref().map(UsageTable::latest).unwrap_or_default();
-        let source = self.registry.load().get("", "v1", measured.plural()).ok_or_else(ApiError::unknown_resource)?;
+        let source = self.registry.load().get("", "v1", "pods").ok_or_else(ApiError::unknown_resource)?;
         let (mut objects, _) = self.store.list(&source.table, &source.prefix(namespace));
         objects.retain(|object| selector.matches(&object.value));
-        Ok(match measured {
-            Measured::Pods => of_pods(&objects, &usages),
-            Measured::Nodes => of_nodes(&objects, &usages),
-        })
+        Ok(of_pods(&objects, &usages))
     }
 }
 
 impl Call {
     /// Answers a read of a resource that is measured, not stored.
-    pub(super) fn metrics(&self, measured: Measured, selector: &Selector) -> Result<Response<Body>> {
+    pub(super) fn metrics(&self, selector: &Selector) -> Result<Response<Body>> {
         let (api, info) = (&self.api, &self.info);
-        let objects = api.measured(measured, &info.namespace, selector)?;
+        let objects = api.measured(&info.namespace, selector)?;
         match (&info.name, objects.first()) {
             (None, _) => {
                 let page = Page::of_now(objects);

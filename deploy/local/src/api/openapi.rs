@@ -47,7 +47,7 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
                 let schema = custom(&resource.schema, &kind, &mut generator);
                 customs.insert(custom_name(resource), schema);
             }
-            Model::Measured(_) | Model::Review(_) => {}
+            Model::Measured | Model::Review(_) => {}
         }
     }
     if paths.is_empty() {

@@ -200,7 +200,7 @@ impl Api {
                 schema::prune(&mut value, &resource.schema, &mut unknown);
                 value
             }
-            Model::Review(_) | Model::Measured(_) => body,
+            Model::Review(_) | Model::Measured => body,
         };
         meta::tidy(metadata(&mut value));
         let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();

@@ -96,13 +96,6 @@ impl Rules {
     };
 }
 
-/// Whose metrics a resource shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Measured {
-    Pods,
-    Nodes,
-}
-
 /// A question that is answered and never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Review {
@@ -138,8 +131,8 @@ pub(crate) enum Model {
     },
     /// A custom resource with its schema.
     Custom(CustomModel),
-    /// What is used by the objects of another resource; read alone.
-    Measured(Measured),
+    /// What pods use; read alone.
+    Measured,
     Review(Review),
 }
 
@@ -221,7 +214,7 @@ impl Resource {
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
         match (&self.model, self.rules.delete_collection) {
             (Model::Review(_), _) => vec!["create"],
-            (Model::Measured(_), _) => vec!["get", "list"],
+            (Model::Measured, _) => vec!["get", "list"],
             (_, true) => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
             (_, false) => vec!["create", "delete", "get", "list", "patch", "update", "watch"],
         }

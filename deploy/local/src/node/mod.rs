@@ -99,7 +99,7 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
         let (node, table, shutdown) = (node.clone(), node.options.usage.clone(), shutdown.clone());
         tokio::spawn(async move {
             if let Some(table) = table {
-                usage::run(&node.options.name, || node.occupants(), table, shutdown).await;
+                usage::run(|| node.occupants(), table, shutdown).await;
             }
         })
     };

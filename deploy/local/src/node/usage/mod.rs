@@ -11,7 +11,7 @@
 mod processes;
 
 use super::listeners::Occupant;
-use crate::usage::{ContainerUsage, Usage, UsageTable, Usages};
+use crate::usage::{ContainerUsage, Usage, UsageTable};
 use jiff::Timestamp;
 use processes::Used;
 use std::collections::HashMap;
@@ -22,29 +22,21 @@ use tokio_util::sync::CancellationToken;
 /// Shortest time that a rate is taken over.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
 
-/// Keeps a table of what runs on the node of this name up to date until `shutdown`.
-pub(super) async fn run(
-    node: &str,
-    occupants: impl Fn() -> Vec<Occupant>,
-    table: UsageTable,
-    shutdown: CancellationToken,
-) {
+/// Keeps a table of what runs on the node up to date until `shutdown`.
+pub(super) async fn run(occupants: impl Fn() -> Vec<Occupant>, table: UsageTable, shutdown: CancellationToken) {
     let mut meter = Meter::default();
     loop {
         let occupants = occupants();
         let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
-        let look =
-            move || (if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) }, processes::machine());
-        let Ok((used, machine)) = tokio::task::spawn_blocking(look).await else { return }; // The runtime ends.
+        let look = move || if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
+        let Ok(used) = tokio::task::spawn_blocking(look).await else { return }; // The runtime ends.
         let (now, at) = (Instant::now(), Timestamp::now());
-        let mut usages = Usages::default();
-        let machine = machine.and_then(|used| meter.rate(Subject::Machine, used, now, now, at));
-        usages.node = machine.map(|usage| (node.to_owned(), usage));
+        let mut usages = Vec::with_capacity(occupants.len());
         for occupant in &occupants {
             let Some(used) = used.get(&occupant.group) else { continue };
-            if let Some(usage) = meter.rate(Subject::Group(occupant.group), *used, occupant.since, now, at) {
+            if let Some(usage) = meter.rate(occupant.group, *used, occupant.since, now, at) {
                 let (pod, container) = (occupant.pod.clone(), occupant.container.clone());
-                usages.containers.push(ContainerUsage { pod, container, usage });
+                usages.push(ContainerUsage { pod, container, usage });
             }
         }
         meter.forget_all_but(&occupants.iter().map(|occupant| occupant.group).collect::<Vec<_>>());
@@ -56,16 +48,10 @@ pub(super) async fn run(
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Subject {
-    Machine,
-    Group(i32),
-}
-
-/// Makes rates of totals.
+/// Makes rates of totals, by process group.
 #[derive(Debug, Default)]
 struct Meter {
-    before: HashMap<Subject, Before>,
+    before: HashMap<i32, Before>,
 }
 
 #[derive(Debug)]
@@ -76,11 +62,10 @@ struct Before {
 }
 
 impl Meter {
-    /// What `subject` uses, by what it has `used` up to now and the look before; one that is met for the first time had
-    /// used nothing at `born`, except for the machine, which was not born then.
-    fn rate(&mut self, subject: Subject, used: Used, born: Instant, now: Instant, at: Timestamp) -> Option<Usage> {
-        let first = if subject == Subject::Machine { used.cpu } else { Duration::ZERO };
-        let before = self.before.entry(subject).or_insert(Before { at: born, cpu: first, usage: None });
+    /// What `group` uses, by what it has `used` up to now and the look before; one that is met for the first time had
+    /// used nothing at `born`.
+    fn rate(&mut self, group: i32, used: Used, born: Instant, now: Instant, at: Timestamp) -> Option<Usage> {
+        let before = self.before.entry(group).or_insert(Before { at: born, cpu: Duration::ZERO, usage: None });
         let window = now.saturating_duration_since(before.at);
         if window >= WINDOW_MIN {
             let cpu = used.cpu.saturating_sub(before.cpu); // A descendant may have been lost.
@@ -92,10 +77,7 @@ impl Meter {
     }
 
     fn forget_all_but(&mut self, groups: &[i32]) {
-        self.before.retain(|subject, _| match subject {
-            Subject::Machine => true,
-            Subject::Group(group) => groups.contains(group),
-        });
+        self.before.retain(|group, _| groups.contains(group));
     }
 }
 
@@ -103,7 +85,7 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const GROUP: Subject = Subject::Group(7);
+    const GROUP: i32 = 7;
 
     fn used(millis: u64) -> Used {
         Used { cpu: Duration::from_millis(millis), memory: 1 << 20 }
@@ -113,20 +95,18 @@ mod tests {
     #[test]
     fn usage_is_the_rate_between_two_looks() {
         let (mut meter, born, at) = (Meter::default(), Instant::now(), Timestamp::UNIX_EPOCH);
-        let mut look = |subject, millis, cpu| {
+        let mut look = |millis, cpu| {
             let now = born + Duration::from_millis(millis);
             meter
-                .rate(subject, used(cpu), born, now, at)
+                .rate(GROUP, used(cpu), born, now, at)
                 .map(|usage| (usage.cpu_nanos / 1_000_000, usage.window.as_millis()))
         };
-        assert_eq!(look(GROUP, 100, 90), None, "too early to say");
-        assert_eq!(look(GROUP, 1000, 500), Some((500, 1000)), "from its start");
-        assert_eq!(look(GROUP, 2000, 2000), Some((1500, 1000)));
-        assert_eq!(look(GROUP, 2100, 2000), Some((1500, 1000)), "the former rate stands");
-        assert_eq!(look(GROUP, 4000, 2000), Some((0, 2000)));
-        assert_eq!(look(GROUP, 5000, 10), Some((0, 1000)), "never below nothing");
-        assert_eq!(look(Subject::Machine, 1000, 900_000), Some((0, 1000)), "the machine is older than the node");
-        assert_eq!(look(Subject::Machine, 2000, 901_000), Some((1000, 1000)));
+        assert_eq!(look(100, 90), None, "too early to say");
+        assert_eq!(look(1000, 500), Some((500, 1000)), "from its start");
+        assert_eq!(look(2000, 2000), Some((1500, 1000)));
+        assert_eq!(look(2100, 2000), Some((1500, 1000)), "the former rate stands");
+        assert_eq!(look(4000, 2000), Some((0, 2000)));
+        assert_eq!(look(5000, 10), Some((0, 1000)), "never below nothing");
     }
 
     #[test]
