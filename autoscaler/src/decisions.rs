@@ -1,8 +1,9 @@
 //! Differences between the two ways to be installed: values ([`Profile`]), and the parts that each makes ([`Decisions`]).
 //! [`crate::knative`] and [`crate::standalone`] have one of each; [`crate::front_end`] chooses between them.
 
+use crate::engine::Wiring;
 use crate::pods::PodScope;
-use crate::reconcile::{Reconcilers, Wiring};
+use crate::reconcile::Reconcilers;
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
 use common_runtime::lease::Timing;

@@ -5,8 +5,8 @@
 //! of the [`Profile`]; nobody asks which of the two it is.
 //!
 //! The reconcilers know objects that [`Decisions`] makes: what is watched and whom events concern
-//! ([`crate::reconcile::stores::watches`]), and what a workload is, from its birth to its end
-//! ([`crate::reconcile::kpa::front_end`]).
+//! ([`crate::cluster::watches`]), and what a workload is, from its birth to its end
+//! ([`crate::engine::front_end`]).
 
 use crate::decisions::{Decisions, Profile};
 use crate::knative::Knative;

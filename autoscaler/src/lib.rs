@@ -12,14 +12,14 @@
 //! 1. A process has chosen its [`front_end`] as it read its settings; `run/mod.rs` starts the parts, and the front end
 //!    puts the reconcilers together (`knative/mod.rs`, `standalone/mod.rs`).
 //! 2. A watch tells the front end of a PodAutoscaler (`knative/store.rs`) or a ZeroScaler (`standalone/cluster.rs`). It tells
-//!    the index in `reconcile/stores` what that scales, and the key goes into the work queue. So does the key of a workload
+//!    the index in `cluster/mod.rs` what that scales, and the key goes into the work queue. So does the key of a workload
 //!    that was decided on anew: [`ingest`], [`collect`], [`scale`] (the rules are in `autoscaler-core`).
-//! 3. A worker hands the key to `reconcile/kpa/mod.rs`, which runs every pass and knows no object of the API. Whatever it
-//!    needs of one it asks of the front end (`reconcile/kpa/front_end.rs`).
+//! 3. A worker hands the key to `engine/mod.rs`, which runs every pass and knows no object of the API. Whatever it
+//!    needs of one it asks of the front end (`engine/front_end.rs`).
 //! 4. `knative/revisions.rs` or `standalone/admission.rs` reads object, target, path and configuration, and answers with a
 //!    `Workload`, all that the decision depends on as values; or with a refusal.
 //! 5. What is new to standalone gets a finalizer first (`standalone/finalizer.rs`), so that it can be given back.
-//! 6. `kpa/scaling.rs` asks the decider, lets metrics speak, applies bounds and the way to zero; `kpa/scaler.rs` patches
+//! 6. `engine/scaling.rs` asks the decider, lets metrics speak, applies bounds and the way to zero; `engine/scaler.rs` patches
 //!    the replicas, before anything else is written.
 //! 7. The front end has it measured, and its traffic follow the path: `knative/children.rs` writes a Metric, which
 //!    `knative/metric.rs` turns into measurements, and a ServerlessService; `standalone/paths.rs` notes the path.
@@ -31,6 +31,7 @@
 pub mod api_rate;
 #[cfg(test)]
 mod certificate;
+mod cluster;
 pub mod collect;
 pub mod dashboard;
 mod decisions;
@@ -40,6 +41,7 @@ pub mod front_end;
 pub mod ingest;
 pub mod install;
 pub mod knative;
+mod metric_engine;
 pub mod options;
 pub mod pods;
 pub mod reconcile;

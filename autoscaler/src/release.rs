@@ -18,7 +18,7 @@
 //! Everything is read before it is written, and looked at again after a conflict, so it may be run twice, and beside an
 //! autoscaler that lives after all. What fails with one object is told, and keeps nobody else from being released.
 
-use crate::reconcile::stores::target_key::TargetResource;
+use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
 use crate::standalone::handover::{Addresses, WAIT_MAX};
 use crate::standalone::scalers::translation;

@@ -1,138 +1,296 @@
-//! Looks at the metrics of revisions that ask for it, and makes one wish of metrics and load.
+//! The engine: from a [`Workload`] and a decision to replicas, a path and an outcome. It knows no object of the API but the
+//! scale of a target; a [`FrontEnd`] translates. Workloads come in from the front ends, of which it knows neither; patches
+//! of replicas go out.
 //!
-//! ```text
-//! reconciler ── follow ──▶ one task for each revision with pods: every period, pods and metrics ─▶ Measured ── requests ──▶
-//!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ wish
-//! ```
+//! # Order
 //!
-//! The reconciler owns the pace of decisions: a look only leaves its findings and puts the key on the feed. Nothing is
-//! looked at while a revision has no pods, since its load alone can wake it, so a sleeping one costs nothing here. What
-//! was found and remembered goes with the revision's loop, when it is gone or somebody else's.
+//! 1. The front end reads what there is ([`FrontEnd::read`]), and takes up what is new to it.
+//! 2. The decider is told what there is to decide, the pod index what there is to count.
+//! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
+//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]), and **the replicas patch is
+//!    the first write**: a request is waiting for it. Upstream reconciles the Metric before.
+//! 4. The front end has the workload measured, and its traffic follow path mode and number of activators
+//!    ([`FrontEnd::route`]).
+//! 5. The front end writes its status ([`FrontEnd::finish`]), even if something failed.
+//!
+//! Every pass starts from what the watches know and could be the first one.
+//!
+//! # Where we differ from upstream
+//!
+//! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own
+//!   `Ready` condition still holds for the Services that exist.
+//! - The mode stays as it is while a new owner does not know enough.
+//! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
+//!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
+//! - What was given up is `TimedOut` for some minutes ([`FrontEnd::REPORTS_GIVEN_UP_FOR`]), or until it is woken again
+//!   (standalone). Upstream says so with one pass alone, and `NoTraffic` with the next, which follows at once.
+//! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
+//!   worker.
 //!
 //! # Not here
 //!
-//! The rules (`autoscaler_core::engine`), the metrics APIs ([`hpa::sources`]), and writing.
+//! The process's own metrics, which are recorded where decisions are.
 
-mod look;
-#[cfg(test)]
-mod tests;
+mod conflicts;
+pub(crate) mod front_end;
+pub(crate) mod leaving;
+mod metrics;
+pub(crate) mod parameters;
+pub(crate) mod parts;
+pub(crate) mod probe;
+pub(crate) mod refusals;
+pub(crate) mod scaler;
+mod scaling;
+mod wiring;
+pub(crate) mod workload;
 
-use crate::scale::{Pods, Requests};
-use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
-use autoscaler_core::engine::plan::{PERIOD, Plan};
+pub(crate) use wiring::Wiring;
+
+use crate::cluster::error::Error;
+use crate::scale::{PodSet, Ports};
+use autoscaler_core::active::{self, Active, ActiveCondition};
+use autoscaler_core::history::{Action, Obstacle};
+use autoscaler_core::num_activators::num_activators;
+use autoscaler_core::path_mode::{self, PathMode};
 use common::RevisionKey as Key;
+use common::time::Timestamp;
+use common_controller::{Priority, WorkQueue};
 use common_runtime::clock::Clock;
-use dashmap::DashMap;
-use hpa::sources::{Mapper, MetricSource, RestMetrics};
-use hpa_core::spec::Behavior;
-use kube::Client;
-use look::Look;
-use parking_lot::Mutex;
+use conflicts::Conflicts;
+use front_end::{Found, FrontEnd, Notices, Outcome};
+use metrics::Wishes;
+use parameters::Parameters;
+use parts::Parts;
+use scaling::{Decided, Scaling};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio_util::task::AbortOnDropHandle;
+use std::time::Duration;
+use workload::{Afterwards, NotReady, Path, Reading, Workload};
 
-/// All revisions that ask for metrics.
-pub(crate) struct Engine {
-    sources: Sources,
-    revisions: DashMap<Key, Revision>,
-}
+/// Activators of a workload whose Services are not there yet.
+const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// What looks are made with.
-#[derive(Clone)]
-struct Sources {
-    client: Client,
-    metrics: Arc<dyn MetricSource>,
-    /// Knows which pods with the same labels belong to other workloads.
-    pods: Arc<dyn Pods>,
+/// Reconciles the workloads of a front end.
+pub(crate) struct Controller<F> {
+    front_end: Arc<F>,
+    ports: Ports,
     clock: Clock,
-    requests: Requests,
+    queue: WorkQueue<Key>,
+    scaling: Scaling,
 }
 
-/// One revision.
-#[derive(Default)]
-struct Revision {
-    state: Arc<Mutex<State>>,
-    looking: Option<Looking>,
-}
-
-/// What is known of it.
-#[derive(Default)]
-struct State {
-    blend: Blend,
-    measured: Option<Measured>,
-    /// Replicas of its target.
-    replicas: i32,
-}
-
-/// A task that looks, and at what.
-struct Looking {
-    subject: Subject,
-    _task: AbortOnDropHandle<()>,
-}
-
-/// What is looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subject {
-    /// Metrics and behavior.
-    pub(crate) plan: Arc<Plan>,
-    /// The target's pods, as a selector.
-    pub(crate) selector: String,
-}
-
-impl Engine {
-    /// Asks the API server's metrics APIs.
-    pub(crate) fn new(client: Client, clock: Clock, pods: Arc<dyn Pods>, requests: Requests) -> Self {
-        let mapper = Arc::new(Mapper::new(client.clone()));
-        let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD));
-        Self { sources: Sources { client, metrics, pods, clock, requests }, revisions: DashMap::new() }
+impl<F: FrontEnd> Controller<F> {
+    /// Reconciles what `front_end` reads.
+    pub(crate) fn new(parts: &Parts, front_end: Arc<F>) -> Self {
+        let Parts { ports, writes, .. } = parts;
+        let queue = writes.decisions.clone();
+        let scaling = Scaling {
+            deciders: ports.deciders.clone(),
+            pods: ports.pods.clone(),
+            wishes: Wishes { engine: parts.engine.clone() },
+            prober: parts.prober.clone(),
+            conflicts: Conflicts::default(),
+            scaler: parts.scaler.clone(),
+            queue: queue.clone(),
+        };
+        Self { front_end, ports: ports.clone(), clock: writes.clock.clone(), queue, scaling }
     }
 
-    /// Looks at `subject` from now on, while there are replicas.
-    pub(crate) fn follow(&self, key: &Key, subject: Subject, replicas: i32) {
-        let mut revision = self.revisions.entry(key.clone()).or_default();
-        let idle = replicas <= 0 || subject.plan.metrics.is_empty();
-        let same = revision.looking.as_ref().is_some_and(|looking| looking.subject == subject);
-        {
-            let mut state = revision.state.lock();
-            state.replicas = replicas;
-            if subject.plan.metrics.is_empty() {
-                state.measured = Some(Measured::default()); // Nothing is all there is to find.
-            } else if idle || !same {
-                state.measured = None;
+    /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end.
+    pub(crate) async fn work(&self, key: Key, priority: Priority) -> Result<(), Error> {
+        match priority {
+            Priority::Urgent => {
+                self.hurry(&key).await?;
+                self.queue.add(key, Priority::Normal);
+                Ok(())
+            }
+            Priority::Normal | Priority::New | Priority::Slow => self.reconcile(&key).await,
+        }
+    }
+
+    /// One pass over one workload.
+    ///
+    /// # Errors
+    /// Whatever kept the pass from its end; the status has been written nevertheless.
+    pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
+        let now = self.clock.now();
+        match self.find(key, now) {
+            Found::Gone => {
+                self.stop(key);
+                self.scaling.forget(key);
+                self.front_end.forget(key);
+                self.ports.deciders.forget(key);
+                Ok(())
+            }
+            Found::Over => Ok(()),
+            Found::Leaving(subject) => {
+                self.stop(key);
+                self.front_end.give_back(key, &subject).await
+            }
+            Found::Present(mut subject) => {
+                let outcome = self.pass(key, &mut subject, now).await;
+                self.front_end.finish(key, subject, outcome).await
             }
         }
-        if idle {
-            revision.looking = None;
-        } else if !same {
-            let look = Look::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
-            let _task = AbortOnDropHandle::new(tokio::spawn(look.run()));
-            revision.looking = Some(Looking { subject, _task });
+    }
+
+    /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;
+    /// a pass must follow.
+    ///
+    /// # Errors
+    /// Whatever kept the replicas from being changed.
+    pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
+        let now = self.clock.now();
+        let Found::Present(mut subject) = self.find(key, now) else { return Ok(()) };
+        match self.front_end.read(key, &mut subject, now)? {
+            Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
+                self.scaling.decide(&*self.front_end, key, &subject, now, &workload).await.map(|_| ())
+            }
+            _ => Ok(()), // Not taken up yet, or refused: the pass that follows sees to it.
         }
     }
 
-    /// One wish of all that is known; `input` lacks only what was measured. None for a revision that is not followed.
-    pub(crate) fn answer(&self, key: &Key, input: &Input<'_>) -> Option<Answer> {
-        let revision = self.revisions.get(key)?;
-        let state = &mut *revision.state.lock();
-        Some(state.blend.answer(&Input { measured: state.measured.as_ref(), ..*input }))
+    /// Finds what this process leads.
+    fn find(&self, key: &Key, now: Timestamp) -> Found<F::Subject> {
+        if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { Found::Gone }
     }
 
-    /// Why a metric fails, if one does: a reason and words for the status.
-    pub(crate) fn failure(&self, key: &Key) -> Option<(&'static str, String)> {
-        let revision = self.revisions.get(key)?;
-        let state = revision.state.lock();
-        state.measured.as_ref()?.why.clone()
+    async fn pass(&self, key: &Key, subject: &mut F::Subject, now: Timestamp) -> Result<(), Error> {
+        let front_end = &*self.front_end;
+        let workload = match front_end.read(key, subject, now)? {
+            Reading::Go(workload) => workload,
+            Reading::AwaitServices(parameters) => return self.ask_for_services(key, subject, &parameters, now).await,
+            Reading::Refuse(why, afterwards) => return self.refuse(key, subject, (why, afterwards), now).await,
+        };
+        front_end.take_up(key, subject, &workload).await?;
+        let unmeasured = self.scaling.wishes.failure(key, &workload);
+        let decided = self.scaling.decide(front_end, key, subject, now, &workload).await;
+        front_end.notice(subject, &workload, Notices { unmeasured, ..self.scaling.notices(key, &workload) });
+        let decided = decided?;
+        let ready = self.ports.pods.counts(key).ready;
+        let path = path(&workload, &decided, ready);
+        let has_service = front_end.route(key, subject, &workload, path, now).await?;
+        let want = self.want(subject, &workload, &decided, ready, now);
+        self.conclude(key, subject, (&workload.parameters, &Decided { want, ..decided }), (ready, has_service), now);
+        Ok(())
     }
 
-    /// Replicas were changed, and the API server has agreed.
-    pub(crate) fn scaled(&self, key: &Key, behavior: Option<&Behavior>, from: i32, to: i32) {
-        if let Some(revision) = self.revisions.get(key) {
-            revision.state.lock().blend.scaled(behavior, from, to, self.sources.clock.now());
+    /// Derives the outcome, and has the key come back when a wake that was given up is not to be reported any more.
+    fn conclude(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        (parameters, decided): (&Parameters, &Decided),
+        (ready, has_service): (i32, bool),
+        now: Timestamp,
+    ) {
+        let previous = self.front_end.previous(subject, now);
+        let falls_asleep = decided.sleeps && previous.active.is_activating(); // It has not timed out.
+        let found = active::decide(&active::Input {
+            want: decided.want,
+            ready: u32::try_from(ready).unwrap_or(0),
+            min_ready: parameters.min_ready,
+            service_known: has_service,
+            active: if falls_asleep { Active::False(Duration::ZERO) } else { previous.active },
+        });
+        let reported_for = previous.given_up_for.unwrap_or_default();
+        let left = F::REPORTS_GIVEN_UP_FOR.saturating_sub(reported_for);
+        let is_given_up = previous.given_up_for.is_some() && !left.is_zero();
+        let activity = match found.active.or(falls_asleep.then_some(ActiveCondition::NoTraffic)) {
+            Some(ActiveCondition::NoTraffic) if is_given_up => None,
+            activity => activity,
+        };
+        if !left.is_zero() && (activity == Some(ActiveCondition::TimedOut) || activity.is_none() && is_given_up) {
+            self.queue.add_after(key.clone(), left);
         }
+        let Decided { want, step, .. } = *decided;
+        let outcome = Outcome { want, ready, initialized: found.initialized, activity, step };
+        self.front_end.conclude(subject, &outcome, now);
     }
 
-    /// Looks no more, and forgets what was found. Unknown keys are ignored.
-    pub(crate) fn forget(&self, key: &Key) {
-        self.revisions.remove(key);
+    /// The scale to report. As long as nothing is wanted, what was awake when its status was written and has no pods
+    /// now has fallen asleep since; unless some have to stay, which are missing then.
+    fn want(
+        &self,
+        subject: &F::Subject,
+        workload: &Workload,
+        decided: &Decided,
+        ready: i32,
+        now: Timestamp,
+    ) -> Option<i32> {
+        let Workload { parameters, target, waits_for_decision, .. } = workload;
+        let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
+        let was_awake = || matches!(self.front_end.previous(subject, now).active, Active::True(_));
+        let fell_asleep = || may_sleep && target.current() == 0 && ready == 0 && was_awake();
+        decided.want.or_else(|| fell_asleep().then_some(0))
     }
+
+    /// Nothing can be scaled or measured before the front end knows the Services.
+    async fn ask_for_services(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        parameters: &Parameters,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
+        let has_service = self.front_end.ask_for_services(key, subject, path, now).await?;
+        self.conclude(key, subject, (parameters, &Decided::UNKNOWN), (0, has_service), now);
+        self.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
+        Ok(())
+    }
+
+    async fn refuse(
+        &self,
+        key: &Key,
+        subject: &mut F::Subject,
+        (why, afterwards): (NotReady, Afterwards),
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.ports.deciders.acted(key, Action::refused(why.obstacle));
+        self.scaling.scaler.is_over(key);
+        tracing::debug!(reason = why.reason, message = %why.message, "refused");
+        self.front_end.refuse(subject, why, now);
+        let done = match afterwards {
+            Afterwards::Stay => Ok(()),
+            Afterwards::GiveBack => {
+                self.stop(key);
+                self.front_end.give_back(key, subject).await
+            }
+            Afterwards::LetGo => {
+                self.stop(key);
+                self.front_end.let_go(key, subject).await
+            }
+        };
+        if !self.ports.pods.is_tracked(key) {
+            // It was looked at: there are none that count.
+            self.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
+        }
+        done
+    }
+
+    /// Stops deciding and measuring for a workload, and forgets what was measured.
+    fn stop(&self, key: &Key) {
+        self.scaling.stop(key);
+        self.ports.collection.remove(key);
+    }
+}
+
+/// Path of the traffic that follows from a decision.
+fn path(workload: &Workload, decided: &Decided, ready: i32) -> Path {
+    let decider = &workload.parameters.decider;
+    let mode = path_mode::path_mode(&path_mode::Input {
+        want: decided.want,
+        excess_burst_capacity: decided.excess_burst_capacity,
+        present: workload.path.map(|path| path.mode),
+        keep_when_unknown: workload.waits_for_decision,
+        warming: decided.keeps_path,
+    });
+    let ready = u32::try_from(ready).unwrap_or(0);
+    let activators =
+        num_activators(ready, decider.total_value, decider.target_burst_capacity, decider.activator_capacity);
+    Path { mode, activators }
 }

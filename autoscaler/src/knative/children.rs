@@ -3,9 +3,9 @@
 
 use super::store::Objects;
 use super::wanted;
-use crate::reconcile::error::Error;
-use crate::reconcile::kpa::workload::Path;
-use crate::reconcile::writes::Writes;
+use crate::cluster::error::Error;
+use crate::cluster::writes::Writes;
+use crate::engine::workload::Path;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::time::Timestamp;

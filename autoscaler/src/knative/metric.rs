@@ -5,9 +5,9 @@
 //! upstream does.
 
 use super::store::Objects;
-use crate::reconcile::error::Error;
-use crate::reconcile::parts::Parts;
-use crate::reconcile::writes::Writes;
+use crate::cluster::error::Error;
+use crate::cluster::writes::Writes;
+use crate::engine::parts::Parts;
 use crate::scale::{CollectSpec, Collection, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;

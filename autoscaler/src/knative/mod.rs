@@ -13,11 +13,12 @@ pub(crate) mod statuses;
 pub(crate) mod store;
 pub(crate) mod wanted;
 
+use crate::cluster::watches::Beside;
 use crate::decisions::{Decisions, Profile};
+use crate::engine::Wiring;
+use crate::engine::parts::Parts;
 use crate::pods::PodScope;
-use crate::reconcile::parts::Parts;
-use crate::reconcile::stores::watches::Beside;
-use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
+use crate::reconcile::{OwnController, Reconcilers, passes};
 use common::names;
 use common::write_rate::Rate;
 use common_controller::WorkQueue;

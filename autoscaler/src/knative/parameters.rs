@@ -1,6 +1,6 @@
 //! Parameters of one revision, from its annotations and the cluster's configuration.
 
-use crate::reconcile::kpa::parameters::Parameters;
+use crate::engine::parameters::Parameters;
 use autoscaler_core::bounds;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;

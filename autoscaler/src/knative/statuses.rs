@@ -15,8 +15,8 @@
 //! which changes no decision: only one that wants no pods asks, and none does so soon after a wake.
 
 use super::store::Objects;
-use crate::reconcile::kpa::scaler::Scaled;
-use crate::reconcile::writes::Writes;
+use crate::cluster::writes::Writes;
+use crate::engine::scaler::Scaled;
 use common::RevisionKey as Key;
 use common_api::condition::Condition;
 use common_api::condition::READY;

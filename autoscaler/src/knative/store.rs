@@ -6,10 +6,10 @@
 //! | ServerlessService | its owner | – |
 //! | Metric | its owner | itself |
 
-use crate::reconcile::stores::links::Named;
-use crate::reconcile::stores::target_key::TargetKey;
-use crate::reconcile::stores::watches::{Beside, Watches};
-use crate::reconcile::stores::{Index, Stores};
+use crate::cluster::links::Named;
+use crate::cluster::target_key::TargetKey;
+use crate::cluster::watches::{Beside, Watches};
+use crate::cluster::{Index, Stores};
 use common::RevisionKey as Key;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
 use common_controller::objects::controller;

@@ -1,7 +1,7 @@
 //! The ServerlessService and the Metric of a PodAutoscaler, as they should be. An existing one is put right
 //! ([`common_controller::objects::corrected`]).
 
-use crate::reconcile::kpa::workload::Path;
+use crate::engine::workload::Path;
 use autoscaler_core::path_mode::PathMode;
 use common::annotations;
 use common::config::AutoscalerConfig;

@@ -1,18 +1,18 @@
 //! Reconcilers: the workloads of a front end, and what it looks at besides.
 //!
 //! ```text
-//! front end's watches ─▶ index ─▶ queue ─▶ workers ─▶ kpa ─▶ /scale; path, status: the front end
+//! front end's watches ─▶ index ─▶ queue ─▶ workers ─▶ engine ─▶ /scale; path, status: the front end
 //! targets ─▶ stores ──────┘        ▲ │
 //! decisions, pods ─▶ requests ─────┘ └──────────────▶ the front end's own
 //! ```
 //!
 //! Each controller has one [work queue](common_controller::WorkQueue), fed by watches and by requests of decisions,
 //! measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a workload acts on it, and it
-//! looks at its lease before each write. The controllers share [`parts`], and each holds those of them that it uses.
+//! looks at its lease before each write. The controllers share [`Parts`], and each holds those of them that it uses.
 //!
 //! # What goes first
 //!
-//! A decision is an urgent key, whose passes only scale ([`kpa::Controller::hurry`]) and leave all else to a pass with
+//! A decision is an urgent key, whose passes only scale ([`Controller::hurry`]) and leave all else to a pass with
 //! normal priority. Some workers serve nothing but urgent keys, and of all writes those that wake a sleeping service are
 //! sent first ([`common_controller::WriteLimiter`]): whatever else there is to write, no request is held for it, not
 //! even for what an earlier pass over the same workload still has to write.
@@ -20,29 +20,22 @@
 //! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object
 //! can stop the others.
 
-pub(crate) mod error;
-pub(crate) mod kpa;
-pub(crate) mod parts;
 pub(crate) mod shown;
-pub(crate) mod stores;
-mod wiring;
-pub(crate) mod writes;
 
 #[cfg(test)]
 mod tests;
 
-pub use wiring::Wiring;
-
+use crate::cluster::error::Error;
+use crate::cluster::watches::Watches;
+use crate::engine::Controller;
+use crate::engine::front_end::FrontEnd;
+use crate::engine::parts::Parts;
 use common::RevisionKey as Key;
 use common_controller::{Priority, WorkQueue, Workers};
-use error::Error;
 use futures::future::BoxFuture;
-use kpa::front_end::FrontEnd;
-use parts::Parts;
 use shown::Objects;
 use std::iter;
 use std::sync::Arc;
-use stores::watches::Watches;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -96,8 +89,8 @@ impl Reconcilers {
         (kind, front_end): (&'static str, Arc<impl FrontEnd>),
         own: Vec<OwnController>,
     ) -> Self {
-        let kpa = kpa::Controller::new(&parts, front_end);
-        let scale = passes(kpa, |kpa, key, priority| async move { kpa.work(key, priority).await });
+        let engine = Controller::new(&parts, front_end);
+        let scale = passes(engine, |engine, key, priority| async move { engine.work(key, priority).await });
         Self { parts, watches, kind, scale, own, shown: None }
     }
 

@@ -1,6 +1,6 @@
 //! Where reconcilers and decisions meet, in one process: four small ports and a queue of keys.
 //!
-//! A reconciler works from state alone: it reads a PodAutoscaler, tells [`Deciders`], [`Collection`] and [`Pods`] what
+//! A reconciler works from state alone: it reads a workload, tells [`Deciders`], [`Collection`] and [`Pods`] what
 //! there is to decide, measure and count, and reads back the latest answer. Nobody waits for anybody: every call
 //! returns at once, and whatever changes later puts the revision's key into the queue of [`Requests`].
 //!
@@ -120,7 +120,7 @@ pub struct Subject {
 pub struct SubjectLabels {
     /// Knative Service; may be empty.
     pub service: String,
-    /// Configuration; in standalone the PodAutoscaler's name.
+    /// Configuration; in standalone the ZeroScaler's name.
     pub configuration: String,
 }
 
@@ -130,7 +130,7 @@ pub enum Initial {
     /// Unknown until the first valid evaluation: replicas stay as they are. What Knative does.
     #[default]
     Unknown,
-    /// The scale that the target was found with: a new PodAutoscaler in standalone.
+    /// The scale that the target was found with: a new ZeroScaler in standalone.
     Adopted(i32),
     /// As unknown, and the revision was scaled before, by another process or an earlier life of this one: nothing may
     /// go down before a full stable window has been seen ([`DeciderStatus::warm_in`]).

@@ -6,7 +6,7 @@
 //!   count as initialized; found running, one ready pod is enough.
 //! - The path is probed before the last pod goes, even where the activators never leave it.
 
-use crate::reconcile::kpa::parameters::Parameters;
+use crate::engine::parameters::Parameters;
 use autoscaler_core::bounds;
 use autoscaler_core::scale_to_zero::ACTIVATION_TIMEOUT_BUFFER;
 use common::annotations;

@@ -13,7 +13,7 @@
 
 use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
 use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
-use crate::reconcile::stores::facts::{Labels, Target};
+use crate::cluster::facts::{Labels, Target};
 use common::RevisionKey as Key;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{ServiceChoice, ServicePath, ServiceStatus};

@@ -1,9 +1,9 @@
 //! Which keys an event leads to.
 
 use super::*;
-use crate::reconcile::kpa::workload::Path;
-use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::target_key::TargetResource;
+use crate::cluster::Stores;
+use crate::cluster::target_key::TargetResource;
+use crate::engine::workload::Path;
 use crate::standalone::hosts::MERGED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
 use common::backend::Backend;

@@ -6,10 +6,10 @@
 //! Who edits the annotations can have no other object scaled than by the spec: one of the same namespace.
 
 use super::cluster::Cluster;
-use crate::reconcile::error::Error;
-use crate::reconcile::stores::Index;
-use crate::reconcile::stores::facts::Target;
-use crate::reconcile::writes::Writes;
+use crate::cluster::Index;
+use crate::cluster::error::Error;
+use crate::cluster::facts::Target;
+use crate::cluster::writes::Writes;
 use common::names;
 use common_api::{ObjectReference, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, code};

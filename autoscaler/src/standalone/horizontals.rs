@@ -3,7 +3,7 @@
 //! So a target that already has one is not taken over, and the conflict is named. Where one comes later, what was taken
 //! over goes on: who would stop waking it would lose requests, and nobody but us can wake what is at zero.
 
-use crate::reconcile::stores::target_key::TargetKey;
+use crate::cluster::target_key::TargetKey;
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_controller::changes::{self, Change};

@@ -7,8 +7,8 @@
 
 use super::hosts::Hosts;
 use super::unread::{AGAIN, Unread};
-use crate::reconcile::error::Error;
-use crate::reconcile::writes::Writes;
+use crate::cluster::error::Error;
+use crate::cluster::writes::Writes;
 use common::RevisionKey as Key;
 use common::hosts::claims::Ledger;
 use common::hosts::ledger::{self, Grants};

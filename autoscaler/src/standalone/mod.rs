@@ -6,7 +6,7 @@
 //! path that they ask for ([`paths`], [`serverless`]), and hosts have a controller, too ([`hosts`]). The activators are our
 //! own, hence silence counts only where all of them attest it.
 //!
-//! [`Workload`]: crate::reconcile::kpa::workload::Workload
+//! [`Workload`]: crate::engine::workload::Workload
 
 mod admission;
 mod adoption;
@@ -41,9 +41,10 @@ pub(crate) mod workloads;
 pub use hpa::Hpa;
 
 use crate::decisions::{Decisions, Profile};
+use crate::engine::Wiring;
+use crate::engine::parts::Parts;
 use crate::pods::PodScope;
-use crate::reconcile::parts::Parts;
-use crate::reconcile::{OwnController, Reconcilers, Wiring, passes};
+use crate::reconcile::{OwnController, Reconcilers, passes};
 use cluster::Cluster;
 use common::config::PortsConfig;
 use common::write_rate::Rate;

@@ -8,7 +8,7 @@
 
 use super::cluster::Cluster;
 use super::serverless::slices;
-use crate::reconcile::kpa::workload::PathProof;
+use crate::engine::workload::PathProof;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;

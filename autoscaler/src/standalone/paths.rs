@@ -4,7 +4,7 @@
 //! They are values of this process. All that must outlive it is in the status of the ZeroScaler, and in the Services and
 //! EndpointSlices; another owner asks anew.
 
-use crate::reconcile::kpa::workload::Path;
+use crate::engine::workload::Path;
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::time::Timestamp;

@@ -5,7 +5,7 @@
 //! name counts as in Istio: the whole of it, or up to its first hyphen. Ports that carry TLS stay undecided: the activator
 //! recognizes TLS by its first bytes.
 
-use crate::reconcile::stores::facts::Target;
+use crate::cluster::facts::Target;
 use crate::standalone::service_ports::TcpPort;
 use common::backend::Protocol;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};

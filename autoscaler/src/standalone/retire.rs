@@ -20,14 +20,14 @@ use super::handover::COME_ANEW;
 use super::paths::{Followed, Wish};
 use super::scalers::{COMPONENT, translation};
 use super::serverless::adopt::is_borrowed_by;
-use crate::reconcile::error::Error;
-use crate::reconcile::kpa::scaler::{Change, Scaled, Scaler};
-use crate::reconcile::kpa::workload::Path;
-use crate::reconcile::parts::Parts;
-use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Target;
-use crate::reconcile::stores::target_key::{TargetError, TargetKey};
-use crate::reconcile::writes::Writes;
+use crate::cluster::Stores;
+use crate::cluster::error::Error;
+use crate::cluster::facts::Target;
+use crate::cluster::target_key::{TargetError, TargetKey};
+use crate::cluster::writes::Writes;
+use crate::engine::parts::Parts;
+use crate::engine::scaler::{Change, Scaled, Scaler};
+use crate::engine::workload::Path;
 use crate::scale::Pods;
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
@@ -250,7 +250,7 @@ fn controlled_by(owner: Option<&OwnerReference>, object: &ZeroScaler) -> bool {
 mod tests {
     use super::super::finalizer::ADOPTED_REPLICAS;
     use super::*;
-    use crate::reconcile::stores::facts::Selector;
+    use crate::cluster::facts::Selector;
 
     #[test]
     fn a_target_gets_back_what_it_had_and_at_least_one_pod() {

@@ -5,7 +5,7 @@
 //! one that leads to another is one more. So what identifies a port is where it leads, and names and numbers are those of
 //! the first Service that has it.
 
-use crate::reconcile::stores::facts::Target;
+use crate::cluster::facts::Target;
 use common::ports::PortId;
 use common_api::ZeroScaler;
 use k8s_openapi::api::core::v1::{Service, ServicePort};

@@ -17,7 +17,7 @@
 //! - A namespace that was deleted with the Role in it looks like one whose rights are missing: what its ZeroScalers had
 //!   stays theirs until it is taken out of `ZEROSCALE_NAMESPACES`.
 
-use crate::reconcile::error::Error;
+use crate::cluster::error::Error;
 use common::RevisionKey as Key;
 use common_api::ZeroScaler;
 use common_controller::{WriteError, code};

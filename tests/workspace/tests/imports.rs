@@ -43,7 +43,7 @@ const ORDERS: &[(&str, &str)] = &[
     (
         "autoscaler",
         "main lib > install > release run > dashboard explain options > api_rate front_end > knative standalone > decisions > reconcile > \
-         engine > collect ingest pods scale > stateful_set",
+         engine > cluster metric_engine > collect ingest pods scale > stateful_set",
     ),
     (
         "autoscaler-core",

@@ -73,7 +73,7 @@ fn every_condition_and_reason_is_in_the_manual() {
     // What is wrong with a metric.
     let measure = read("autoscaler/hpa/core/src/measure.rs");
     let measure = measure.split("#[cfg(test)]").next().unwrap_or_default();
-    let look = read("autoscaler/src/engine/look.rs");
+    let look = read("autoscaler/src/metric_engine/look.rs");
     let is_word =
         |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     let mut reasons: BTreeSet<_> =

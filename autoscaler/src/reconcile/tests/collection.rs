@@ -1,8 +1,8 @@
 //! Passes over a Metric: how a collection goes is told once, and ends with the object.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, condition, expect};
 use super::kpa_knative::{METRICS, autoscaler, fixture, metric, status};
+use crate::cluster::error::Error;
 use crate::scale::CollectionHealth;
 use serde_json::{Value, json};
 

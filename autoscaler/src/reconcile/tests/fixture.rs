@@ -1,21 +1,21 @@
 //! Controllers with fakes behind every port, and a script that plays the API server.
 
-use super::super::error::Error;
-use super::super::kpa::front_end::FrontEnd;
-use super::super::kpa::leaving::Leaving;
-use super::super::kpa::probe::{ProbeTarget, Prober};
-use super::super::kpa::workload::Path;
-use super::super::parts::Parts;
-use super::super::stores::Stores;
-use super::super::stores::facts::Target;
-use super::super::stores::target_key::{TargetKey, TargetResource};
-use super::super::stores::watches::Beside;
-use super::super::{Wiring, kpa};
-use crate::engine::Engine;
+use crate::cluster::Stores;
+use crate::cluster::error::Error;
+use crate::cluster::facts::Target;
+use crate::cluster::target_key::{TargetKey, TargetResource};
+use crate::cluster::watches::Beside;
+use crate::engine::front_end::FrontEnd;
+use crate::engine::leaving::Leaving;
+use crate::engine::parts::Parts;
+use crate::engine::probe::{ProbeTarget, Prober};
+use crate::engine::workload::Path;
+use crate::engine::{Controller, Wiring};
 use crate::knative::revisions::Revisions;
 use crate::knative::statuses::{Autoscalers, MergedStatuses, Subjects};
 use crate::knative::store::{Measurements, Objects};
 use crate::knative::{metric, wanted};
+use crate::metric_engine::Engine;
 use crate::scale::{
     CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodAddress,
     PodCounts, PodOwner, PodSet, Pods, Ports, Requests, ScaleEvent, Strangers, Subject, Surroundings,
@@ -212,7 +212,7 @@ pub(super) trait Passes: Send + Sync {
     fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-impl<F: FrontEnd> Passes for kpa::Controller<F> {
+impl<F: FrontEnd> Passes for Controller<F> {
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.reconcile(key))
     }
@@ -366,7 +366,7 @@ impl Fixture {
             let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
             let scalers = scalers.clone();
             let standalone = Standalone { cluster, serverless, ledger, scalers, publisher, allocator };
-            (Box::new(kpa::Controller::new(parts, workloads)), None, Some(standalone))
+            (Box::new(Controller::new(parts, workloads)), None, Some(standalone))
         })
     }
 
@@ -397,7 +397,7 @@ impl Fixture {
             let statuses = statuses(written, parts.writes.decisions.clone());
             let revisions = Arc::new(Revisions::new(parts, objects.clone(), statuses));
             let metric = metric::Controller::new(parts, objects.clone());
-            (Box::new(kpa::Controller::new(parts, revisions)), Some(Knative { objects, metric }), None)
+            (Box::new(Controller::new(parts, revisions)), Some(Knative { objects, metric }), None)
         })
     }
 

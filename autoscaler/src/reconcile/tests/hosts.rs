@@ -1,9 +1,9 @@
 //! Who has which host: the ledger, and what the status says to those that ask in vain.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect, reports};
 use super::kpa_knative::status;
 use super::kpa_standalone::{pass as kpa_pass, scaler, settled};
+use crate::cluster::error::Error;
 use crate::standalone::unread::AGAIN;
 use common::RevisionKey as Key;
 use common::hosts::ledger::{self, Grants};

@@ -3,8 +3,8 @@
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
+use crate::cluster::error::Error;
 use crate::scale::{Initial, PodSet};
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};

@@ -58,7 +58,7 @@ fn tells(active: (&'static str, &'static str), initialized: &'static str, scales
     })
 }
 
-fn error_of(outcome: Result<(), super::super::error::Error>) -> String {
+fn error_of(outcome: Result<(), crate::cluster::error::Error>) -> String {
     outcome.expect_err("refused").to_string()
 }
 

@@ -1,9 +1,9 @@
 //! Beside plain Deployments: birth, waking, falling asleep, refusals.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
 use super::scalers::ZS;
+use crate::cluster::error::Error;
 use crate::scale::{Chain, Initial, PodSet, Strangers};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::path_mode::PathMode;

@@ -1,10 +1,10 @@
 //! A ZeroScaler is deleted: replicas first, then the traffic, then our objects.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
 use super::kpa_standalone::{found_with, public_service, scaler, taken_service};
 use super::scalers::ZS;
+use crate::cluster::error::Error;
 use autoscaler_core::path_mode::PathMode;
 use serde_json::{Value, json};
 

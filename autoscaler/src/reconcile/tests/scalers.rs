@@ -1,7 +1,7 @@
 //! ZeroScalers: what they write, and that they write nothing else.
 
-use super::super::kpa::front_end::FrontEnd;
 use super::fixture::{Exchange, Fixture, ago, condition, expect};
+use crate::engine::front_end::FrontEnd;
 use crate::scale::Failing;
 use crate::standalone::scalers::fault::HEALS_WITHIN;
 use crate::standalone::workloads::Workloads;

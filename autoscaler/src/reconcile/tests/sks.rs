@@ -1,9 +1,9 @@
 //! Paths in standalone: birth, the path that moves, adoption, tampering.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::{public_service, scaler, taken_service};
+use crate::cluster::error::Error;
 use crate::scale::{PodAddress, Strangers};
 use crate::standalone::serverless::SUCCEEDED_WITHIN;
 use autoscaler_core::path_mode::PathMode;

@@ -3,10 +3,10 @@
 //! differ, each marked where it does: what is missing counts as empty and is no error, and the report says who has the
 //! traffic, not who was asked to have it.
 
-use super::super::error::Error;
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::scaler;
+use crate::cluster::error::Error;
 use autoscaler_core::path_mode::PathMode::{self, Proxy, Serve};
 use common::RevisionKey as Key;
 use k8s_openapi::api::core::v1::Service;

@@ -3,8 +3,8 @@
 use super::super::unread::{AGAIN, Unread};
 use super::Numbers;
 use super::state::{Given, State};
-use crate::reconcile::error::Error;
-use crate::reconcile::writes::Writes;
+use crate::cluster::error::Error;
+use crate::cluster::writes::Writes;
 use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
 use common::config::PortsConfig;

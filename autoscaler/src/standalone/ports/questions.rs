@@ -11,7 +11,7 @@
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
 use super::Shared;
-use crate::reconcile::kpa::probe;
+use crate::engine::probe;
 use autoscaler_core::ports::Answer;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};

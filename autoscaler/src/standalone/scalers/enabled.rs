@@ -11,8 +11,8 @@
 
 use super::super::unread::answered;
 use super::{COMPONENT, Scalers};
-use crate::reconcile::error::Error;
-use crate::reconcile::writes::Writes;
+use crate::cluster::error::Error;
+use crate::cluster::writes::Writes;
 use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::changes::{Change, watch};

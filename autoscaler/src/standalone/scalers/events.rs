@@ -15,7 +15,7 @@
 //!
 //! Not here: `ReplicasContested`, which is said as soon as it is so, once for each conflict.
 
-use crate::reconcile::kpa::scaler::Scaled;
+use crate::engine::scaler::Scaled;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ZeroScalerStatus;

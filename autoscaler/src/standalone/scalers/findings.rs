@@ -1,8 +1,8 @@
 //! What the passes have found out about a ZeroScaler, in memory. Its status follows from it ([`super::status`]), and what a
 //! new owner needs to go on is read back from there.
 
-use crate::reconcile::kpa::front_end::Outcome;
-use crate::reconcile::kpa::workload::{NotReady, Previous};
+use crate::engine::front_end::Outcome;
+use crate::engine::workload::{NotReady, Previous};
 use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, QUEUED, TARGET_NOT_FOUND, TIMED_OUT};
 use autoscaler_core::active::{Active, ActiveCondition};
 use common::time::Timestamp;

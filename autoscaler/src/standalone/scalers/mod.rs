@@ -26,7 +26,7 @@ pub(crate) mod translation;
 mod untold;
 
 use super::ports::Numbers;
-use crate::reconcile::kpa::scaler::Scaled;
+use crate::engine::scaler::Scaled;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common_api::ZeroScaler;

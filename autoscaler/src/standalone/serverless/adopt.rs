@@ -14,7 +14,7 @@
 //!   traffic to activators on another port, and is refused. One that becomes headless or an ExternalName while it is
 //!   borrowed is given back, and its workload with it: nobody could wake that any more.
 
-use crate::reconcile::stores::facts::Labels;
+use crate::cluster::facts::Labels;
 use common::names;
 use k8s_openapi::api::core::v1::Service;
 
@@ -33,7 +33,7 @@ pub(crate) enum Standing {
     Ours,
     /// We have borrowed it.
     Adopted,
-    /// A former ServerlessService of ours made it, and Kubernetes is about to delete it.
+    /// A former ZeroScaler of this name made it, and Kubernetes is about to delete it.
     Outgoing,
     /// It is somebody else's, and we may borrow it.
     Adoptable,

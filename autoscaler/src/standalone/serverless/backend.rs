@@ -15,7 +15,7 @@
 //! awaited. If the container that has the port has no readiness probe, a TCP connect to that port stands for it.
 //! `wake.probe` overrides.
 
-use crate::reconcile::stores::facts::Target;
+use crate::cluster::facts::Target;
 use crate::standalone::settings::{PortReference, Settings};
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use common::names;

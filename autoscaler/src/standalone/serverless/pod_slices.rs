@@ -13,8 +13,8 @@ use super::super::service_ports::{number_of, target_of};
 use super::services::Common;
 use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, Write};
 use super::{Controller, Pass};
-use crate::reconcile::error::Error;
-use crate::reconcile::stores::facts::{Labels, Target};
+use crate::cluster::error::Error;
+use crate::cluster::facts::{Labels, Target};
 use crate::scale::PodAddress;
 use common::RevisionKey as Key;
 use common::names;
@@ -144,7 +144,7 @@ fn endpoint(pod: &PodAddress) -> Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconcile::stores::facts::Selector;
+    use crate::cluster::facts::Selector;
     use serde_json::json;
 
     #[test]

@@ -12,8 +12,8 @@
 use super::super::service_ports::{TcpPort, is_tcp, leads_alike, number_of, ports_of, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
 use super::numbered::ServedPort;
-use crate::reconcile::stores::facts::Labels;
-use crate::reconcile::stores::facts::Target;
+use crate::cluster::facts::Labels;
+use crate::cluster::facts::Target;
 use common::backend::Protocol;
 use common::names;
 use common::ports::PortId;
@@ -38,7 +38,7 @@ pub(crate) struct Common {
     pub(crate) namespace: String,
     /// Labels, the kind of Service aside.
     pub(crate) labels: Labels,
-    /// The ServerlessService.
+    /// The ZeroScaler.
     pub(crate) owner: OwnerReference,
     /// What the pods speak.
     pub(crate) protocol: Protocol,

@@ -1,14 +1,14 @@
 //! Parts of controllers. A front end takes them apart and hands each controller what that one uses.
 
-use super::kpa::leaving::Leaving;
-use super::kpa::probe::Prober;
-use super::kpa::refusals::Refusals;
-use super::kpa::scaler::Scaler;
-use super::stores::Stores;
-use super::stores::watches::Beside;
+use super::leaving::Leaving;
+use super::probe::Prober;
+use super::refusals::Refusals;
+use super::scaler::Scaler;
 use super::wiring::Wiring;
-use super::writes::Writes;
-use crate::engine::Engine;
+use crate::cluster::Stores;
+use crate::cluster::watches::Beside;
+use crate::cluster::writes::Writes;
+use crate::metric_engine::Engine;
 use crate::scale::Ports;
 use common::RevisionKey;
 use common::config::{AutoscalerConfig, DeploymentConfig};
@@ -54,7 +54,7 @@ impl Parts {
     }
 
     /// The same with a recorder and an engine that may ask others.
-    pub(super) fn with(
+    pub(crate) fn with(
         wiring: Wiring,
         (recorder, engine): (Recorder, Engine),
         queue: WorkQueue<RevisionKey>,

@@ -1,4 +1,4 @@
-//! Scale targets of any kind: one watch for each resource, shared by all PodAutoscalers that name it.
+//! Scale targets of any kind: one watch for each resource, shared by all workloads that name it.
 //!
 //! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of
 //! which a few facts are read.
@@ -17,7 +17,7 @@
 //! # How long a watch lasts
 //!
 //! It begins as soon as it is known that a target of its resource is named, so that whoever comes to lead waits for no list,
-//! else with the first look at one. It ends [`LINGER`] after the last PodAutoscaler that
+//! else with the first look at one. It ends [`LINGER`] after the last workload that
 //! names the resource has gone, and nobody has looked at a target of it since, whether it ever worked or not. Whoever
 //! looks again begins another.
 //!
@@ -75,7 +75,7 @@ pub(crate) enum News<'a> {
 
 /// Whom targets concern.
 pub(crate) trait Audience: Send + Sync + 'static {
-    /// Whether some PodAutoscaler names a target of this resource.
+    /// Returns whether some workload names a target of this resource.
     fn is_named(&self, resource: &TargetResource) -> bool;
 
     /// Hears what becomes known.

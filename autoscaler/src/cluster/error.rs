@@ -1,6 +1,6 @@
 //! Why a reconcile did not come to its end. All of them lead to another try after a back-off.
 
-use super::stores::target_key::TargetError;
+use super::target_key::TargetError;
 use autoscaler_core::history::Obstacle;
 use common_controller::{Failure, WriteError, code};
 

@@ -4,8 +4,8 @@
 
 use super::parameters::Parameters;
 use super::probe::ProbeTarget;
-use crate::reconcile::stores::facts::{Selector, Target};
-use crate::reconcile::stores::target_key::TargetKey;
+use crate::cluster::facts::{Selector, Target};
+use crate::cluster::target_key::TargetKey;
 use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Plan;

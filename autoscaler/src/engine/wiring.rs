@@ -10,27 +10,27 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// What the reconcilers are made of.
-pub struct Wiring {
+pub(crate) struct Wiring {
     /// Where the activators live.
-    pub system_namespace: String,
+    pub(crate) system_namespace: String,
     /// The cluster's DNS domain.
-    pub cluster_domain: String,
+    pub(crate) cluster_domain: String,
     /// How fast the API server is written to.
-    pub limiter: WriteLimiter,
+    pub(crate) limiter: WriteLimiter,
     /// Told of every replicas patch that was answered.
-    pub on_scale: Option<OnScale>,
+    pub(crate) on_scale: Option<OnScale>,
     /// The API server.
-    pub client: Client,
+    pub(crate) client: Client,
     /// From names to addresses.
-    pub resolver: Arc<dyn Resolve>,
+    pub(crate) resolver: Arc<dyn Resolve>,
     /// Decisions, measurements, pods, leadership, and the feed.
-    pub ports: Ports,
+    pub(crate) ports: Ports,
     /// Wall-clock time.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// `config-autoscaler`, live.
-    pub autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
+    pub(crate) autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// `config-deployment`, live.
-    pub deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
+    pub(crate) deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
     /// `config-ports`, live; the default beside Knative, where nothing has a port of its own.
-    pub ports_config: watch::Receiver<Arc<PortsConfig>>,
+    pub(crate) ports_config: watch::Receiver<Arc<PortsConfig>>,
 }

@@ -5,7 +5,7 @@
 
 use super::scaler::Scaled;
 use super::workload::{NotReady, Path, Previous, Reading, Workload};
-use crate::reconcile::error::Error;
+use crate::cluster::error::Error;
 use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::orders::Step;
 use common::RevisionKey as Key;

@@ -1,7 +1,7 @@
 //! PodAutoscalers that ask for metrics: what is looked at, and one wish of load and metrics.
 
 use super::workload::Workload;
-use crate::engine::{Engine, Subject};
+use crate::metric_engine::{Engine, Subject};
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input;
 use common::RevisionKey as Key;

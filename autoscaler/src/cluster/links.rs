@@ -1,4 +1,4 @@
-//! What PodAutoscalers scale, turned around: from a target to those that name it.
+//! Targets of workloads, turned around: from a target to the workloads that name it.
 
 use super::target_key::{TargetKey, TargetResource};
 use common::RevisionKey as Key;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The targets of one: mostly one.
 pub(crate) type Named = SmallVec<[TargetKey; 1]>;
 
-/// The targets of all PodAutoscalers.
+/// The targets of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     inner: RwLock<Inner>,
@@ -25,7 +25,7 @@ struct Inner {
 }
 
 impl Links {
-    /// Takes in what a PodAutoscaler scales now, each once; none: it has gone. Returns what it scales no longer.
+    /// Takes in what a workload scales now, each once; none: it has gone. Returns what it scales no longer.
     pub(crate) fn apply(&self, autoscaler: &Key, targets: Named) -> Named {
         let mut inner = self.inner.write();
         let mut left = inner.targets.remove(autoscaler).unwrap_or_default();

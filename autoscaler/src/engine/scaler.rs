@@ -2,12 +2,12 @@
 
 use super::leaving::Leaving;
 use super::refusals::Refusals;
-use crate::reconcile::error::Error;
-use crate::reconcile::stores::Stores;
-use crate::reconcile::stores::facts::Target;
-use crate::reconcile::stores::target_key::TargetKey;
-use crate::reconcile::stores::watches::Beside;
-use crate::reconcile::writes::Writes;
+use crate::cluster::Stores;
+use crate::cluster::error::Error;
+use crate::cluster::facts::Target;
+use crate::cluster::target_key::TargetKey;
+use crate::cluster::watches::Beside;
+use crate::cluster::writes::Writes;
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;

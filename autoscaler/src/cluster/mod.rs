@@ -7,11 +7,13 @@
 //! Pods are counted behind [`crate::scale::Pods`], and decisions made behind [`crate::scale::Deciders`]: both come over
 //! the queue of requests.
 
+pub(crate) mod error;
 pub(crate) mod facts;
 pub(crate) mod links;
 pub(crate) mod target_key;
 pub(crate) mod targets;
 pub(crate) mod watches;
+pub(crate) mod writes;
 
 use common::RevisionKey as Key;
 use common_controller::{Priority, WorkQueue};

@@ -7,7 +7,7 @@ use super::probe::Prober;
 use super::refusals::RetrySoon;
 use super::scaler::{Change, Scaler};
 use super::workload::{PathState, Previous, Probed, Workload};
-use crate::reconcile::error::Error;
+use crate::cluster::error::Error;
 use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Answer;
