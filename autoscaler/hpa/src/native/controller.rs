@@ -1,7 +1,6 @@
 //! What the workers share, and one pass over one object.
 
 use super::Wiring;
-use super::event_limiter::EventLimiter;
 use super::foreign_manager::{ForeignManager, MANAGER};
 use super::series::Series;
 use crate::evaluate::{Rules, evaluate};
@@ -84,7 +83,6 @@ pub(super) struct Controller {
     remembered: Mutex<HashMap<Key, Remembered>>,
     /// Objects that another manager keeps us from, and that it was said of.
     refused: Mutex<HashSet<Key>>,
-    event_limiter: Arc<Mutex<EventLimiter>>,
     recorder: Recorder,
     pub(super) leadership: Arc<dyn Leadership>,
     explanations: Arc<Explanations>,
@@ -95,12 +93,11 @@ impl Controller {
     pub(super) fn new(wiring: Wiring) -> Self {
         let Wiring { client, options, leadership, listed: _, metrics, explanations, clock } = wiring;
         let (queue, series) = (WorkQueue::new(), Series::new(&metrics));
-        let (selectors, event_limiter) = (Arc::<Mutex<Selectors>>::default(), Arc::<Mutex<EventLimiter>>::default());
+        let selectors = Arc::<Mutex<Selectors>>::default();
         let handler = WatchHandler {
             queue: queue.clone(),
             series: series.clone(),
             selectors: selectors.clone(),
-            event_limiter: event_limiter.clone(),
             explanations: explanations.clone(),
             options: options.clone(),
         };
@@ -120,7 +117,6 @@ impl Controller {
             series,
             client,
             selectors,
-            event_limiter,
             leadership,
             explanations,
             clock,
@@ -154,7 +150,6 @@ impl Controller {
         let Some(held) = self.objects.get(key) else {
             // A pass that was under way when the object went has made some of it again.
             self.give_up(key);
-            self.event_limiter.lock().forget(key);
             return false;
         };
         if !self.leadership.owns(key) {
@@ -245,9 +240,11 @@ impl Controller {
 
     fn record_events(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
-            if self.event_limiter.lock().admits(key, event.warning, Instant::now()) {
-                let severity = if event.warning { Severity::Warning } else { Severity::Normal };
-                self.recorder.say(COMPONENT, &held.object, severity, event.reason, event.message.clone());
+            match event.warning {
+                true => self.recorder.complain(COMPONENT, &held.object, event.reason, event.message.clone()),
+                false => {
+                    self.recorder.say(COMPONENT, &held.object, Severity::Normal, event.reason, event.message.clone());
+                }
             }
             if event.reason == "SuccessfulRescale" {
                 tracing::info!(hpa = %key, message = %event.message, "scaled");
@@ -285,7 +282,6 @@ struct WatchHandler {
     queue: WorkQueue<Key>,
     series: Series,
     selectors: Arc<Mutex<Selectors>>,
-    event_limiter: Arc<Mutex<EventLimiter>>,
     explanations: Arc<Explanations>,
     options: ControllerOptions,
 }
@@ -298,7 +294,6 @@ impl WatchHandler {
         } else if !exists && selectors.remove(key.namespace(), key.name()) {
             self.series.gone(key);
             self.explanations.forget(key);
-            self.event_limiter.lock().forget(key);
         }
         // Of an object that is gone, the next pass drops what is kept.
         self.queue.add_after(key.clone(), self.options.sync_period);

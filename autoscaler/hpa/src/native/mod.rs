@@ -26,10 +26,11 @@
 //! - Where the API server throttles (429 or 5xx with Retry-After), the scale's write is repeated as upstream's is, but
 //!   within 10 s. A read that is to wait for longer than a second, and the status's write, wait for the next pass;
 //!   upstream repeats these as well.
+//! - An event about a failure is not written again within five minutes while its text is the same; upstream's recorder
+//!   counts equal ones together.
 //! - A pass that panics is counted and comes again after a period, and takes no worker with it.
 
 mod controller;
-mod event_limiter;
 mod foreign_manager;
 mod series;
 #[cfg(test)]
