@@ -6,13 +6,13 @@
 //! ```text
 //! discovery ──events──> registry ──> revision ──> backends ──probes──> pods
 //!                          │            │ throttler, stats                ▲
-//! client ──> server ──> layers: probe, lookup, log, answers, report, timeouts, hold ──> forward
+//! client ──> server ──> layers: probe, lookup, relay, log, answers, report, timeouts, hold ──> forward
 //!                                         │
 //!                                         └──> stats ──> autoscaler
 //! ```
 //!
 //! Folders use those above them: [`discovery`] (what the cluster tells, and what each kind of install decides),
-//! `metrics`, `answers` (what is answered without a pod, as a rule), `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
+//! `metrics`, `holders` (which activator holds a workload with a hard limit), `answers` (what is answered without a pod, as a rule), `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
 //! connection's), `ports` (workloads' own), `config` (what the process is told), `run`. What is below them all, sockets
 //! and HTTP, is [`activator_net`].
 
@@ -20,13 +20,13 @@ mod answers;
 mod config;
 mod departure;
 pub mod discovery;
+mod holders;
 mod layers;
 mod metrics;
 mod ports;
 mod refusal;
 mod registry;
 mod run;
-mod slots;
 
 pub use activator_core::contract::Contract;
 pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};

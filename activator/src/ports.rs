@@ -9,6 +9,7 @@ use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
 use crate::layers::probe::Probe;
+use crate::layers::relay::Relay;
 use crate::layers::report::Report;
 use crate::layers::request_log::RequestLog;
 use crate::layers::timeouts::Timeouts;
@@ -20,7 +21,7 @@ use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
 use std::time::Duration;
 
 /// All layers.
-pub(crate) type Layers = Probe<Lookup<RequestLog<Answering<Report<Timeouts<Hold>>>>>>;
+pub(crate) type Layers = Probe<Lookup<Relay<RequestLog<Answering<Report<Timeouts<Hold>>>>>>>;
 
 /// Serves what comes to `listeners`, until the server drains. Each stands for a [`WorkloadPort`].
 pub(crate) fn listen(

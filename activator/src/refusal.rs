@@ -90,6 +90,12 @@ pub(crate) enum Refusal {
     /// The revision was deleted while the request was held.
     #[error("the workload was deleted")]
     Deleted,
+    /// Another activator holds the workload. `relayed`: whoever relays the request is told, and no client.
+    #[error("another activator holds the workload, and could not be reached")]
+    Elsewhere {
+        /// An activator sent it.
+        relayed: bool,
+    },
     /// Nobody waits for the answer any more.
     #[error("the client has gone")]
     ClientGone,
@@ -155,6 +161,7 @@ impl Refusal {
             Refusal::Asleep => "asleep",
             Refusal::Fallback { .. } => "fallback",
             Refusal::Deleted => "deleted",
+            Refusal::Elsewhere { .. } => "elsewhere",
             Refusal::ClientGone => "client-gone",
             Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
             Refusal::Proxy(ProxyError::Malformed(_)) => "malformed",
@@ -188,7 +195,9 @@ impl Refusal {
             Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::AnswerFull { .. } | Refusal::Fallback { .. } => {
                 StatusCode::BAD_GATEWAY
             }
+            Refusal::Elsewhere { relayed: true } => StatusCode::MISDIRECTED_REQUEST,
             Refusal::NotServed
+            | Refusal::Elsewhere { relayed: false }
             | Refusal::NotSynced
             | Refusal::QueueFull { .. }
             | Refusal::MemoryFull { .. }

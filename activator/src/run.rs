@@ -2,7 +2,7 @@
 //!
 //! # The end
 //!
-//! 1. `shutdown`: probes fail, and the slots of shared pods are others' to grant; requests are served for
+//! 1. `shutdown`: probes fail, and what is held is others' to hold; requests are served for
 //!    [`Options::linger`], so that every peer stops sending first, then, where workloads have ports, until their
 //!    clients are led elsewhere ([`crate::departure`]). Kept connections end with an answer.
 //! 2. The server drains ([`activator_net::Server`]), within [`Options::drain`].
@@ -15,13 +15,15 @@ use crate::config::options::Options;
 use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
+use crate::holders::{self, AskApi, Demand, Holders, Security};
 use crate::layers::answers::Answering;
-use crate::layers::connect::Connections;
+use crate::layers::connect::{self, Connections};
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::fallback::Fallbacks;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
 use crate::layers::probe::{Probe, is_probe, is_probe_beside_ports};
+use crate::layers::relay::Relay;
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
@@ -32,10 +34,9 @@ use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
-use crate::slots::{self, AskApi, Demand, Security, Slots};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
-use activator_core::slots::standing::Standing;
+use activator_core::holders::standing::Standing;
 use activator_net::{Disconnects, HALF_CLOSE_MAX, Pools, PortListeners, ProbeReserve, Server};
 use anyhow::Context;
 use common::RevisionKey;
@@ -89,7 +90,7 @@ pub struct Activator {
     output: Arc<HeldBytes>,
     server: Server<ErrorResponder>,
     readiness: Arc<Readiness>,
-    slots: Slots,
+    holders: Holders,
     options: Options,
     infrastructure: CancellationToken,
 }
@@ -159,7 +160,7 @@ fn ask_api(client: kube::Client) -> AskApi {
     })
 }
 
-/// What activators that share pods ask of each other: what stats ask for. None: pods are divided.
+/// What activators that keep limits together ask of each other: what stats ask for. None: pods are divided.
 async fn security(
     options: &Options,
     client: Option<&kube::Client>,
@@ -174,7 +175,7 @@ async fn security(
         _ => "",
     };
     if !missing.is_empty() {
-        tracing::warn!(missing, "pods with a hard limit are divided among activators, and not shared");
+        tracing::warn!(missing, "pods with a hard limit are divided among activators, which do not keep one limit");
         return Ok(None);
     }
     let demand =
@@ -258,16 +259,18 @@ async fn begin(
     };
     let security = security(&options, client.as_ref(), trust, &infrastructure).await?;
     let is_shared = security.is_some();
-    let slots = Slots::start(slots::Parts {
+    let bound = (http1.local_addr()?, h2c.local_addr()?);
+    let holders = Holders::start(holders::Parts {
         address: options.pod_ip,
+        port: bound.0.port(),
         pools: pools.clone(),
         runtime: Handle::current(),
         ask_api: client.map(ask_api),
         security: security.unwrap_or_default(),
         shutdown: infrastructure.clone(),
     });
-    slots::shown::show(&registered, &slots);
-    let sharing = is_shared.then(|| slots.clone());
+    holders::shown::show(&registered, &holders);
+    let sharing = is_shared.then(|| holders.clone());
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
             let nanos = started.elapsed().as_nanos();
@@ -282,7 +285,7 @@ async fn begin(
         ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
         runtime: Handle::current(),
         probe_budget: Arc::default(),
-        slots: sharing.clone(),
+        holders: sharing.clone(),
         on_cold_start: options.on_cold_start.clone(),
     });
     let applying = tokio::spawn(registry.clone().run(events));
@@ -296,13 +299,28 @@ async fn begin(
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
     let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered());
     let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
-    let connections =
-        Connections::new(registry.clone(), pools, sink.clone(), metrics.refused(), options.on_cold_start.clone());
+    let connections = Connections::new(connect::Parts {
+        registry: registry.clone(),
+        pools: pools.clone(),
+        sink: sink.clone(),
+        refused: metrics.refused(),
+        relayed: metrics.relayed(),
+        holders: sharing.clone(),
+        on_cold_start: options.on_cold_start.clone(),
+    });
     let report = Report::new(Timeouts::new(hold), sink.clone());
     let answering = Answering::new(report, sink.clone(), metrics.answered(), readiness.clone(), configs.page);
     let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
-    let lookup =
-        Lookup::new(logged, registry.clone(), readiness.clone(), front_end.clone(), metrics.unknown(), tracing.clone());
+    let relay = Relay::new(logged, pools, metrics.relayed());
+    let lookup = Lookup::new(
+        relay,
+        registry.clone(),
+        readiness.clone(),
+        front_end.clone(),
+        metrics.unknown(),
+        tracing.clone(),
+        sharing.clone(),
+    );
     let chain = Probe::new(lookup, readiness.clone(), registry.clone(), sharing);
 
     let trusting = front_end.clone();
@@ -324,7 +342,6 @@ async fn begin(
     let plane =
         observe::Diagnostics { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
     let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    let bound = (http1.local_addr()?, h2c.local_addr()?);
     server.listen(http1, chain.clone());
     server.listen(h2c, chain.clone());
     if let Some(entry) = &options.entry {
@@ -356,7 +373,7 @@ async fn begin(
         output,
         server,
         readiness,
-        slots,
+        holders,
         options,
         infrastructure,
     })
@@ -373,9 +390,9 @@ impl Activator {
         (self.held.requests(), self.held.bytes())
     }
 
-    /// Whether pods with a hard limit are shared with other activators.
+    /// Whether hard limits are kept together with other activators.
     pub fn shares_pods(&self) -> bool {
-        self.slots.standing() == Standing::Shared
+        self.holders.standing() == Standing::Shared
     }
 
     /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
@@ -394,7 +411,7 @@ impl Activator {
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
         self.server.leave();
         self.readiness.set_draining();
-        self.slots.leave();
+        self.holders.leave();
         tokio::time::sleep(linger).await;
         if self.registry.has_ports() {
             led_elsewhere(|| self.registry.led_here_for_now()).await;

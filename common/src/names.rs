@@ -65,6 +65,8 @@ pub const TRUST_BUNDLE: &str = "networking.knative.dev/trust-bundle";
 pub const DATA_PLANE_NAME: &str = "data-plane.knative.dev";
 /// What the second name in a queue-proxy's certificate begins with; its namespace follows.
 pub const DATA_PLANE_USER_PREFIX: &str = "kn-user-";
+/// Second name in the certificates of activators and ingresses.
+pub const DATA_PLANE_ROUTING_NAME: &str = "kn-routing";
 /// The stat server's port.
 pub const STAT_PORT: u16 = 8080;
 /// The Service in front of all activators, in the system namespace.

@@ -9,15 +9,15 @@
 //!    anything was sent, [`throttler::Permit::give_up_pod`] leads back to step 3, or to the head of the queue.
 //!
 //! Where the pods come from is [`backends`]: listed addresses and probe results in, probes to send and sets of proven
-//! destinations out, which [`throttler::Throttler::update`] takes. How several activators share a pod's limit is
-//! [`slots`], which [`throttler::Throttler::share`] puts behind the breaker.
+//! destinations out, which [`throttler::Throttler::update`] takes. Which of several activators
+//! sends to a workload's pods under a hard limit is [`holders`], by which [`throttler::Throttler::hold_lots`] goes.
 //!
 //! # Invariants
 //!
 //! - No I/O, no clock, no randomness of its own: `now`, a clock or a generator are arguments.
 //! - Received = in flight + queued + refused + finished + abandoned at every instant (property test and loom model of
 //!   [`breaker`]).
-//! - A pod never sees more than the container concurrency from one activator.
+//! - A pod never sees more than the container concurrency from one activator, nor from several that keep one limit.
 //! - Nothing spins: a request that finds no room waits, and is woken.
 
 pub mod accounting;
@@ -27,8 +27,8 @@ pub mod contract;
 pub mod destination;
 pub mod fallback;
 pub mod hold;
+pub mod holders;
 pub mod own_index;
-pub mod slots;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod testing;

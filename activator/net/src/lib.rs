@@ -34,22 +34,23 @@ mod tunnel;
 mod worker;
 
 pub use alarm::Alarm;
-pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload, is_over};
+pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload};
 pub use client::Inbound;
 pub use client::disconnects::{Disconnect, Disconnects, HALF_CLOSE_MAX};
 pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use duplex::{DialError, Duplex, accept, dial};
 pub use error::ProxyError;
-pub use forward::{Evidence, Failure, Learned, PodBody, Prepared, evidence_of_connect};
+pub use forward::{Evidence, Failure, Learned, PodBody, Prepared, TURNED_AWAY, evidence_of_connect};
 pub use limits::STREAM_WINDOW;
 pub use liveness::PodObserver;
 pub use pool::{Pool, Pools};
 pub use probe::probe;
 pub use relay::Ended;
 pub use relay::end::TcpEnd;
+pub use relay::mark::CONNECTED;
 pub use server::{
-    Carries, Chain, ClientConnections, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortGone,
+    Carries, Chain, ClientConnections, Connected, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortGone,
     PortListeners, ProbeReserve, Server, TrustOf, overdue,
 };
 pub use worker::WorkerRuntimes;

@@ -58,7 +58,7 @@ pub struct Options {
     pub stat_token: Option<TokenFile>,
     /// What the autoscaler's certificate must prove; none: stats go in plain.
     pub stat_trust: Option<StatTrust>,
-    /// The audience of the tokens that other activators must show to share pods with this one. It shows
+    /// The audience of the tokens that other activators must show to keep limits together with this one. It shows
     /// [`Options::stat_token`] itself.
     pub stat_audience: Option<String>,
     /// What is shown to other activators, in place of which they show the like, where stats go over TLS.

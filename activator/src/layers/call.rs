@@ -2,6 +2,7 @@
 
 use super::fallback::Standby;
 use super::trace::Trace;
+use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
 use activator_net::{Peer, RequestBody};
 use http::Request;
@@ -29,6 +30,72 @@ pub(crate) struct Call {
     pub(crate) standby: Option<Arc<Standby>>,
     /// Time at which a pod got the request, if a bound counts from then.
     pub(crate) released: Option<Arc<Released>>,
+    /// Whether another activator relays it.
+    pub(crate) is_relayed: bool,
+    /// Where it is put if it has its turn elsewhere; none: it has it here.
+    pub(crate) back: Option<Arc<Back>>,
+}
+
+/// A request that may be needed again as it came, and what goes with it.
+pub(crate) struct Back {
+    peer: Arc<Peer>,
+    received: Instant,
+    again: bool,
+    revision: Arc<Revision>,
+    /// Whether another activator relays it.
+    pub(crate) is_relayed: bool,
+    request: Mutex<Option<Request<RequestBody>>>,
+}
+
+impl Call {
+    /// Puts the request there if it has its turn elsewhere.
+    pub(crate) fn give_back_to(&mut self) -> Arc<Back> {
+        self.back.insert(Arc::new(Back::of(self))).clone()
+    }
+
+    /// It has.
+    pub(crate) fn give_back(&mut self) {
+        if let Some(back) = &self.back {
+            back.put(std::mem::replace(&mut self.request, Request::new(RequestBody::Empty)));
+        }
+    }
+}
+
+impl Back {
+    /// Of a request that is not there yet.
+    pub(crate) fn of(call: &Call) -> Self {
+        Self {
+            peer: call.peer.clone(),
+            received: call.received,
+            again: call.again,
+            revision: call.revision.clone(),
+            is_relayed: call.is_relayed,
+            request: Mutex::new(None),
+        }
+    }
+
+    /// It is there.
+    pub(crate) fn put(&self, request: Request<RequestBody>) {
+        *self.request.lock() = Some(request);
+    }
+
+    /// The request once more, without what has been found out about it.
+    pub(crate) fn call(&self) -> Result<Call, Refusal> {
+        let request = self.request.lock().take().ok_or(Refusal::Elsewhere { relayed: false })?;
+        Ok(Call {
+            request,
+            peer: self.peer.clone(),
+            received: self.received,
+            again: self.again,
+            revision: self.revision.clone(),
+            trace: None,
+            counts: true,
+            standby: None,
+            released: None,
+            is_relayed: self.is_relayed,
+            back: None,
+        })
+    }
 }
 
 /// Time at which a pod got a request; none while it waits for one.
@@ -65,6 +132,8 @@ pub(crate) mod fixture {
             counts: true,
             standby: None,
             released: None,
+            is_relayed: false,
+            back: None,
         }
     }
 }

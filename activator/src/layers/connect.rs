@@ -12,6 +12,9 @@
 //! which stays. Refused: nobody listens there yet, and the connection tries again, in the rhythm of probes. Not answered:
 //! a policy may bar the way, or the pod has gone, so the connection tries others as well, for a while.
 //!
+//! A connection of a workload with a hard limit that another activator holds goes there, marked ([`crate::holders::Mark`]), to
+//! the same port, once; that one says when it has a pod. So does the question whether pods speak first.
+//!
 //! # Bounds
 //!
 //! As for requests ([`super::hold`]): the number held, their bytes, the time until there is a pod, the pods tried. A
@@ -22,8 +25,10 @@ use super::hold::{
     ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, pick, refusal, report_cold_start, take_out, too_much,
     until_it_listens,
 };
+use crate::holders::{Holders, Mark, Relayed, Target};
+use crate::layers::relay;
 use crate::metrics::cold_start::OnColdStart;
-use crate::metrics::{Queued, Refused};
+use crate::metrics::{Queued, Refused, RelayCounter};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
@@ -32,7 +37,9 @@ use crate::registry::speaker::Next;
 use crate::registry::stats::StatSink;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect};
+use activator_net::{
+    CONNECTED, Connected, Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect,
+};
 use common_api::zeroscaler::PortProtocol;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
@@ -51,44 +58,47 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// What a held connection keeps in memory: its task.
 const HELD_BYTES: u64 = 4 * 1024;
 
+/// Said to whoever relays a connection: it has to go elsewhere; pods speak first, or clients do.
+const ELSEWHERE: u8 = b'-';
+const POD_FIRST: u8 = b'1';
+const CLIENT_FIRST: u8 = b'0';
+/// It is refused, and counted there.
+const REFUSED: u8 = b'x';
+
 /// Finds pods for the connections of all ports. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    shared: Arc<Shared>,
+    shared: Arc<Parts>,
 }
 
-struct Shared {
-    registry: Arc<Registry>,
-    pools: Arc<Pools>,
-    sink: StatSink,
-    refused: Refused,
-    on_cold_start: Option<OnColdStart>,
+/// Parts of an activator that connections need.
+pub(crate) struct Parts {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) sink: StatSink,
+    pub(crate) refused: Refused,
+    pub(crate) relayed: RelayCounter,
+    pub(crate) holders: Option<Holders>,
+    pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
 /// The same for one port of a workload.
 #[derive(Clone)]
 pub(crate) struct PortConnector {
-    shared: Arc<Shared>,
+    shared: Arc<Parts>,
     port: Arc<WorkloadPort>,
 }
 
-/// What a relayed connection occupies.
-pub(crate) struct Occupied {
-    permit: Permit,
-    active: Active,
-    _in_flight: InFlight,
+/// What a connection occupies that is passed on: a pod's slot, or nothing here.
+pub(crate) enum Occupied {
+    Pod { _permit: Permit, active: Active, _in_flight: InFlight },
+    Sibling { _relayed: Relayed },
 }
 
 impl Connections {
     /// Over these parts of an activator.
-    pub(crate) fn new(
-        registry: Arc<Registry>,
-        pools: Arc<Pools>,
-        sink: StatSink,
-        refused: Refused,
-        on_cold_start: Option<OnColdStart>,
-    ) -> Self {
-        Self { shared: Arc::new(Shared { registry, pools, sink, refused, on_cold_start }) }
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { shared: Arc::new(parts) }
     }
 
     /// Where workloads are found.
@@ -105,14 +115,36 @@ impl Connections {
 impl Connector for PortConnector {
     type Place = Occupied;
 
-    async fn connect(self, client: SocketAddr) -> Option<(TcpEnd, Occupied)> {
-        match self.find_pod(client.ip()).await {
-            Ok(connected) => Some(connected),
+    fn takes_relayed(&self) -> bool {
+        self.shared.holders.is_some()
+    }
+
+    async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<Occupied> {
+        let relayed = match &mark {
+            Some(mark) => match self.shared.holders.as_ref().and_then(|holders| holders.relayed(mark)) {
+                Some(mark) => Some(mark),
+                None => return Connected::Refused, // Only activators mark connections.
+            },
+            None => None,
+        };
+        if relayed.as_ref().is_some_and(|mark| mark.asks) {
+            return self.answer().await;
+        }
+        let client = relayed.as_ref().map_or(client, |mark| mark.client);
+        match self.find_way(client, relayed.is_some()).await {
+            Ok((end, occupied)) => Connected::To(end, occupied),
+            Err(Refusal::Elsewhere { .. }) if relayed.is_some() => Connected::Told(ELSEWHERE),
             Err(refusal) => {
                 let reason = refusal.reason();
                 tracing::debug!(workload = %self.port.workload(), %client, reason, error = %refusal, "connection refused");
-                self.shared.refused.count(reason);
-                None
+                if relayed.is_some() {
+                    self.shared.refused.count(reason);
+                    return Connected::Told(REFUSED);
+                }
+                if !matches!(refusal, Refusal::Elsewhere { .. }) {
+                    self.shared.refused.count(reason);
+                }
+                Connected::Refused
             }
         }
     }
@@ -155,22 +187,33 @@ impl Connector for PortConnector {
 
 impl Place for Occupied {
     fn idle(&self) -> Option<Duration> {
-        self.active.revision().bounds().idle
+        match self {
+            Self::Pod { active, .. } => active.revision().bounds().idle,
+            Self::Sibling { .. } => None, // Whoever holds it looks after that.
+        }
     }
 
     fn ended(self, how: Ended, [sent, received]: [u64; 2]) {
-        let revision = self.active.revision();
+        let Self::Pod { active, .. } = &self else { return };
+        let revision = active.revision();
         tracing::debug!(revision = %revision.key, ?how, sent, received, "connection ended");
         revision.metrics.connection_ended(how);
-        if how != Ended::Closed {
-            self.permit.abandon_pod();
-        }
     }
 }
 
 impl PortConnector {
     /// Returns whether a pod speaks first; none if no pod could be asked.
     async fn ask(&self, revision: &Arc<Revision>) -> Option<bool> {
+        let target = revision.link().as_ref().and_then(|link| link.target(false));
+        if let Some(target) = target {
+            let client = SocketAddr::from(([0, 0, 0, 0], 0)); // Nobody's.
+            let (_, said) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
+            return match said {
+                POD_FIRST => Some(true),
+                CLIENT_FIRST => Some(false),
+                _ => None,
+            };
+        }
         let mut acquire = revision.throttler.acquire();
         let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
         let Poll::Ready(Ok(admitted)) = at_once else { return None };
@@ -192,16 +235,85 @@ impl PortConnector {
         (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
     }
 
+    /// The answer to another activator that asks so.
+    async fn answer(&self) -> Connected<Occupied> {
+        let revision = self.shared.registry.by_port(&self.port);
+        let asked = match &revision {
+            Some(revision) if !is_elsewhere(revision) => self.ask(revision).await,
+            _ => None,
+        };
+        Connected::Told(match asked {
+            Some(true) => POD_FIRST,
+            Some(false) => CLIENT_FIRST,
+            None => ELSEWHERE,
+        })
+    }
+
+    /// To a pod, or to whoever holds the workload.
+    async fn find_way(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
+        let (received, mut pause) = (Instant::now(), relay::PAUSE.0);
+        loop {
+            let known = self.shared.registry.by_port(&self.port);
+            // It may be known here a little later than where it came from.
+            let revision = known.ok_or(if is_relayed { ELSEWHERE_REFUSED } else { Refusal::NotServed })?;
+            let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
+            let Some(target) = target else {
+                match self.find_pod(&revision, client.ip(), received).await {
+                    Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(ELSEWHERE_REFUSED),
+                    Err(Refusal::Elsewhere { .. }) => {
+                        sleep(pause).await; // It is about to be known where.
+                        continue;
+                    }
+                    found => return found,
+                }
+            };
+            if is_relayed {
+                return Err(ELSEWHERE_REFUSED);
+            }
+            let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
+            let left = bound.saturating_sub(received.elapsed());
+            let relayed = target.enter();
+            self.shared.relayed.count();
+            match timeout(left, self.say(&revision, &target, client, received, false)).await {
+                Ok(Ok((end, CONNECTED))) => return Ok((end, Occupied::Sibling { _relayed: relayed })),
+                Ok(Ok((_, REFUSED))) => return Err(Refusal::Elsewhere { relayed: false }),
+                Ok(_) => {}
+                Err(_) => return Err(TimedOut::Wait(bound).into()),
+            }
+            // It has to go elsewhere, or its holder has gone and nothing of it was sent.
+            sleep(pause).await;
+            pause = (pause * 2).min(relay::PAUSE.1);
+        }
+    }
+
+    /// Connects to another activator, and hears what it says.
+    async fn say(
+        &self,
+        revision: &Revision,
+        target: &Target,
+        client: SocketAddr,
+        received: Instant,
+        asks: bool,
+    ) -> std::io::Result<(TcpEnd, u8)> {
+        let (workload, age) = (revision.key.clone(), received.elapsed());
+        let mark = Mark { client, tls: false, age, expects: false, workload, asks };
+        let address = SocketAddr::new(target.address.ip(), self.port.number());
+        self.shared.pools.of_activator(address).connect_marked(&target.mark_text(&mark)).await
+    }
+
     /// Within the workload's bound of time.
-    async fn find_pod(&self, client: IpAddr) -> Result<(TcpEnd, Occupied), Refusal> {
-        let received = Instant::now();
-        let revision = self.shared.registry.by_port(&self.port).ok_or(Refusal::NotServed)?;
+    async fn find_pod(
+        &self,
+        revision: &Arc<Revision>,
+        client: IpAddr,
+        received: Instant,
+    ) -> Result<(TcpEnd, Occupied), Refusal> {
         let entered = revision.stats.enter();
         if entered.first {
-            self.shared.sink.first_request(&revision, || None);
+            self.shared.sink.first_request(revision, || None);
         }
         if self.port.speaker.is_pod()
-            && let Some(port) = self.unsaid(&revision)
+            && let Some(port) = self.unsaid(revision)
         {
             revision.pod_speaks_first(port);
         }
@@ -216,7 +328,12 @@ impl PortConnector {
                 })
             }
         };
-        connected.inspect_err(|refusal| revision.refused(received, refusal))
+        let is_refused = |refusal: &Refusal| !matches!(refusal, Refusal::Elsewhere { .. });
+        connected.inspect_err(|refusal| {
+            if is_refused(refusal) {
+                revision.refused(received, refusal);
+            }
+        })
     }
 
     /// Waits for a place, and connects to one pod after the other, until one has accepted.
@@ -245,7 +362,7 @@ impl PortConnector {
                     if cold {
                         report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
                     }
-                    return Ok((end, Occupied { permit, active, _in_flight: in_flight }));
+                    return Ok((end, Occupied::Pod { _permit: permit, active, _in_flight: in_flight }));
                 }
                 Err(error) => error,
             };
@@ -267,11 +384,7 @@ impl PortConnector {
                     return Err(ProxyError::Pod { dest: target, cause }.into());
                 }
                 sleep(until_it_listens(received)).await;
-                picked = if permit.is_shared() {
-                    pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits).await?
-                } else {
-                    permit.prefer_another(&mut rand::rng())
-                };
+                picked = permit.prefer_another(&mut rand::rng());
                 continue;
             }
             take_out(&revision, &pool, &permit, &cause, evidence);
@@ -288,6 +401,14 @@ impl PortConnector {
             picked = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits).await?;
         }
     }
+}
+
+/// The refusal of what has to go elsewhere.
+const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
+
+/// Whether this activator has no part in the workload.
+fn is_elsewhere(revision: &Revision) -> bool {
+    revision.link().as_ref().is_some_and(|link| link.is_elsewhere())
 }
 
 /// Waits for a place. Says also whether there was no pod when the connection came.

@@ -16,7 +16,7 @@
 use crate::discovery::front_end::FrontEnd;
 use crate::metrics::Refused;
 use crate::refusal::Refusal;
-use activator_net::{PortGone, ProxyError};
+use activator_net::{PortGone, ProxyError, TURNED_AWAY};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Version};
@@ -52,7 +52,9 @@ impl ErrorResponder {
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
     fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>> {
         tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
-        self.refused.count(refusal.reason());
+        if !matches!(refusal, Refusal::Elsewhere { relayed: true }) {
+            self.refused.count(refusal.reason());
+        }
         (!matches!(refusal, Refusal::ClientGone)).then(|| answer(refusal, grpc, version, &*self.front_end))
     }
 }
@@ -60,6 +62,11 @@ impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
 /// The answer for a refusal.
 fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn FrontEnd) -> Response<Full<Bytes>> {
     let status = refusal.status();
+    if let Refusal::Elsewhere { relayed: true } = refusal {
+        let mut response = plain(status, "", false);
+        response.headers_mut().insert(TURNED_AWAY, HeaderValue::from_static("1"));
+        return response;
+    }
     let mut response = match grpc_code(refusal) {
         Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
         _ => plain(status, front_end.text(refusal), !is_timeout(refusal)),
@@ -98,6 +105,7 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
         Refusal::Proxy(ProxyError::Pod { .. })
         | Refusal::NotServed
         | Refusal::NotSynced
+        | Refusal::Elsewhere { .. }
         | Refusal::Failing { .. }
         | Refusal::Paused
         | Refusal::Asleep

@@ -8,7 +8,7 @@
 //! a request that is safe to repeat and was sent to a pod that is gone before a byte of a response came. Where only a
 //! reused connection was lost, the pod stays in use, and the request goes to another that has a free slot, or to the
 //! same if none has. A pod without the port that the request came to is left for one that has it and a free slot; if none
-//! has, and where pods are shared, the request is refused. Where its port's pod port is not the one that readiness is
+//! has, the request is refused. Where its port's pod port is not the one that readiness is
 //! judged by, a refused connect says only that nobody listens there yet: the pod stays, and the request tries again, in
 //! the rhythm of probes, for a while. A request that finds no pod any more says so to the autoscaler at once, not at the
 //! next report. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
@@ -18,6 +18,8 @@
 //!
 //! Whoever came while no pod was ready, and has a fallback, goes there by the rule of [`activator_core::fallback`]. What has
 //! once had a pod does not: something of it may have been sent.
+//!
+//! While another activator holds the workload, whoever waits is given back, as it came, to be relayed ([`super::relay`]).
 //!
 //! # Bounds
 //!
@@ -36,7 +38,7 @@ use super::charge::charge;
 use super::compact::compact;
 use super::fallback::{Fallbacks, Standby};
 use super::send::{Client, Sending};
-use crate::layers::call::Call;
+use crate::layers::call::{Back, Call};
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::ending::Ending;
@@ -52,7 +54,7 @@ use activator_core::hold::rule::Full;
 use activator_core::hold::{BytesFull, HeldBytes};
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Peer, PodBody, Pool, Pools, Prepared, ProxyError, is_over,
+    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
 };
 use futures::future::BoxFuture;
 use http::{HeaderMap, Response};
@@ -106,57 +108,16 @@ struct Shared {
 /// What an admitted request occupies.
 pub(crate) struct Occupied {
     /// None: it is no pod that answers.
-    place: Option<(Seat, Active)>,
+    _place: Option<(Permit, Active)>,
     _trace: Option<Box<AtPod>>,
 }
 
-impl Guard for Occupied {
-    fn sees_end(&self) -> bool {
-        self.place.as_ref().is_some_and(|(seat, _)| seat.sees_end())
-    }
-
-    fn ended(&mut self) {
-        if let Some((seat, _)) = &mut self.place {
-            seat.has_ended = true;
-        }
-    }
-}
-
-/// A pod's slot while a request is there. If it leaves before its answer has ended, the pod may not have noticed yet
-/// ([`Permit::abandon_pod`]).
-struct Seat {
-    permit: Option<Permit>,
-    has_ended: bool,
-}
-
-impl Seat {
-    fn new(permit: Permit) -> Self {
-        Self { permit: Some(permit), has_ended: false }
-    }
-
-    fn sees_end(&self) -> bool {
-        !self.has_ended && self.permit.as_ref().is_some_and(Permit::is_shared)
-    }
-
-    /// The pod has ended it.
-    fn give(mut self) -> Option<Permit> {
-        self.permit.take()
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        match self.permit.take() {
-            Some(permit) if !self.has_ended && permit.is_shared() => drop(permit.abandon_pod()),
-            ended => drop(ended),
-        }
-    }
-}
+impl Guard for Occupied {}
 
 impl Occupied {
     /// No place.
     pub(super) fn nothing(trace: Option<Box<AtPod>>) -> Self {
-        Self { place: None, _trace: trace }
+        Self { _place: None, _trace: trace }
     }
 }
 
@@ -207,25 +168,31 @@ fn exchange(
             span.failed(refusal);
         }
         drop(waiting);
+        if matches!(admitted, Err(Refusal::Elsewhere { .. })) {
+            call.give_back();
+        }
         let (admitted, cold) = match admitted? {
             Way::Pod(admitted, cold) => (admitted, cold),
             // Boxed, as what is rare.
             Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
         };
-        let Call { request, peer, received, again, revision, trace, counts, released: clock, .. } = call;
+        let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = call;
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
         let of = live.client_affinity.then(|| client_of(&peer, request.headers()));
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
+        // It may lose its pods to another activator before it has one.
+        let kept = back.as_ref().filter(|_| revision.throttler.holds_lots()).map(|_| Prepared::keep_original(&request));
         let mut prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         if is_guess {
             prepared.guess_protocol();
         }
+        kept.into_iter().for_each(|kept| prepared.with_original(kept));
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a request that waits above does not carry the room that sending needs.
-        let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace));
+        let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace, back));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
             report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
@@ -297,6 +264,7 @@ fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> 
         breaker::AdmissionError::QueueFull { .. } => Standing::NoRoom,
         breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => Standing::Failing,
         breaker::AdmissionError::Gone => Standing::Gone,
+        breaker::AdmissionError::Elsewhere => return Err(refusal(error)),
     };
     falls_back(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
 }
@@ -352,6 +320,7 @@ async fn send(
     admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
+    back: Option<Arc<Back>>,
 ) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
     let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
@@ -364,11 +333,15 @@ async fn send(
     let pick = async |admitted, since, request: &Prepared| {
         pick(&shared.sink, revision, client.of, admitted, || client.waits(request, since)).await
     };
-    let mut permit = pick(admitted, sending.since, &prepared).await?;
+    let mut picked = pick(admitted, sending.since, &prepared).await;
     loop {
-        let (at, address) = at_port(revision, permit, peer.port())?;
+        let permit = match picked {
+            Ok(permit) => permit,
+            Err(refusal) => return Err(given_back(refusal, back.as_deref(), prepared)),
+        };
+        let (permit, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
-        let (released, mut seat) = (Instant::now(), Seat::new(at));
+        let released = Instant::now();
         match sending.attempt(prepared, &pool).await {
             Ok(mut response) => {
                 if let Some(Learned(protocol)) = response.extensions_mut().remove() {
@@ -379,8 +352,7 @@ async fn send(
                 }
                 told(&pool, Ending::answered(response.status()), released);
                 sending.charge(revision, &mut response)?;
-                seat.has_ended = seat.sees_end() && is_over(response.body());
-                let occupied = Occupied { place: Some((seat, active)), _trace: sending.at_pod };
+                let occupied = Occupied { _place: Some((permit, active)), _trace: sending.at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
@@ -390,27 +362,23 @@ async fn send(
                     if pool.is_told_again(Instant::now()) {
                         tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     }
-                    seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, cause, evidence));
+                    take_out(revision, &pool, &permit, cause, evidence);
                 }
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
                 prepared = request;
-                let judged = seat.permit.as_ref().map(|permit| permit.destination().address());
-                let is_beside = is_of_the_port(&pool, evidence) && judged != Some(address);
-                if is_beside
-                    && begun.elapsed() < LISTENS_WITHIN
-                    && let Some(left) = seat.permit.take()
-                {
+                let is_beside = is_of_the_port(&pool, evidence) && permit.destination().address() != address;
+                if is_beside && begun.elapsed() < LISTENS_WITHIN {
                     let pause = tokio::time::sleep(until_it_listens(begun));
-                    permit = if evidence == Evidence::Refused {
-                        let admitted = left.give_up_pod();
+                    picked = if evidence == Evidence::Refused {
+                        let admitted = permit.give_up_pod();
                         pause.await;
-                        pick(admitted, sending.since, &prepared).await?
+                        pick(admitted, sending.since, &prepared).await
                     } else {
                         // It may be the pod itself that has gone, and another one be well.
                         pause.await;
-                        left.prefer_another(&mut rand::rng())
+                        Ok(permit.prefer_another(&mut rand::rng()))
                     };
                     continue;
                 }
@@ -418,24 +386,33 @@ async fn send(
                     told(&pool, Ending::unanswered(LOST), released);
                 }
                 if !is_beside {
-                    seat.permit.iter().for_each(|permit| take_out(revision, &pool, permit, &cause, evidence));
+                    take_out(revision, &pool, &permit, &cause, evidence);
                 }
                 failed += usize::from(evidence != Evidence::None);
                 if is_beside || failed == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
-                let Some(left) = seat.give() else { return Err(ProxyError::Pod { dest: pool.address, cause }.into()) };
                 sending.again(revision, &prepared, evidence)?;
                 if evidence == Evidence::Ours {
                     tokio::time::sleep(PAUSE.1).await;
                 }
-                permit = match evidence {
-                    Evidence::None | Evidence::Ours => left.prefer_another(&mut rand::rng()),
-                    _ => pick(left.abandon_pod(), sending.since, &prepared).await?,
+                picked = match evidence {
+                    Evidence::None | Evidence::Ours => Ok(permit.prefer_another(&mut rand::rng())),
+                    _ => pick(permit.give_up_pod(), sending.since, &prepared).await,
                 };
             }
         }
     }
+}
+
+/// The refusal of a request that has no pod. One that has its turn elsewhere is given back.
+fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) -> Refusal {
+    if matches!(refusal, Refusal::Elsewhere { .. })
+        && let (Some(back), Some(request)) = (back, prepared.into_original())
+    {
+        back.put(request);
+    }
+    refusal
 }
 
 /// Returns whether an attempt says something of the port alone, if nobody judges the pod by that: nobody listens there, or a
@@ -554,7 +531,7 @@ pub(super) fn at_port(
 
 /// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a
 /// gauge's handle would be one count more that all cores share.
-pub(super) struct Active(Arc<Revision>);
+pub(crate) struct Active(Arc<Revision>);
 
 impl Active {
     /// One more.
@@ -622,6 +599,7 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
         breaker::AdmissionError::Failing { reason } => Refusal::Failing { reason: reason.to_string() },
         breaker::AdmissionError::Paused => Refusal::Paused,
         breaker::AdmissionError::Gone => Refusal::Deleted,
+        breaker::AdmissionError::Elsewhere => Refusal::Elsewhere { relayed: false },
     }
 }
 

@@ -5,10 +5,13 @@
 //! An HTTP/1.0 request may name no host, and a health check often does not (HAProxy's `option httpchk`). Pods tend to
 //! reject an empty `Host`, so such a request gets its Service's name, except in the drop-in.
 //!
+//! A request that another activator relays names its revision in its mark ([`crate::holders`]), and its client with it.
+//!
 //! An activator that has just started knows no revision. Whoever still sends to it, since it was there a moment ago at
 //! the same address, waits until the first lists have come; some, and not for long ([`STARTING_WAIT`]).
 
 use crate::discovery::front_end::{AskedFor, FrontEnd};
+use crate::holders::{FIELD, Holders, Mark};
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
 use crate::metrics::{ExchangeKind, Unknown};
@@ -20,7 +23,7 @@ use crate::registry::revision::Revision;
 use activator_core::contract::Contract;
 use activator_net::Inbound;
 use common_runtime::telemetry::traces::Tracing;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{EXPECT, HOST, HeaderMap, HeaderValue};
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +54,8 @@ struct Shared {
     front_end: Arc<dyn FrontEnd>,
     unknown: Unknown,
     tracing: Option<Tracing>,
+    /// Where requests may be relayed by other activators.
+    holders: Option<Holders>,
     /// Places for requests that came before the revisions were known.
     starting: Semaphore,
 }
@@ -64,9 +69,11 @@ impl<S> Lookup<S> {
         front_end: Arc<dyn FrontEnd>,
         unknown: Unknown,
         tracing: Option<Tracing>,
+        holders: Option<Holders>,
     ) -> Self {
         let starting = Semaphore::new(STARTING_MAX);
-        Self { inner, shared: Arc::new(Shared { registry, readiness, front_end, unknown, tracing, starting }) }
+        let shared = Shared { registry, readiness, front_end, unknown, tracing, holders, starting };
+        Self { inner, shared: Arc::new(shared) }
     }
 }
 
@@ -82,14 +89,23 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, inbound: Inbound) -> Self::Future {
-        match self.shared.find(&inbound) {
-            Ok(revision) => LookedUp::Found { exchange: self.inner.call(self.shared.call(inbound, revision)) },
+    fn call(&mut self, mut inbound: Inbound) -> Self::Future {
+        let relayed = self.shared.relayed(&mut inbound);
+        let found = match &relayed {
+            Some(mark) => self.shared.find_relayed(mark),
+            None => self.shared.find(&inbound),
+        };
+        match found {
+            Ok(revision) => {
+                let call = self.shared.call(inbound, revision, relayed.is_some());
+                LookedUp::Found { exchange: self.inner.call(call) }
+            }
+            Err(refusal) if relayed.is_some() => LookedUp::Refused { refusal: Some(refusal) },
             Err(Refusal::NotSynced) if self.shared.starting.available_permits() > 0 => {
                 let (mut inner, shared) = (self.inner.clone(), self.shared.clone());
                 let exchange = Box::pin(async move {
                     match shared.known(&inbound).await {
-                        Ok(revision) => inner.call(shared.call(inbound, revision)).await,
+                        Ok(revision) => inner.call(shared.call(inbound, revision, false)).await,
                         Err(refusal) => Err(shared.refused(&inbound, refusal)),
                     }
                 });
@@ -109,14 +125,48 @@ impl Shared {
         self.find(inbound)
     }
 
-    fn call(&self, mut inbound: Inbound, revision: Arc<Revision>) -> Call {
+    fn call(&self, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Call {
         let (target, fields) = (inbound.request.uri(), inbound.request.headers());
         if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
             name_host(inbound.request.headers_mut(), &revision);
         }
-        let trace = self.tracing.as_ref().map(|t| Trace::begin(t, &inbound, Some(&revision)));
+        // The spans of one that is relayed are its holder's.
+        let is_here = || is_relayed || revision.link().as_ref().is_none_or(|link| !link.is_elsewhere());
+        let tracing = self.tracing.as_ref().filter(|_| is_here());
+        let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
         let Inbound { request, peer, received, again } = inbound;
-        Call { request, peer, received, again, revision, trace, counts: true, standby: None, released: None }
+        Call {
+            request,
+            peer,
+            received,
+            again,
+            revision,
+            trace,
+            counts: true,
+            standby: None,
+            released: None,
+            is_relayed,
+            back: None,
+        }
+    }
+
+    /// The mark of a request that another activator relays. Its client is who came there from now on. Nobody sees the field,
+    /// whoever set it.
+    fn relayed(&self, inbound: &mut Inbound) -> Option<Mark> {
+        let value = inbound.request.headers_mut().remove(FIELD)?;
+        let mark = self.holders.as_ref()?.relayed(value.to_str().ok()?)?;
+        inbound.peer = inbound.peer.relaying(mark.client, self.front_end.trust(mark.client.ip()), mark.tls);
+        inbound.received = inbound.received.checked_sub(mark.age).unwrap_or(inbound.received);
+        if !mark.expects {
+            inbound.request.headers_mut().remove(EXPECT);
+        }
+        Some(mark)
+    }
+
+    /// What another activator has found. One that is not known here yet is turned away.
+    fn find_relayed(&self, mark: &Mark) -> Result<Arc<Revision>, Refusal> {
+        let (namespace, name) = (mark.workload.namespace(), mark.workload.name());
+        self.registry.by_key(namespace, name).ok_or(Refusal::Elsewhere { relayed: true })
     }
 
     /// Takes note of a refusal.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
 //! | [`lookup`] | finds the revision | 404, 503 |
+//! | [`relay`] | leads a request to the activator that holds the workload | 421, 502, 503 |
 //! | [`request_log`] | writes a line when it is over, if that is asked for | |
 //! | [`answers`] | what needs no pod: a page while it wakes, placeholders, static answers | yes |
 //! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
@@ -25,6 +26,7 @@ pub(crate) mod fallback;
 pub(crate) mod hold;
 pub(crate) mod lookup;
 pub(crate) mod probe;
+pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod request_log;
 mod send;

@@ -11,7 +11,7 @@
 //! | `K-Network-Probe: activator` | 200, body `activator` |
 //! | any other value | 400 |
 //! | an empty value | traffic |
-//! | `Upgrade: zeroscale-slots` | a session between activators ([`crate::slots`]); 403. Traffic where pods are not shared, as with Knative's |
+//! | `Upgrade: zeroscale-holders` | a session between activators ([`crate::holders`]); 403. Traffic where limits are not kept together, as with Knative's |
 //! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
 //!
 //! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
@@ -21,12 +21,12 @@
 //! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
 //! [`activator_net::Prepared`]).
 
+use crate::holders::Holders;
 use crate::layers::error_responder::plain;
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
-use crate::slots::Slots;
 use activator_net::{BodyError, Inbound, PortGone, Reply};
 use bytes::Bytes;
 use common::bound_ports::{self, Question};
@@ -68,14 +68,14 @@ enum Answer {
 struct Shared {
     readiness: Arc<Readiness>,
     registry: Arc<Registry>,
-    /// None: this activator shares no pods.
-    slots: Option<Slots>,
+    /// None: this activator keeps no limit with others.
+    holders: Option<Holders>,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, slots: Option<Slots>) -> Self {
-        Self { inner, shared: Arc::new(Shared { readiness, registry, slots }) }
+    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, holders: Option<Holders>) -> Self {
+        Self { inner, shared: Arc::new(Shared { readiness, registry, holders }) }
     }
 }
 
@@ -97,8 +97,8 @@ where
         let answer = match inbound.peer.port::<WorkloadPort>() {
             Some(port) => self.shared.on_port(fields, port).map(Answer::Ready),
             None if fields.contains_key(UPGRADE) => {
-                let slots = self.shared.slots.as_ref();
-                let session = slots.and_then(|slots| slots.answer(&mut inbound.request, inbound.peer.address));
+                let holders = self.shared.holders.as_ref();
+                let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
                 session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(inbound.request.headers()))
             }
             None => self.shared.on_shared_port(fields),

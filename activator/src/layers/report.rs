@@ -71,6 +71,7 @@ where
             received: call.received,
             status: None,
             ending: None,
+            is_elsewhere: false,
         };
         Reported { exchange: self.inner.call(call), counted: Some(counted) }
     }
@@ -99,6 +100,8 @@ pub(crate) struct Counted {
     received: Instant,
     status: Option<StatusCode>,
     ending: Option<Ending>,
+    /// It goes elsewhere, and is told of there.
+    is_elsewhere: bool,
 }
 
 impl Guard for Counted {
@@ -111,6 +114,9 @@ impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(trace) = &self.trace {
             trace.end(self.status);
+        }
+        if self.is_elsewhere {
+            return;
         }
         // Whoever went away before there was an answer, even one of ours, is told as that.
         let ending = self.ending.unwrap_or(Ending::unanswered(Refusal::ClientGone.reason()));
@@ -151,6 +157,7 @@ where
                 Err(refusal) => (refusal.status(), refusal.into()),
             };
             (counted.status, counted.ending) = (Some(status), Some(ending));
+            counted.is_elsewhere = matches!(result, Err(Refusal::Elsewhere { .. }));
             counted
         });
         Poll::Ready(result.map(|response| response.map(|body| Guarded::new(body, counted))))

@@ -79,6 +79,7 @@ pub(crate) struct Metrics {
     connections_ended: telemetry::Family<Labels, Counter>,
     refused: Refused,
     answered: Answered,
+    relayed: RelayCounter,
     /// Whether the stat link is up.
     pub(crate) link_reachable: Gauge,
     /// Lost connections of the stat link.
@@ -155,6 +156,17 @@ impl Refused {
     }
 }
 
+/// Requests and connections that were relayed to other activators. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct RelayCounter(Counter);
+
+impl RelayCounter {
+    /// One more.
+    pub(crate) fn count(&self) {
+        self.0.inc();
+    }
+}
+
 /// Answers that needed no pod, by kind. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Answered(Family<Labels, Counter>);
@@ -212,6 +224,7 @@ impl Metrics {
             connections_ended: registry.family(catalog::TCP_ENDED, telemetry::Family::default()),
             refused: Refused(registry.register(catalog::REFUSED, from_zero("reason", values::REFUSALS))),
             answered: Answered(registry.register(catalog::ANSWERED, from_zero("kind", values::ANSWERS))),
+            relayed: RelayCounter(registry.register(catalog::RELAYED, Counter::default())),
             link_reachable: registry.register(catalog::STATS_REACHABLE, link).get_or_create_owned(&peer),
             link_errors: registry.register(catalog::STATS_ERRORS, errors).get_or_create_owned(&peer),
         }
@@ -249,6 +262,11 @@ impl Metrics {
     /// Answers that needed no pod.
     pub(crate) fn answered(&self) -> Answered {
         self.answered.clone()
+    }
+
+    /// Requests and connections that were relayed.
+    pub(crate) fn relayed(&self) -> RelayCounter {
+        self.relayed.clone()
     }
 
     /// The handles of exchanges that no revision answers for.

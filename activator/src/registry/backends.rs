@@ -194,6 +194,9 @@ impl Task {
         let is_held = revision.metrics.is_held();
         self.serving = serving;
         tracing::debug!(revision = %revision.key, ?destinations, "destinations");
+        if let Some(link) = &*revision.link() {
+            link.set_behind_service(matches!(destinations, Destinations::ClusterIp { .. }));
+        }
         revision.throttler.update(destinations);
         if serving {
             let since = revision.wakes.end(now);

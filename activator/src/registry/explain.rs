@@ -1,8 +1,8 @@
 //! What the activator knows of its revisions, for people: `GET /revisions` on the admin port.
 //!
 //! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether
-//! it may get more; and where pods are shared with other activators, whether this one grants its slots, and how many are
-//! lent. Read from the live state; nothing is kept for it.
+//! it may get more; and where a hard limit is kept with other activators, how many of the workload's sixteen lots this one
+//! holds, and what others still run on their pods. Read from the live state; nothing is kept for it.
 
 use crate::discovery::Spec;
 use crate::registry::Registry;
@@ -27,8 +27,9 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();
     let pod = |pod: activator_core::throttler::PodLoad| json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable});
     let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
-    let shared = revision.filter(|revision| revision.throttler.is_shared());
-    let slots = |(at, pod): (activator_core::Destination, activator_core::slots::PodState)| json!({"address": at.as_str(), "granted": pod.held, "inUse": pod.in_use, "lent": pod.lent});
+    let held = revision.and_then(|revision| revision.link().as_ref()?.shown());
+    let held =
+        held.map(|(lots, taken)| json!({"lots": lots.bits().count_ones(), "taken": taken.values().sum::<u32>()}));
     json!({
         "namespace": spec.key.namespace(),
         "name": spec.key.name(),
@@ -42,6 +43,6 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
         "abandoned": turned_away.abandoned,
         "timeoutMs": spec.backend.timeout_ms.max(spec.backend.wake_timeout_ms),
         "pods": pods.into_iter().map(pod).collect::<Vec<_>>(),
-        "slots": shared.map(|revision| revision.throttler.shared_pods().into_iter().map(slots).collect::<Vec<_>>()),
+        "holder": held,
     })
 }

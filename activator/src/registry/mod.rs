@@ -28,10 +28,10 @@ pub(crate) mod stats;
 mod workload;
 
 use crate::discovery::{Event, Spec};
+use crate::holders::Holders;
 use crate::metrics::Metrics;
 use crate::metrics::cold_start::OnColdStart;
 use crate::registry::readiness::Readiness;
-use crate::slots::Slots;
 use activator_core::Activators;
 use activator_core::accounting::Clock;
 use activator_core::breaker::{Capacity, Load};
@@ -80,8 +80,8 @@ pub(crate) struct Parts {
     pub(crate) runtime: Handle,
     /// What all probes share.
     pub(crate) probe_budget: Arc<ProbeBudget>,
-    /// Where pods may be shared with other activators.
-    pub(crate) slots: Option<Slots>,
+    /// Where limits may be kept together with other activators.
+    pub(crate) holders: Option<Holders>,
     /// Told of wakes for which no request is held.
     pub(crate) on_cold_start: Option<OnColdStart>,
 }
@@ -310,9 +310,9 @@ impl Registry {
                 let is_other = |address: &IpAddr| address.to_string() != self.parts.own_ip;
                 state.has_ready_sibling =
                     activators.all.iter().any(|(address, ready)| *ready && is_other(&address.ip()));
-                self.parts.slots.iter().for_each(|slots| slots.set_activators(&activators));
+                self.parts.holders.iter().for_each(|holders| holders.set_activators(&activators));
             }
-            Event::Synced => self.parts.slots.iter().for_each(Slots::set_synced),
+            Event::Synced => self.parts.holders.iter().for_each(Holders::set_synced),
         }
     }
 

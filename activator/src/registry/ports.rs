@@ -124,6 +124,11 @@ impl WorkloadPort {
         }
     }
 
+    /// The number that it is bound by.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Whose it is.
     pub(crate) fn workload(&self) -> &RevisionKey {
         &self.entry.key

@@ -6,13 +6,13 @@
 use crate::answers::Answers;
 use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
+use crate::holders::{Holders, Link};
 use crate::metrics::cold_start::{ColdStart, OnColdStart};
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
 use crate::registry::seen::SeenHere;
 use crate::registry::spoken::PortHttp;
-use crate::slots::Slots;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
 use activator_core::contract::Contract;
@@ -26,7 +26,7 @@ use common::backend::Protocol;
 use common::stat::Seen;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -61,8 +61,12 @@ pub(crate) struct Revision {
     pub(crate) wakes: Arc<Wakes>,
     /// HTTP that the pods speak where the shared ports lead, as far as it was learned.
     pub(super) learned: PortHttp,
-    /// Where its pods may be shared with other activators.
-    slots: Option<Slots>,
+    /// Where a limit may be kept together with other activators.
+    holders: Option<Holders>,
+    /// Who holds it, while it has a limit and that may be kept so.
+    link: ArcSwapOption<Link>,
+    /// Addresses of its pods, where that may be.
+    listed: Mutex<BTreeSet<Destination>>,
 }
 
 /// What an edit changes and a request reads.
@@ -142,7 +146,7 @@ impl Revision {
         metrics: &Metrics,
         memory: Share,
         wakes: Arc<Wakes>,
-        slots: Option<Slots>,
+        holders: Option<Holders>,
     ) -> Arc<Self> {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {
@@ -162,7 +166,9 @@ impl Revision {
             answers: ArcSwapOption::empty(),
             wakes,
             learned: PortHttp::default(),
-            slots,
+            holders,
+            link: ArcSwapOption::empty(),
+            listed: Mutex::default(),
         });
         revision.take(spec, true);
         revision
@@ -183,16 +189,38 @@ impl Revision {
         }
         self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
         self.throttler.set_max_held(spec.backend.max_held);
-        match &self.slots {
-            Some(slots) if spec.backend.container_concurrency > 0 => slots.enter(&self.key, &self.throttler, fresh),
-            Some(slots) => slots.exit(&self.key, &self.throttler),
-            None => {}
-        }
+        self.keep_limit(spec.backend.container_concurrency, fresh);
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         let refusal = if spec.backend.paused { Some(AdmissionError::Paused) } else { failing };
         self.throttler.refuse_waiting(refusal);
         self.backends.set_spec(spec);
         self.wakes.tell();
+    }
+
+    /// A limit is kept with other activators, where that may be; none is not.
+    fn keep_limit(&self, limit: u32, fresh: bool) {
+        let Some(holders) = &self.holders else { return };
+        match (self.link.load_full(), limit) {
+            (None, 0) => {}
+            (Some(link), 0) => {
+                self.link.store(None);
+                holders.exit(&link);
+            }
+            (Some(link), limit) => link.set_limit(limit),
+            (None, limit) => {
+                let link = holders.enter(&self.key, &self.throttler, fresh);
+                link.set_limit(limit);
+                if !fresh {
+                    link.set_pods(self.listed.lock().clone());
+                }
+                self.link.store(Some(link));
+            }
+        }
+    }
+
+    /// Who holds it, where a limit may be kept with other activators.
+    pub(crate) fn link(&self) -> arc_swap::Guard<Option<Arc<Link>>> {
+        self.link.load()
     }
 
     /// Takes over a listing of pods.
@@ -203,7 +231,13 @@ impl Revision {
         }
         let hashed = listing.all().map(|pod| BuildHasherDefault::<DefaultHasher>::default().hash_one(pod));
         self.pods.store(hashed.fold(0, u64::wrapping_add), Ordering::Relaxed);
-        self.throttler.set_addresses(listing.all().cloned().collect());
+        if self.holders.is_some() {
+            let listed: BTreeSet<Destination> = listing.all().cloned().collect();
+            if let Some(link) = &*self.link.load() {
+                link.set_pods(listed.clone());
+            }
+            *self.listed.lock() = listed;
+        }
         self.backends.set_listing(listing);
     }
 
@@ -233,8 +267,8 @@ impl Revision {
     /// Its task ends, and its series with it.
     pub(crate) fn end(&self) {
         self.backends.close();
-        if let Some(slots) = &self.slots {
-            slots.delete(&self.key, &self.throttler);
+        if let (Some(holders), Some(link)) = (&self.holders, self.link.swap(None)) {
+            holders.exit(&link);
         }
         self.metrics.forget();
     }

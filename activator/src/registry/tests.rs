@@ -34,7 +34,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
         ports: None,
         runtime: Handle::current(),
         probe_budget: Arc::default(),
-        slots: None,
+        holders: None,
         on_cold_start: None,
     });
     (registry, move || shown.encode().expect("text"))

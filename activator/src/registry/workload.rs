@@ -167,8 +167,8 @@ impl State {
             Some(_) => self.wakes.get_or_insert_default().clone(),
             None => Arc::default(),
         };
-        let (clock, memory, slots) = (parts.clock.clone(), parts.held.share(), parts.slots.clone());
-        let revision = Revision::new(spec, clock, &parts.metrics, memory, wakes, slots);
+        let (clock, memory, holders) = (parts.clock.clone(), parts.held.share(), parts.holders.clone());
+        let revision = Revision::new(spec, clock, &parts.metrics, memory, wakes, holders);
         revision.set_activators(self.activators);
         if let Some(destination) = self.cluster_ip.as_deref() {
             revision.set_cluster_ip(Some(destination.clone()));

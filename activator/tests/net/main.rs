@@ -29,6 +29,7 @@ mod ports;
 mod pressure;
 mod protocols;
 mod race;
+mod relayed;
 mod requeue;
 mod reserve;
 mod rig;

@@ -343,7 +343,7 @@ impl Pod {
     }
 }
 
-fn describe(request: &Request<Incoming>) -> String {
+pub(crate) fn describe(request: &Request<Incoming>) -> String {
     let version = if request.version() == Version::HTTP_2 { "h2" } else { "http/1.1" };
     let mut lines: Vec<String> = request
         .headers()

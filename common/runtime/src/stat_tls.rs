@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | authorities that sign autoscalers' certificates; the URL of stats becomes `wss://` |
 //! | `ZEROSCALE_STAT_TLS_NAME` | both | name that every autoscaler's certificate bears; default `autoscaler.NAMESPACE.svc` |
-//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | what it shows: an autoscaler to whoever sends stats, an activator to others that share pods with it |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | what it shows: an autoscaler to whoever sends stats, an activator to others that keep limits with it |
 //! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: plain connections are served too, while planes are rolled over; default `refuse` |
 //! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | what is agreed on ([`Parameters`]) |
 //!

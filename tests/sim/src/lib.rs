@@ -25,7 +25,7 @@
 //!
 //! [`Without`] leaves one rule out; each then breaks its invariant.
 //!
-//! Port numbers have a simulation of their own, [`ports`], and so have the slots that activators lend each other, [`slots`].
+//! Port numbers have a simulation of their own, [`ports`], and so has which activator holds a workload, [`holders`].
 //! What a hundred thousand workloads cost between processes is counted by [`many`].
 //!
 //! # The shell, by its contract
@@ -53,6 +53,7 @@ mod autoscaler;
 mod cluster;
 mod events;
 mod faults;
+pub mod holders;
 mod invariants;
 mod lease;
 mod links;
@@ -66,7 +67,6 @@ mod probe;
 mod process;
 mod reconcile;
 mod simulation;
-pub mod slots;
 mod stats;
 mod summary;
 mod write_queue;

@@ -1,23 +1,23 @@
 //! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a rule out,
-//! `--simulation ports` runs the one of port numbers, `--simulation slots` the one of slots that activators lend.
+//! `--simulation ports` runs the one of port numbers, `--simulation holders` the one of who holds a workload.
 //!
 //! `sim many` counts what goes between processes, for 100 000 workloads or as many as are said.
 
 use sim::many::{self, Size};
-use sim::{Broken, Without, ports, slots};
+use sim::{Broken, Without, holders, ports};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation ports|slots]\n\
+const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation holders|ports]\n\
                      usage: sim many [--workloads N] [--busy N] [--activators N] [--autoscalers N]\n\
                      rules: lease, guard, proof, attestation, doubt, contest\n\
                      of ports: arbiter, ledger, proof, rest, slices, open\n\
-                     of slots: confirmation, uses, again, second, stop, return, session";
+                     of holders: confirmation, uses, second, stop, return";
 
 #[derive(Clone, Copy)]
 enum Simulation {
     Scale(Option<Without>),
     Ports(Option<ports::Without>),
-    Slots(Option<slots::Without>),
+    Holders(Option<holders::Without>),
 }
 
 struct Arguments {
@@ -88,7 +88,7 @@ fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broke
     Ok(match simulation {
         Simulation::Scale(without) => format!("{:#?}", sim::run(seed, without, verbose)?),
         Simulation::Ports(without) => format!("{:#?}", ports::run(seed, without, verbose)?),
-        Simulation::Slots(without) => format!("{:#?}", slots::run(seed, without, verbose)?),
+        Simulation::Holders(without) => format!("{:#?}", holders::run(seed, without, verbose)?),
     })
 }
 
@@ -100,7 +100,7 @@ fn many(arguments: &Arguments) -> Result<(), Broken> {
         events += match arguments.simulation {
             Simulation::Scale(without) => sim::run(seed, without, false)?.events,
             Simulation::Ports(without) => ports::run(seed, without, false)?.events,
-            Simulation::Slots(without) => slots::run(seed, without, false)?.events,
+            Simulation::Holders(without) => holders::run(seed, without, false)?.events,
         };
         if done % 500 == 0 || done == arguments.seeds {
             println!("{done} seeds hold: {events} events");
@@ -120,7 +120,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seeds" => parsed.seeds = number()?,
             "--from" => parsed.from = number()?,
             "--without" => rule = Some(value),
-            "--simulation" if matches!(value.as_str(), "ports" | "slots") => of = value,
+            "--simulation" if matches!(value.as_str(), "holders" | "ports") => of = value,
             "--simulation" => return Err(format!("{name} {value:?}: there is no such simulation")),
             _ => return Err(format!("{name} is not an option")),
         }
@@ -130,8 +130,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         "ports" => Simulation::Ports(
             rule.map(|rule| named(&ports::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
         ),
-        "slots" => Simulation::Slots(
-            rule.map(|rule| named(&slots::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
+        "holders" => Simulation::Holders(
+            rule.map(|rule| named(&holders::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
         ),
         _ => Simulation::Scale(rule.map(|rule| without(&rule).ok_or_else(|| unknown(&rule))).transpose()?),
     };

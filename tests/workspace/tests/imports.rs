@@ -30,7 +30,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator-core",
-        "lib > accounting backends hold slots throttler > breaker contract destination fallback own_index > sync",
+        "lib > accounting backends hold throttler > holders breaker contract destination fallback own_index > sync",
     ),
     (
         "activator-net",
@@ -38,7 +38,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "activator",
-        "main lib > run > config departure ports > layers > registry > answers slots > metrics > discovery > refusal",
+        "main lib > run > config departure ports > layers > registry > answers holders > metrics > discovery > refusal",
     ),
     (
         "autoscaler",
@@ -72,7 +72,7 @@ const ORDERS: &[(&str, &str)] = &[
     ),
     (
         "sim",
-        "main > lib many ports slots > activator autoscaler cluster events faults invariants lease links metrics model \
+        "main > lib holders many ports > activator autoscaler cluster events faults invariants lease links metrics model \
          pass plan probe process reconcile simulation stats summary write_queue writers",
     ),
     ("monitoring", "main > board made > promql rules > lib"),

@@ -114,6 +114,9 @@ pub enum AdmissionError {
     /// The revision was deleted.
     #[error("the revision was deleted while the request waited")]
     Gone,
+    /// Another activator holds the workload's pods: the request has its turn there.
+    #[error("another activator holds the workload")]
+    Elsewhere,
 }
 
 /// Bounded admission with a queue in order of arrival. See the module's text.

@@ -26,10 +26,12 @@
 //!   shift the shares of the others.
 //! - No pods: the breaker is closed and everyone waits.
 //!
-//! # Shared pods
+//! # Several activators
 //!
-//! Several activators divide the pods ([`assign`]), or share them all under one limit ([`Throttler::share`]): then a slot
-//! is laid out before the place for it is made, and the place goes with it, as on a retired pod ([`shared`]).
+//! They divide the pods ([`assign`]), or hold them by their lots ([`Pods`], [`crate::holders`]): then pods of other lots are
+//! as those that have left, and slots that siblings still use are taken here, too, until they are said to be free.
+//! Whoever took a slot of a pod that was given up at that instant sees it, gives the slot back and looks again: so what
+//! [`Pods::running`] counts after [`Pods::hold`] is all that will ever run there.
 //!
 //! # Better than Knative
 //!
@@ -41,30 +43,27 @@
 //!
 //! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
 
-mod open;
 mod permit;
 mod pod;
 mod policy;
-mod shared;
 mod subset;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use self::open::OpenPods;
 pub use self::permit::{Acquire, Admitted, Permit};
-use self::pod::PodTracker;
+use self::pod::{PodTracker, Slot};
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
-use self::shared::Shared;
-pub use self::shared::{Before, NOTICED_AFTER, Siblings};
 pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
+use crate::holders::{Lots, Pods, Running};
 use crate::own_index::Activators;
 
 /// One revision's admission and load balancing. Cheap to clone; clones are the same.
@@ -79,11 +78,12 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
     cursor: Cursor,
     state: Mutex<State>,
-    /// Whether slots are granted by what follows.
-    is_shared: AtomicBool,
-    /// Own pods of whose slots any request takes one, while nobody waits.
-    open: OpenPods,
-    shared: Mutex<Option<Box<Shared>>>,
+}
+
+/// Told when a request has ended on a pod that is not used any more. Must not call the throttler.
+pub trait Ended: Send + Sync {
+    /// One has.
+    fn ended(&self);
 }
 
 /// Round robin's place among the pods, on a line apart from what every request reads and none writes.
@@ -96,8 +96,8 @@ struct Cursor(AtomicUsize);
 struct Snapshot {
     policy: Policy,
     targets: Targets,
-    /// Slots are laid out for those who have a place.
-    is_shared: bool,
+    /// Whether no pod can be sent to by anybody, where lots are held.
+    is_cold: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -113,13 +113,29 @@ struct State {
     concurrency: ContainerConcurrency,
     activators: Activators,
     listed: Destinations,
-    /// All that are listed, proven or not.
-    addresses: BTreeSet<Destination>,
     failed: BTreeSet<Destination>,
     /// Every pod somebody still refers to.
     known: BTreeMap<Destination, Arc<PodTracker>>,
     /// For pods to report that a request on them has ended after they were taken out.
     inner: Weak<Inner>,
+    held: Option<Held>,
+    /// Why nobody may wait, and whether others have all pods.
+    refusal: Option<AdmissionError>,
+    elsewhere: bool,
+}
+
+/// Lots that this activator holds, while one limit is kept by several.
+struct Held {
+    lots: Lots,
+    /// Slots that siblings use of its pods.
+    taken: BTreeMap<Destination, Vec<Slot>>,
+    ended: Arc<dyn Ended>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("lots", &self.lots).field("taken", &self.taken).finish_non_exhaustive()
+    }
 }
 
 /// One pod's state, for people to read.
@@ -139,7 +155,7 @@ impl Throttler {
     /// A throttler without pods: everyone waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
         let targets = Targets::Pods(Vec::new());
-        let snapshot = Snapshot { policy: Policy::of(concurrency), targets, is_shared: false };
+        let snapshot = Snapshot { policy: Policy::of(concurrency), targets, is_cold: None };
         let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -148,14 +164,13 @@ impl Throttler {
                 concurrency,
                 activators: Activators::Unknown,
                 listed: Destinations::NONE,
-                addresses: BTreeSet::new(),
                 failed: BTreeSet::new(),
                 known: BTreeMap::new(),
                 inner: Weak::clone(inner),
+                held: None,
+                refusal: None,
+                elsewhere: false,
             }),
-            is_shared: AtomicBool::new(false),
-            open: OpenPods::default(),
-            shared: Mutex::new(None),
         };
         Self { inner: Arc::new_cyclic(inner) }
     }
@@ -196,7 +211,17 @@ impl Throttler {
 
     /// While `Some`, whoever waits or would have to is refused. See [`Breaker::refuse_waiting`].
     pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
-        self.inner.breaker.refuse_waiting(refusal);
+        let mut state = self.inner.state.lock();
+        state.refusal = refusal;
+        self.inner.breaker.refuse_waiting(state.refusal_now());
+    }
+
+    /// While `elsewhere`, others have all pods: whoever waits or would have to is refused, to be relayed.
+    pub fn send_elsewhere(&self, elsewhere: bool) {
+        let mut state = self.inner.state.lock();
+        if std::mem::replace(&mut state.elsewhere, elsewhere) != elsewhere {
+            self.inner.breaker.refuse_waiting(state.refusal_now());
+        }
     }
 
     /// Takes a pod out at once, after a refused connection or unacknowledged bytes. Says whether that changed anything.
@@ -215,21 +240,39 @@ impl Throttler {
         self.inner.change(|state| state.failed.remove(destination))
     }
 
-    /// In flight, queued and capacity at one instant; where pods are shared, the capacity of all of them. Not for every
-    /// request: see [`Breaker::load`].
+    /// In flight, queued and capacity at one instant. Not for every request: see [`Breaker::load`].
     pub fn load(&self) -> Load {
-        let load = self.inner.breaker.load();
-        let shared = self.inner.is_shared().then(|| self.inner.state.lock());
-        let capacity = shared.map(|state| state.places(&self.inner.snapshot.load().targets));
-        Load { capacity: capacity.unwrap_or(load.capacity), ..load }
+        self.inner.breaker.load()
     }
 
-    /// Whether no pod can be sent to.
+    /// Whether no pod can be sent to, by whichever activator.
     pub fn is_cold(&self) -> bool {
-        match self.inner.is_shared() {
-            true => matches!(&self.inner.snapshot.load().targets, Targets::Pods(pods) if pods.is_empty()),
-            false => self.inner.breaker.capacity() == Capacity::CLOSED,
+        let is_cold = self.inner.snapshot.load().is_cold;
+        is_cold.unwrap_or_else(|| self.inner.breaker.capacity() == Capacity::CLOSED)
+    }
+
+    /// From now on it sends to pods of the lots that it is said to hold, at first none, until [`Throttler::divide`].
+    pub fn hold_lots(&self, ended: Arc<dyn Ended>) {
+        let taken = BTreeMap::new();
+        self.inner.change(|state| state.held = Some(Held { lots: Lots::NONE, taken, ended }));
+    }
+
+    /// Whether it goes by lots.
+    pub fn holds_lots(&self) -> bool {
+        self.inner.snapshot.load().is_cold.is_some()
+    }
+
+    /// Ends that: what runs, runs on, and the pods are divided as they were.
+    pub fn divide(&self) {
+        let former = self.inner.change(|state| state.held.take());
+        if former.is_some_and(|held| !held.taken.is_empty()) {
+            self.inner.change(|_| ()); // Their slots are free now.
         }
+    }
+
+    /// Whether it is the same, or a clone of it.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Refused and abandoned so far.
@@ -250,6 +293,36 @@ impl Throttler {
     }
 }
 
+impl Pods for Throttler {
+    fn hold(&self, lots: Lots, taken: &Running) {
+        let former = self.inner.change(|state| {
+            let State { held: Some(held), known: pods, inner, .. } = state else { return None };
+            held.lots = lots;
+            let former = std::mem::take(&mut held.taken);
+            for (at, count) in taken {
+                let pod = known(pods, inner, at);
+                held.taken.insert(at.clone(), (0..*count).map(|_| pod.reserve()).collect());
+            }
+            Some(former)
+        });
+        // Outside the lock, that of their ends. Then there is room for others.
+        if former.is_some_and(|former| !former.is_empty()) {
+            self.inner.change(|_| ());
+        }
+    }
+
+    fn running(&self, beside: Lots) -> Running {
+        let state = self.inner.state.lock();
+        let taken = |at: &Destination| {
+            let taken = state.held.as_ref().and_then(|held| held.taken.get(at));
+            taken.map_or(0, |slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))
+        };
+        let elsewhere = state.known.iter().filter(|(at, _)| !beside.contains(Lots::of(at)));
+        let own = elsewhere.map(|(at, pod)| (at.clone(), pod.in_flight().saturating_sub(taken(at))));
+        own.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
 // === impl Inner ===
 
 impl Inner {
@@ -258,20 +331,7 @@ impl Inner {
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
-        let is_shared = self.is_to_be_shared(&mut state);
-        let snapshot = Arc::new(state.snapshot(is_shared));
-        if is_shared {
-            if !self.is_shared.swap(true, Ordering::SeqCst) {
-                self.breaker.store_capacity(Capacity::CLOSED);
-            }
-            state.known.values().for_each(|pod| pod.set_retired(true));
-            self.snapshot.store(snapshot);
-            self.set_shared_pods(&state, true);
-            drop(state);
-            self.settle();
-            return result;
-        }
-        let laid_out = self.is_shared.swap(false, Ordering::SeqCst).then(|| self.set_shared_pods(&state, false));
+        let snapshot = Arc::new(state.snapshot());
         state.mark_retired(&snapshot.targets);
         let capacity = state.capacity(&snapshot.targets);
         let lowered = capacity.places() < self.breaker.capacity().places();
@@ -285,45 +345,54 @@ impl Inner {
         if waiters {
             self.breaker.grant();
         }
-        drop(laid_out);
         result
     }
 
-    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers,
-    /// unless pods are shared.
-    fn retired_slot_ended(&self, pod: &PodTracker) {
-        if self.is_shared() {
-            return self.shared_slot_ended(pod);
-        }
+    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers.
+    fn retired_slot_ended(&self) {
         let state = self.state.lock();
         self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
-    }
-
-    fn is_shared(&self) -> bool {
-        self.is_shared.load(Ordering::SeqCst)
+        let ended = state.held.as_ref().map(|held| Arc::clone(&held.ended));
+        drop(state);
+        if let Some(ended) = ended {
+            ended.ended();
+        }
     }
 }
 
 // === impl State ===
 
 impl State {
+    fn refusal_now(&self) -> Option<AdmissionError> {
+        self.refusal.clone().or_else(|| self.elsewhere.then_some(AdmissionError::Elsewhere))
+    }
+
     /// The pods to pick from. Pods that nobody refers to any longer are forgotten.
-    fn snapshot(&mut self, is_shared: bool) -> Snapshot {
+    fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
+        let lots = match self.concurrency {
+            ContainerConcurrency::Limited(_) => self.held.as_ref().map(|held| held.lots),
+            ContainerConcurrency::Unlimited => None,
+        };
+        let mut is_cold = None;
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
                 Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
             }
             Destinations::Pods(pods) => {
                 let share = match self.concurrency {
-                    ContainerConcurrency::Limited(_) if !is_shared => assign(pods.len(), self.activators),
+                    ContainerConcurrency::Limited(_) if lots.is_none() => assign(pods.len(), self.activators),
                     _ => assign(pods.len(), Activators::Unknown),
                 };
                 let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
-                Targets::Pods(usable.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
+                let usable: Vec<&Destination> = usable.collect();
+                is_cold = lots.map(|_| usable.is_empty());
+                let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of(pod))));
+                Targets::Pods(own.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
             }
         };
-        Snapshot { policy: Policy::of(self.concurrency), targets, is_shared }
+        let policy = if lots.is_some() { Policy::in_turn(self.concurrency) } else { Policy::of(self.concurrency) };
+        Snapshot { policy, targets, is_cold }
     }
 
     /// Tells every known pod whether it is still in use.
@@ -331,13 +400,18 @@ impl State {
         self.known.values().for_each(|pod| pod.set_retired(!targets.contains(pod)));
     }
 
-    /// What the pods in use can run, and as much as still runs on retired ones: a long request on a pod that is leaving
-    /// takes nothing from those that came.
+    /// What the pods in use can run, without what siblings run there, and as much as still runs on retired ones: a long
+    /// request on a pod that is leaving takes nothing from those that came.
     fn capacity(&self, targets: &Targets) -> Capacity {
         let retired = |pod: &&Arc<PodTracker>| pod.is_retired();
         let retired: u32 = self.known.values().filter(retired).map(|pod| pod.in_flight()).sum();
+        let slots = self.held.iter().flat_map(|held| held.taken.values()).map(Vec::len).sum::<usize>();
+        let taken = u32::try_from(slots).unwrap_or(u32::MAX);
         match self.places(targets) {
-            Capacity::Limited(places) if places > 0 => Capacity::Limited(places.saturating_add(retired)),
+            // What is taken of a retired pod counts as what runs there.
+            Capacity::Limited(places) if places > 0 => {
+                Capacity::Limited(places.saturating_add(retired).saturating_sub(taken))
+            }
             other => other,
         }
     }

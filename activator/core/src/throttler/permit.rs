@@ -17,11 +17,7 @@ use crate::destination::Destination;
 
 /// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
 #[derive(Debug)]
-pub struct Acquire {
-    acquire: breaker::Acquire<Handle>,
-    /// Nothing was admitted before: it may have a shared slot at its first poll.
-    is_new: bool,
-}
+pub struct Acquire(breaker::Acquire<Handle>);
 
 /// A place in the breaker, without a pod yet. Gives it back on drop.
 #[derive(Debug)]
@@ -38,15 +34,6 @@ pub struct Permit {
 #[derive(Debug)]
 struct Handle(Arc<Inner>);
 
-/// A wait or a place has ended.
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.0.is_shared() && !self.0.open.any() {
-            self.0.settle();
-        }
-    }
-}
-
 impl Deref for Handle {
     type Target = Breaker;
 
@@ -59,7 +46,7 @@ impl Deref for Handle {
 
 impl Acquire {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self { acquire: breaker::Acquire::new(Handle(inner)), is_new: true }
+        Self(breaker::Acquire::new(Handle(inner)))
     }
 }
 
@@ -67,17 +54,7 @@ impl Future for Acquire {
     type Output = Result<Admitted, AdmissionError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = Pin::new(&mut self.acquire).poll(context).map_ok(Admitted);
-        if polled.is_ready() {
-            return polled;
-        }
-        let Some(handle) = self.acquire.handle().filter(|handle| handle.0.is_shared()) else { return polled };
-        // It waits since now, and may have a slot at once.
-        handle.0.settle();
-        match self.is_new {
-            true => Pin::new(&mut self.acquire).poll(context).map_ok(Admitted),
-            false => polled,
-        }
+        Pin::new(&mut self.0).poll(context).map_ok(Admitted)
     }
 }
 
@@ -92,21 +69,20 @@ impl Admitted {
         self.pick_for(None, rng)
     }
 
-    /// The same; for a `client` the pod that is its own. Where slots are shared by activators it gets whichever is laid out.
+    /// The same; for a `client` the pod that is its own.
     pub fn pick_for<R: Rng + ?Sized>(self, client: Option<IpAddr>, rng: &mut R) -> Result<Permit, Self> {
         let inner = &self.0.handle().0;
         for _ in 0..Self::SCANS {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
-                _ if snapshot.is_shared => inner.take_open().or_else(|| inner.take_laid_out()),
                 Targets::ClusterIp(only) => Some(only.reserve()),
-                // Looked at again: sharing may have begun.
                 Targets::Pods(pods) => {
                     let slot = match client {
                         Some(client) => snapshot.policy.pick_own(pods, client),
                         None => snapshot.policy.pick(pods, &inner.cursor.0, rng),
                     };
-                    slot.filter(|_| !inner.is_shared())
+                    // Looked at again: it may have been given up since.
+                    slot.filter(|slot| !slot.pod.is_retired())
                 }
             };
             if let Some(slot) = slot {
@@ -118,11 +94,7 @@ impl Admitted {
 
     /// Back to the head of the queue.
     pub fn requeue(self) -> Acquire {
-        let inner = &self.0.handle().0;
-        if inner.is_shared() {
-            inner.settle(); // Lest it has a place again that no slot is behind.
-        }
-        Acquire { acquire: self.0.requeue(), is_new: false }
+        Acquire(self.0.requeue())
     }
 }
 
@@ -140,25 +112,7 @@ impl Permit {
         self.admitted
     }
 
-    /// Whether the pod's slots are shared with other activators.
-    pub fn is_shared(&self) -> bool {
-        self.admitted.0.handle().0.is_shared()
-    }
-
-    /// The same for a request that leaves the pod in the midst of things: the pod may not have noticed yet. Where pods are
-    /// shared nobody is given the slot for [`NOTICED_AFTER`](super::NOTICED_AFTER).
-    pub fn abandon_pod(self) -> Admitted {
-        let Self { slot, admitted } = self;
-        let inner = &admitted.0.handle().0;
-        match inner.is_shared() {
-            true => inner.keep(slot),
-            false => drop(slot),
-        }
-        admitted
-    }
-
-    /// Moves to another pod of this activator's own that has a free slot; stays where there is none, and where pods are
-    /// shared. Keeps the place.
+    /// Moves to another pod of this activator's own that has a free slot; stays where there is none. Keeps the place.
     ///
     /// The other's slot is taken before this one's is given back, so that a request without another pod cannot lose the
     /// one it has. For that instant there is a slot too few: whoever is admitted in it and finds none has its place given
@@ -173,13 +127,11 @@ impl Permit {
     pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
         let inner = &self.admitted.0.handle().0;
         let snapshot = inner.snapshot.load();
-        if let Targets::Pods(pods) = &snapshot.targets
-            && !snapshot.is_shared
-        {
+        if let Targets::Pods(pods) = &snapshot.targets {
             let is_other = |pod: &Arc<PodTracker>| !Arc::ptr_eq(pod, &self.slot.pod) && suits(&pod.destination);
             let others: Vec<_> = pods.iter().filter(|pod| is_other(pod)).cloned().collect();
-            // Looked at again: sharing may have begun.
-            let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng).filter(|_| !inner.is_shared());
+            let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng);
+            let slot = slot.filter(|slot| !slot.pod.is_retired()); // As above.
             if let Some(slot) = slot {
                 self.slot = slot;
             }

@@ -17,10 +17,8 @@ use crate::destination::Destination;
 #[repr(C)]
 pub(super) struct PodTracker {
     in_flight: AtomicU32,
-    /// Not among those to pick from, or shared with other activators; and who wants to know when a request on it ends.
+    /// Not among those to pick from, and the throttler wants to know when a request on it ends.
     retired: AtomicBool,
-    /// Of a pod that is shared and not retired: so many requests of this activator may run there.
-    open: AtomicU32,
     throttler: Weak<Inner>,
     pub(super) destination: Destination,
     _apart: [u64; 5],
@@ -37,18 +35,10 @@ impl PodTracker {
         Arc::new(Self {
             in_flight: AtomicU32::new(0),
             retired: AtomicBool::new(false),
-            open: AtomicU32::new(0),
             throttler,
             destination,
             _apart: [0; 5],
         })
-    }
-
-    /// One whose ends are told from the first on.
-    pub(super) fn shared(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
-        let pod = Self::new(destination, throttler);
-        pod.set_retired(true);
-        pod
     }
 
     pub(super) fn is_retired(&self) -> bool {
@@ -56,24 +46,10 @@ impl PodTracker {
     }
 
     /// The throttler sets this before it reads the count, a request's end lowers the count before it reads this: one of
-    /// them sees the other, so no capacity is left over. Hence the strongest order, here and there.
+    /// them sees the other, so no capacity is left over; and so do a request's beginning and this, so none runs there that
+    /// was not counted. Hence the strongest order, here and there.
     pub(super) fn set_retired(&self, retired: bool) {
         self.retired.store(retired, Ordering::SeqCst);
-    }
-
-    /// From now on so many requests may run there without anybody being asked: see [`PodTracker::try_reserve_open`].
-    pub(super) fn set_open(&self, requests: u32) {
-        self.open.store(requests, Ordering::SeqCst);
-        self.set_retired(false);
-    }
-
-    /// A place on a shared pod, if it is open. It is looked at again once the place is counted, since it may have been
-    /// closed, and opened again for less, after it was found open. Whoever closes it retires it before it reads the count,
-    /// and writes what it is open for before it ends that. So the place is in the count that was read, or it is seen here that
-    /// it is one too many, and given back. (Two that meet so may both give back; they wait in line then.)
-    pub(super) fn try_reserve_open(self: &Arc<Self>) -> Option<Slot> {
-        let slot = self.try_reserve(self.open.load(Ordering::SeqCst))?;
-        (!self.is_retired() && self.in_flight() <= self.open.load(Ordering::SeqCst)).then_some(slot)
     }
 
     /// Requests that run on it, or are about to.
@@ -108,7 +84,7 @@ impl Drop for Slot {
         if self.pod.is_retired()
             && let Some(throttler) = self.pod.throttler.upgrade()
         {
-            throttler.retired_slot_ended(&self.pod);
+            throttler.retired_slot_ended();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How a pod is chosen among the assigned ones. Only the container concurrency decides which way (Knative's rule).
+//! How a pod is chosen among the assigned ones. Only the container concurrency decides which way (Knative's rule), unless
+//! several activators keep one limit together: then it is round robin.
 //!
 //! | container concurrency | policy | effect |
 //! |---|---|---|
@@ -67,6 +68,14 @@ impl Policy {
             ContainerConcurrency::Limited(limit) if limit.get() <= FIRST_AVAILABLE_MAX => {
                 Self::FirstAvailable { limit: limit.get() }
             }
+            ContainerConcurrency::Limited(limit) => Self::RoundRobin { limit: limit.get() },
+        }
+    }
+
+    /// Where activators keep one limit together, each pod has its turn, whatever the limit.
+    pub(super) fn in_turn(concurrency: ContainerConcurrency) -> Self {
+        match concurrency {
+            ContainerConcurrency::Unlimited => Self::ChoiceOfTwo,
             ContainerConcurrency::Limited(limit) => Self::RoundRobin { limit: limit.get() },
         }
     }

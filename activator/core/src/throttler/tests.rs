@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use proptest::prelude::*;
@@ -209,20 +210,6 @@ fn a_request_moves_to_a_pod_that_suits_or_stays() {
         let expected = if container_concurrency == 1 { from } else { at(3) };
         assert_eq!(other.destination(), &expected, "with a limit of 1 it is full");
     }
-}
-
-/// Goal: a request moves no more once sharing has begun, and takes nothing.
-/// Method: the instant at which sharing has begun and requests still find the pods as they were before.
-#[test]
-fn a_request_stays_where_sharing_has_begun_meanwhile() {
-    let throttler = throttler(1, [1, 2]);
-    let permit = run(&throttler);
-    let from = permit.destination().clone();
-    throttler.inner.is_shared.store(true, Ordering::SeqCst);
-    let permit = permit.prefer_another(&mut rng());
-    throttler.inner.is_shared.store(false, Ordering::SeqCst);
-    assert_eq!(permit.destination(), &from);
-    assert_ne!(run(&throttler).destination(), &from, "the other one's slot is idle");
 }
 
 #[test]
@@ -519,4 +506,48 @@ fn block_on(mut acquire: Acquire) -> Admitted {
             Poll::Pending => std::thread::park(),
         }
     }
+}
+
+/// Counts ends of requests on pods that are not held.
+#[derive(Default)]
+struct Ends(AtomicUsize);
+
+impl Ended for Ends {
+    fn ended(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Goal: pods of lots that are held are used but for what siblings run there; what was given up is counted to its end, takes
+/// nothing from the others, and its end is told.
+#[test]
+fn lots_are_held_and_given_up() {
+    let (throttler, ends) = (throttler(2, [1, 2]), Arc::<Ends>::default());
+    let [one, two] = [1, 2].map(at);
+    let [first, second] = [&one, &two].map(Lots::of);
+    assert_ne!(first, second);
+    throttler.hold_lots(ends.clone());
+    assert_eq!((capacity_of(&throttler), throttler.is_cold()), (Capacity::CLOSED, false), "others may have them");
+    let mut held = wait(&throttler);
+    throttler.hold(Lots::ALL, &Running::from([(one.clone(), 2), (two.clone(), 1)]));
+    let running = pick(held.woken().expect("a slot is free"));
+    assert_eq!(running.destination(), &two);
+    let mut held = wait(&throttler);
+    throttler.hold(Lots::ALL, &Running::from([(one.clone(), 1)]));
+    let other = pick(held.woken().expect("a sibling's request has ended"));
+    assert_eq!((other.destination(), throttler.running(Lots::ALL)), (&one, Running::new()));
+    throttler.hold(first, &Running::from([(one.clone(), 1)]));
+    assert_eq!(throttler.running(first), Running::from([(two.clone(), 1)]));
+    let _waits = wait(&throttler);
+    drop(running);
+    assert_eq!((ends.0.load(Ordering::SeqCst), throttler.running(first)), (1, Running::new()));
+    throttler.send_elsewhere(true);
+    assert_eq!(now(throttler.acquire()).expect_err("others have the rest"), AdmissionError::Elsewhere);
+    throttler.send_elsewhere(false);
+    drop(other);
+    throttler.hold(first, &Running::new());
+    let both = [run(&throttler), run(&throttler)];
+    assert!(both.iter().all(|permit| permit.destination() == &one));
+    throttler.divide();
+    assert_eq!(capacity_of(&throttler), Capacity::Limited(4));
 }

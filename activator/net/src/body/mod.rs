@@ -169,6 +169,22 @@ impl RequestBody {
         }
     }
 
+    /// Whether nothing of it was asked for yet: it is empty, or its gate is closed.
+    pub(crate) fn is_untouched(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(bytes) => bytes.is_some(),
+            Self::Streamed(streamed) => streamed.gate.as_ref().is_some_and(|gate| !gate.open.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Takes the gate away.
+    pub(crate) fn set_free(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.gate = None;
+        }
+    }
+
     /// From now on what is sent of it is kept, to be replayed.
     pub(crate) fn keep_sent(&mut self) {
         if let Self::Streamed(streamed) = self {
@@ -285,19 +301,6 @@ impl Body for RequestBody {
 pub trait Guard {
     /// So many more bytes of data have passed.
     fn passed(&mut self, _bytes: usize) {}
-
-    /// Whether it is told of the body's end.
-    fn sees_end(&self) -> bool {
-        false
-    }
-
-    /// All of it has passed. Only where it is asked for: to look for an end may take a lock.
-    fn ended(&mut self) {}
-}
-
-/// Whether nothing more comes of a body.
-pub fn is_over(body: &impl Body) -> bool {
-    body.is_end_stream() || body.size_hint().exact() == Some(0)
 }
 
 pin_project! {
@@ -324,17 +327,8 @@ impl<B: Body<Data = Bytes>, G: Guard> Body for Guarded<B, G> {
         let mut this = self.project();
         let frame = std::task::ready!(this.body.as_mut().poll_frame(cx));
         match (&frame, this.guard.as_mut()) {
-            (Some(Ok(frame)), Some(guard)) => {
-                guard.passed(frame.data_ref().map_or(0, Bytes::len));
-                if guard.sees_end() && is_over(&*this.body) {
-                    guard.ended();
-                }
-            }
+            (Some(Ok(frame)), Some(guard)) => guard.passed(frame.data_ref().map_or(0, Bytes::len)),
             (Some(Ok(_)), None) => {}
-            (None, Some(guard)) => {
-                guard.ended();
-                *this.guard = None;
-            }
             (Some(Err(_)) | None, _) => *this.guard = None,
         }
         Poll::Ready(frame)

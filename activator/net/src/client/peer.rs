@@ -41,6 +41,8 @@ pub struct Peer {
     interims: OnceLock<Box<Interims>>,
     /// The workload's port that it connected to.
     port: Option<Arc<OwnPort>>,
+    /// The activator that relays its requests, if it is not connected here itself.
+    via: Option<Arc<Peer>>,
 }
 
 /// What a workload's port stands for, as who has it bound knows it.
@@ -102,7 +104,18 @@ impl Peer {
             output: None,
             interims: OnceLock::new(),
             port: None,
+            via: None,
         }
+    }
+
+    /// A client whose requests this one relays: an activator.
+    pub fn relaying(self: &Arc<Self>, client: SocketAddr, trust: Trust, tls: bool) -> Arc<Self> {
+        Arc::new(Self { port: self.port.clone(), via: Some(Arc::clone(self)), ..Self::new(client, trust, tls) })
+    }
+
+    /// Whose connection it is.
+    fn connected(&self) -> &Self {
+        self.via.as_deref().unwrap_or(self)
     }
 
     /// Has it come to this port of a workload.
@@ -147,7 +160,7 @@ impl Peer {
 
     /// Where interim responses to it are left; it speaks HTTP/1.1.
     pub(crate) fn interims(&self) -> &Interims {
-        self.interims.get_or_init(Box::default)
+        self.connected().interims.get_or_init(Box::default)
     }
 
     /// The same, if there was one yet.
@@ -163,8 +176,9 @@ impl Peer {
     /// Has the client of a request looked after that waits while nobody reads from it.
     pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
         let unread = version < Version::HTTP_2 && !body.is_empty();
-        let disconnects = self.disconnects.as_ref().filter(|_| unread)?;
-        Some(disconnects.watch(self.socket.get()?))
+        let connected = self.connected();
+        let disconnects = connected.disconnects.as_ref().filter(|_| unread)?;
+        Some(disconnects.watch(connected.socket.get()?))
     }
 
     /// Has it looked after while its connection, with this socket, reads nothing. None without a descriptor to spare.

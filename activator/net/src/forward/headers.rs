@@ -46,7 +46,7 @@ pub(crate) fn prepare(
     let stays = contract == Contract::Plain && protocol == Protocol::H2c && head.uri.authority().is_some();
     let host = if stays { None } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
-    strip_request(&mut head.headers, contract);
+    strip_request(&mut head.headers, Some(contract));
     set_forwarding(&mut head.headers, contract, peer);
     match contract {
         Contract::Plain => set_or_remove(&mut head.headers, header::HOST, host),
@@ -62,6 +62,25 @@ pub(crate) fn prepare(
         // Its client was told nothing of what HTTP/1.1 makes of this field, and sends its body anyway.
         head.headers.remove(header::EXPECT);
     }
+    if let Some(protocol) = &upgrade {
+        head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        head.headers.insert(header::UPGRADE, protocol.clone());
+    }
+    Ok(upgrade)
+}
+
+/// Makes a head fit for another activator, which does to it what has to be done for a pod: what is between a client and
+/// this one alone goes. Returns the protocol that the client asks to upgrade to, as [`prepare`] does.
+pub(crate) fn prepare_relay(
+    head: &mut request::Parts,
+    protocol: Protocol,
+    upgradable: bool,
+) -> Result<Option<HeaderValue>, ProxyError> {
+    let stays = protocol == Protocol::H2c && head.uri.authority().is_some();
+    let host = if stays { None } else { client_host(head)? };
+    let upgrade = if upgradable { requested_upgrade(head) } else { None };
+    strip_request(&mut head.headers, None);
+    set_or_remove(&mut head.headers, header::HOST, host);
     if let Some(protocol) = &upgrade {
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         head.headers.insert(header::UPGRADE, protocol.clone());
@@ -156,9 +175,10 @@ fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| protocol.clone())
 }
 
-fn strip_request(headers: &mut HeaderMap, contract: Contract) {
-    let unwanted =
-        names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_internal(name, contract));
+/// Without a contract only hop-by-hop fields go.
+fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
+    let is_foreign = |name: &HeaderName| contract.is_some_and(|contract| is_internal(name, contract));
+    let unwanted = names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_foreign(name));
     if unwanted.as_slice() == [header::TE] && says_trailers_alone(headers) {
         return; // As every gRPC call does.
     }

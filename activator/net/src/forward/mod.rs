@@ -49,6 +49,7 @@ mod failure;
 mod forwarding;
 mod headers;
 mod pod_body;
+mod relayed;
 mod to_http1;
 mod to_http2;
 mod unknown;
@@ -65,9 +66,11 @@ use failure::Break;
 pub use failure::{Evidence, Failure, evidence_of_connect};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
-use http::{Method, Request, Response, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::upgrade::OnUpgrade;
 pub use pod_body::PodBody;
+use relayed::Original;
+pub use relayed::TURNED_AWAY;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -99,6 +102,10 @@ struct Delivery {
     is_guess: bool,
     /// A pod may have acted on it already: it goes over a new connection, and nowhere after that.
     may_have_run: bool,
+    /// It goes to another activator.
+    is_relayed: bool,
+    /// Its head as it came, where it may have to be made fit for somebody else.
+    original: Option<Box<Original>>,
 }
 
 impl Prepared {
@@ -131,7 +138,16 @@ impl Prepared {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
         let client = has_interims.then_some(peer);
-        let delivery = Delivery { contract, protocol, passthrough, client, is_guess: false, may_have_run: false };
+        let delivery = Delivery {
+            contract,
+            protocol,
+            passthrough,
+            client,
+            is_guess: false,
+            may_have_run: false,
+            is_relayed: false,
+            original: None,
+        };
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
@@ -184,6 +200,8 @@ impl Prepared {
         let scheme = if pool.is_encrypted() { Scheme::HTTPS } else { Scheme::HTTP };
         let Delivery { contract, protocol, ref passthrough, .. } = self.delivery;
         let host = passthrough.as_ref().unwrap_or(&pool.host);
+        // Another activator is told the client's own host.
+        let contract = if self.delivery.is_relayed { Contract::Plain } else { contract };
         headers::address(&mut self.head, contract, host, protocol, scheme)
             .map_err(|error| Failure::Final { error, evidence: Evidence::None })?;
         match protocol {
@@ -260,6 +278,9 @@ async fn connected<T>(
 /// Makes a pod's response fit for the client.
 fn finish<B>(mut response: Response<B>) -> Response<B> {
     strip_response(response.headers_mut());
+    if response.status() == StatusCode::MISDIRECTED_REQUEST {
+        response.headers_mut().remove(TURNED_AWAY); // Only activators say so.
+    }
     *response.version_mut() = Version::HTTP_11; // hyper writes what the client's connection speaks.
     response
 }

@@ -40,10 +40,15 @@ impl Prepared {
             let (was_idle, reused) = (connection.was_idle, connection.reused);
             let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
             let Failed { error, unsent, begun } = match unless_lost(exchange, lost).await {
+                Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
+                    return Err(self.turned_away());
+                }
                 Some(Ok(response)) => return finish_http1(pool, response),
                 Some(Err(failed)) => failed,
+                None if self.is_unasked() => return Err(self.turned_away()),
                 None => return Err(self.gone(pool)),
             };
+            let unsent = unsent || !begun && self.is_unasked();
             let evidence = evidence_of(&error, reused);
             if self.delivery.is_guess && error.is_http2() {
                 return Err(self.answered_in_http2(pool, cause_of(&error)));
@@ -83,6 +88,9 @@ impl Prepared {
         let upload = self.body.upload();
         let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
         let mut response = match unless_lost(exchange, lost).await {
+            Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
+                return Err(self.turned_away());
+            }
             Some(Ok(response)) => response,
             Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),
             Some(Err(Failed { error, begun, .. })) => {

@@ -101,6 +101,11 @@ impl Tracked {
         self.socket.shut_down();
     }
 
+    /// Its peer sees a reset, not an end, once its owner has closed it.
+    pub(crate) fn reset_on_close(&self) {
+        self.socket.reset_on_close();
+    }
+
     pub(super) fn counts(&self) -> (u32, u32) {
         (self.writes.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
     }

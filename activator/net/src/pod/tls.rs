@@ -9,7 +9,8 @@
 
 use crate::pod::stream::PodStream;
 use common::names::{
-    ACTIVATOR_H2C_PORT, ACTIVATOR_HTTP1_PORT, DATA_PLANE_NAME, DATA_PLANE_USER_PREFIX, HTTPS_PORT, HTTPS_SERVICE_PORT,
+    ACTIVATOR_H2C_PORT, ACTIVATOR_HTTP1_PORT, DATA_PLANE_NAME, DATA_PLANE_ROUTING_NAME, DATA_PLANE_USER_PREFIX,
+    HTTPS_PORT, HTTPS_SERVICE_PORT,
 };
 use common_runtime::tls::client::TlsStream;
 use common_runtime::tls::rustls::pki_types::ServerName;
@@ -41,6 +42,11 @@ impl PodTls {
     /// For pods of `namespace`, signed by `roots`.
     pub(crate) fn new(roots: Roots, namespace: &str) -> Self {
         Self { roots, user_name: format!("{DATA_PLANE_USER_PREFIX}{}", namespace.to_lowercase()) }
+    }
+
+    /// For activators: their certificate bears the name of whoever routes.
+    pub(crate) fn of_activator(roots: Roots) -> Self {
+        Self { roots, user_name: DATA_PLANE_ROUTING_NAME.to_owned() }
     }
 
     /// Where TLS is spoken by who listens on `plain`. A queue-proxy has one of two ports; all else is a Service's.

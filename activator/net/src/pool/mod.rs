@@ -27,6 +27,7 @@ use crate::liveness::{self, Link, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
 use crate::pod::tls::{PodIo, PodTls};
 use crate::relay::end::TcpEnd;
+use crate::relay::mark;
 use activator_core::backends::{Outcome, answer_min};
 use common::backend::Protocol;
 use common_runtime::tls::Roots;
@@ -206,6 +207,20 @@ impl Pool {
         tokio::select! {
             biased; // What has come counts.
             connected = connecting => connected,
+            () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
+        }
+    }
+
+    /// A connection of its own to another activator, which is told by `mark` what to do with it, and that one's word.
+    ///
+    /// # Errors
+    /// It could not be connected to, or broke the connection before its word.
+    pub async fn connect_marked(&self, mark: &str) -> io::Result<(TcpEnd, u8)> {
+        let mut end = self.connect_tcp().await?;
+        let lost = self.lost();
+        tokio::select! {
+            biased; // What has come counts.
+            said = mark::ask(&mut end, mark) => said.map(|said| (end, said)),
             () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
         }
     }
@@ -400,6 +415,16 @@ impl Pools {
         let pool = Arc::new(Pool::new(address, Some(tls), self.idle_max, self.liveness.clone()));
         self.by_address.insert(address, pool.clone());
         pool
+    }
+
+    /// The pool of another activator's address.
+    pub fn of_activator(&self, address: SocketAddr) -> Arc<Pool> {
+        if let Some(pool) = self.by_address.get(&address) {
+            return pool.clone();
+        }
+        let tls = self.roots.clone().map(PodTls::of_activator);
+        let new = || Arc::new(Pool::new(address, tls, self.idle_max, self.liveness.clone()));
+        self.by_address.entry(address).or_insert_with(new).clone()
     }
 
     /// Forgets an address that no revision lists any more.

@@ -20,6 +20,7 @@
 
 pub(crate) mod direction;
 pub(crate) mod end;
+pub(crate) mod mark;
 mod pipe;
 
 use direction::Direction;

@@ -64,7 +64,7 @@ pub use client_connections::ClientConnections;
 pub use crowd::CrowdBounds;
 pub use ports::PortListeners;
 pub use reserve::ProbeReserve;
-pub use tcp::{Connector, Place};
+pub use tcp::{Connected, Connector, Place};
 
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};

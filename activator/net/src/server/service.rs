@@ -15,6 +15,7 @@ use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, 
 use crate::client::Inbound;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
+use crate::forward::TURNED_AWAY;
 use crate::tunnel::Tunnel;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -172,6 +173,10 @@ where
         let answer = std::task::ready!(self.as_mut().poll_answer(cx));
         let this = self.project();
         let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has gone")?;
+        if *this.version == Version::HTTP_2 && answer.headers().contains_key(TURNED_AWAY) {
+            // As HTTP/2 says it: whoever relays has the whole request yet.
+            return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
+        }
         let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();

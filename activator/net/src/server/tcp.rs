@@ -9,6 +9,8 @@
 //!
 //! A connection that is refused, or cut, is reset, so that nobody takes what came so far for all of it.
 //!
+//! One that another activator relays begins with a mark ([`mark`]), and is told when there is a pod.
+//!
 //! # A client that has left, or ended its side
 //!
 //! Both look alike: FIN. Without a byte before, nobody waits for anything, and the client has left. After some bytes it may
@@ -22,7 +24,7 @@ use super::progress::Progress;
 use super::protocol::is_tls;
 use crate::body::BodyError;
 use crate::relay::end::{TcpEnd, reset};
-use crate::relay::{Ended, Relay};
+use crate::relay::{Ended, Relay, mark};
 use crate::tcp::user_timeout::UserTimeout;
 use rustix::net::{RecvFlags, recv};
 use std::convert::Infallible;
@@ -42,14 +44,28 @@ pub trait Connector: Clone + Send + Sync + 'static {
     /// What such a connection occupies until its end.
     type Place: Place;
 
-    /// Waits for a pod and connects to it; none: the connection is refused. It is dropped if the client leaves.
-    fn connect(self, client: SocketAddr) -> impl Future<Output = Option<(TcpEnd, Self::Place)>> + Send;
+    /// Whether connections may begin with a mark.
+    fn takes_relayed(&self) -> bool;
+
+    /// Waits for a pod and connects to it. It is dropped if the client leaves. `mark`: what a connection that is relayed
+    /// began with.
+    fn connect(self, client: SocketAddr, mark: Option<String>) -> impl Future<Output = Connected<Self::Place>> + Send;
 
     /// Ready once pods are found to speak first, so that a client may be waiting for that. Else never.
     fn waits_for_pod(&self) -> impl Future<Output = ()> + Send;
 
     /// A client has stood for a while without a byte, and left.
     fn left_silent(&self);
+}
+
+/// What becomes of a connection.
+pub enum Connected<P> {
+    /// It is passed on to a pod, or to another activator.
+    To(TcpEnd, P),
+    /// It is reset.
+    Refused,
+    /// Whoever relays it is told that it has to go elsewhere, or what it asked for: one byte.
+    Told(u8),
 }
 
 /// What a relayed connection occupies. Given back when dropped.
@@ -93,16 +109,25 @@ impl Connection {
 
     async fn relayed<C: Connector>(self, connector: C) -> Result<(), BodyError> {
         let Self { stream, address, keepalive, mut listener, .. } = self;
+        let mark = if connector.takes_relayed() { mark::taken(&stream).await? } else { None };
+        let is_marked = mark.is_some();
         let connected = tokio::select! {
             biased; // A place that was given is used.
-            connected = connector.connect(address) => connected,
+            connected = connector.connect(address, mark) => connected,
             () = has_left(&stream) => return Ok(()),
-            () = listener.cut() => None,
+            () = listener.cut() => Connected::Refused,
         };
-        let Some((pod, place)) = connected else {
-            reset(&stream);
-            return Ok(());
+        let (pod, place) = match connected {
+            Connected::To(pod, place) => (pod, place),
+            Connected::Refused => {
+                reset(&stream);
+                return Ok(());
+            }
+            Connected::Told(said) => return Ok(mark::say(&stream, said).await?),
         };
+        if is_marked {
+            mark::say(&stream, mark::CONNECTED).await?;
+        }
         // Registered anew: what has been looked at and left in the socket is told again.
         let stream = TcpStream::from_std(stream.into_std()?)?;
         let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
@@ -190,7 +215,11 @@ fn first(stream: &TcpStream) -> io::Result<[u8; 2]> {
 impl Connector for Infallible {
     type Place = Self;
 
-    async fn connect(self, _: SocketAddr) -> Option<(TcpEnd, Self)> {
+    fn takes_relayed(&self) -> bool {
+        match *self {}
+    }
+
+    async fn connect(self, _: SocketAddr, _: Option<String>) -> Connected<Self> {
         match self {}
     }
 

@@ -1,8 +1,8 @@
 //! A server whose one port carries anything, and a pod that is a listener of the test.
 
 use activator_net::{
-    Carries, Connector, CrowdBounds, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools, PortListeners,
-    ProxyError, Server, TcpEnd, Trust,
+    Carries, Connected, Connector, CrowdBounds, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
+    PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -72,13 +72,21 @@ pub(crate) struct Told {
 impl Connector for ToPod {
     type Place = Told;
 
-    async fn connect(self, _: SocketAddr) -> Option<(TcpEnd, Told)> {
+    fn takes_relayed(&self) -> bool {
+        true
+    }
+
+    async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<Told> {
+        assert_eq!(mark, None, "nobody relays");
         self.woken.fetch_add(1, Ordering::SeqCst);
         self.held.fetch_add(1, Ordering::SeqCst);
         let _held = Held(self.held.clone());
-        self.pods.acquire().await.ok()?.forget();
-        let end = self.pools.get(self.pod, "ns").connect_tcp().await.ok()?;
-        Some((end, Told { idle: self.idle, ended: self.ended }))
+        let Ok(place) = self.pods.acquire().await else { return Connected::Refused };
+        place.forget();
+        match self.pools.get(self.pod, "ns").connect_tcp().await {
+            Ok(end) => Connected::To(end, Told { idle: self.idle, ended: self.ended }),
+            Err(_) => Connected::Refused,
+        }
     }
 
     async fn waits_for_pod(&self) {

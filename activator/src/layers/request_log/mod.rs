@@ -129,6 +129,9 @@ where
         let this = self.project();
         let result = std::task::ready!(this.exchange.poll(cx));
         let mut record = this.record.take();
+        if let (Some(record), Err(Refusal::Elsewhere { .. })) = (&mut record, &result) {
+            record.begun = None; // Whoever serves it writes the line.
+        }
         if let Some(record) = &mut record {
             record.code = match &result {
                 Ok(response) => response.status().as_u16(),

@@ -88,6 +88,9 @@ catalog! {
     TCP_ENDED = Instrument::new(Counter, "zeroscale.tcp.connections_ended",
         "Connections that were passed on as bytes, by how they ended").in_unit("{connection}")
         .by(&[NAMESPACE, REVISION, "reason"]).saying(values::TCP_ENDS).of(Activator);
+    RELAYED = Instrument::new(Counter, "zeroscale.relayed",
+        "Requests and connections that were relayed to the activator that holds their workload").in_unit("{request}")
+        .of(Activator);
     POD_SHARING = Instrument::new(Gauge, "zeroscale.pod_sharing",
         "How pods with a hard limit are used: 1 for what holds, else 0").by(&["standing"]).saying(values::STANDINGS)
         .of(Activator);

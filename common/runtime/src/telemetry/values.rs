@@ -24,6 +24,7 @@ pub const REFUSALS: Values = &[
     ("paused", "the workload is paused, and has no pods (503)"),
     ("fallback", "the workload did not wake in time, and its fallback did not answer (502)"),
     ("deleted", "the workload was deleted meanwhile (503)"),
+    ("elsewhere", "the activator that holds the workload could not be reached (503)"),
     ("pod", "a pod did not answer, and the request could not be sent to another (502)"),
     ("client-gone", "the client went away before there was an answer"),
     ("malformed", "it can be understood in two ways, or not at all (400)"),
@@ -70,7 +71,7 @@ pub const STANDINGS: Values = &[
     ("undecided", "the process has just begun: requests for them wait"),
     ("alone", "there is one activator, and all are its own"),
     ("divided", "each activator sends to its part, by Knative's assignment"),
-    ("shared", "all activators send to all of them, under one limit"),
+    ("shared", "each workload has a holder, to which the others relay, under one limit"),
 ];
 
 /// What became of a wake.

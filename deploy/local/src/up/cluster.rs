@@ -437,7 +437,7 @@ impl Shared {
             )
         });
         if let Some(demand) = accounts::demand(&self.namespaces) {
-            // Autoscalers ask for it, and activators that share pods ask each other.
+            // Autoscalers ask for it, and activators that keep limits together ask each other.
             options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
             options.stat_audience = Some(demand.audience);
         }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const WORK: Duration = Duration::from_millis(50);
 const PODS: u32 = 5;
 
-/// Two activators that share pods.
+/// Two activators that keep one limit.
 struct Shared {
     several: Several,
     pods: CountingPods,

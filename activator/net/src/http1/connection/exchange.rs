@@ -1,7 +1,7 @@
 //! A request on its way to a pod, until the head of its response is there.
 
 use super::body::{Half, Http1Body, Source};
-use super::expected::Expected;
+use super::expected::{Expected, ToActivator};
 use super::{Failed, Http1, Http1Error, ReturnIdle};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
@@ -32,6 +32,7 @@ struct UnderWay<'a, P> {
     sending: Sending,
     /// Why nothing more can be written.
     stopped: Option<io::Error>,
+    is_to_activator: bool,
     expected: Option<Expected>,
     /// Bytes that came so far.
     received: usize,
@@ -53,7 +54,7 @@ impl<'a, P> Exchange<'a, P> {
         client: Option<&'a Peer>,
         pool: &'a Arc<P>,
     ) -> Self {
-        let expected = Expected::of(&head.headers, body);
+        let expected = Expected::of(head, body);
         let sending = Sending::new(head, body);
         let under_way = UnderWay {
             connection,
@@ -61,6 +62,7 @@ impl<'a, P> Exchange<'a, P> {
             body,
             sending,
             stopped: None,
+            is_to_activator: head.extensions.get::<ToActivator>().is_some(),
             expected,
             received: 0,
             looked_at: 0,
@@ -70,6 +72,14 @@ impl<'a, P> Exchange<'a, P> {
             pool,
         };
         Self { under_way: Some(under_way) }
+    }
+}
+
+impl<P> Drop for Exchange<'_, P> {
+    fn drop(&mut self) {
+        if let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.is_to_activator) {
+            under_way.connection.tracked.iter().for_each(|tracked| tracked.reset_on_close());
+        }
     }
 }
 

@@ -34,6 +34,7 @@ use crate::pod::tls::PodIo;
 use crate::worker;
 pub(crate) use body::Http1Body;
 use exchange::Exchange;
+pub(crate) use expected::ToActivator;
 use http::request;
 use input::Input;
 use std::io;

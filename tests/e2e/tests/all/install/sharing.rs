@@ -1,4 +1,4 @@
-//! Activators of a release share pods over TLS, by the chart's values alone: processes with the environment, files and
+//! Activators of a release keep a hard limit together over TLS, by the chart's values alone: processes with the environment, files and
 //! rights that the Pods of its Deployments have.
 //!
 //! Controllers make these Pods, and [`Kubelet`] runs them. The workload's pods are listeners of the test.
@@ -90,13 +90,12 @@ impl Release {
         self.running.iter().flat_map(|(_, log)| log.with(parts)).collect()
     }
 
-    /// Whether an activator has a slot lent to the other.
-    async fn lends(&self, n: usize) -> bool {
+    /// Whether an activator relays requests to the other.
+    async fn relays(&self, n: usize) -> bool {
         let admin = Load::new(SocketAddr::new(self.ranges.activator(n), 9090), "admin");
-        let Ok(page) = admin.get("/revisions").await else { return false };
-        let all: Value = serde_json::from_slice(&page.body).unwrap_or_default();
-        let slots = all.as_array().into_iter().flatten().flat_map(|row| row["slots"].as_array().into_iter().flatten());
-        slots.into_iter().any(|slot| slot["lent"].as_u64() > Some(0))
+        let Ok(page) = admin.get("/metrics").await else { return false };
+        let relayed = |line: &str| line.starts_with("zeroscale_relayed_total") && !line.ends_with(" 0");
+        String::from_utf8_lossy(&page.body).lines().any(relayed)
     }
 }
 
@@ -124,7 +123,7 @@ async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod
     Ok(all().await)
 }
 
-/// Goal: by the chart's values alone activators lend each other slots over TLS: who waits at either has its turn, no pod is
+/// Goal: by the chart's values alone activators relay to each other over TLS: who waits at either has its turn, no pod is
 /// above its limit, and stats come over TLS, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
@@ -146,7 +145,7 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
         ensure!(load(n).get("/").await?.status == 200, "activator {n}");
     }
     let (before, few, many) = (counting.served(), Clients::start(load(0), 4), Clients::start(load(1), 12));
-    until("a loan", async || release.lends(0).await || release.lends(1).await).await?;
+    until("a request to be relayed", async || release.relays(0).await || release.relays(1).await).await?;
     let has_its_part = || counting.served().iter().zip(&before).all(|(now, before)| *now >= before + 60);
     until("every pod's part", async || has_its_part()).await?;
     let (few, many) = (few.end().await? as f64 / 4.0, many.end().await? as f64 / 12.0);

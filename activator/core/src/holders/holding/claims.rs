@@ -1,0 +1,132 @@
+//! Claims and confirmations.
+
+use std::time::Instant;
+
+use super::{Holding, Output, Pods, RETRY_AFTER};
+use crate::holders::lots::score;
+use crate::holders::message::Running;
+use crate::holders::{Lots, Message, Peer, Peers};
+
+impl Holding {
+    /// A sibling wants to hold these lots, or does and wants to know what runs there.
+    pub(super) fn claimed(
+        &mut self,
+        from: &Peer,
+        number: u64,
+        lots: Lots,
+        pods: &dyn Pods,
+        now: Instant,
+        out: &mut Vec<Output>,
+    ) {
+        let comes_first = score(&self.workload, &self.me) > score(&self.workload, from);
+        let waits = comes_first && self.gathering.meets(lots);
+        let Some(sibling) = self.siblings.get_mut(from) else { return };
+        sibling.deferred = Some((number, lots));
+        if waits {
+            // What it confirmed before it claimed is asked again: it yields, and need not be given the lots and give them
+            // back.
+            sibling.confirmed = sibling.confirmed.without(lots);
+            (sibling.claimed, sibling.asked) = (None, None);
+        } else {
+            self.confirm_to(from, pods, now, out);
+        }
+    }
+
+    /// Gives up what a sibling has claimed, and says what this activator runs.
+    fn confirm_to(&mut self, to: &Peer, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
+        let Some((number, lots)) = self.siblings.get_mut(to).and_then(|sibling| sibling.deferred.take()) else {
+            return;
+        };
+        self.stand_by(lots);
+        if lots.meets(self.mine()) {
+            (self.retry_at, self.new) = (now + RETRY_AFTER, false);
+        }
+        if let Some(sibling) = self.siblings.get_mut(to) {
+            (sibling.has, sibling.counts) = (lots, true);
+        }
+        self.apply(pods);
+        // Nobody is given a slot there any more, so it can only become less.
+        self.told = pods.running(self.held);
+        let message = Message::Confirm { number, running: self.told.clone() };
+        out.push(Output::Send { to: to.clone(), message });
+    }
+
+    /// Neither holds nor gathers these any longer. What was confirmed of them counts for nothing.
+    pub(super) fn stand_by(&mut self, lots: Lots) {
+        (self.held, self.gathering) = (self.held.without(lots), self.gathering.without(lots));
+        for sibling in self.siblings.values_mut() {
+            sibling.confirmed = sibling.confirmed.without(lots);
+            sibling.asked = sibling.asked.map(|(number, asked)| (number, asked.without(lots)));
+        }
+    }
+
+    /// Those that waited for an answer have it, the one that comes first last: it is who holds from then on.
+    pub(super) fn answer_deferred(&mut self, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
+        let ready = |holding: &Self| {
+            let of = |(peer, sibling): (&Peer, &super::Sibling)| {
+                let (_, lots) = sibling.deferred?;
+                (!holding.gathering.meets(lots)).then(|| peer.clone())
+            };
+            holding.siblings.iter().filter_map(of).min_by_key(|peer| score(&holding.workload, peer))
+        };
+        while let Some(peer) = ready(self) {
+            self.confirm_to(&peer, pods, now, out);
+        }
+    }
+
+    /// A sibling has answered. What it runs is what it says itself; answers to former claims count for nothing.
+    pub(super) fn confirmed(
+        &mut self,
+        from: &Peer,
+        number: u64,
+        running: Running,
+        pods: &dyn Pods,
+        now: Instant,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(sibling) = self.siblings.get_mut(from) else { return };
+        let Some((_, lots)) = sibling.asked.filter(|(asked, _)| *asked == number) else { return };
+        sibling.asked = None;
+        sibling.running = running;
+        sibling.confirmed = lots;
+        // It has none of these any more, so what it claimed of them before is void.
+        sibling.has = sibling.has.without(lots);
+        sibling.deferred = sibling.deferred.map(|(number, theirs)| (number, theirs.without(lots)));
+        sibling.deferred = sibling.deferred.filter(|(_, theirs)| !theirs.is_empty());
+        self.answer_deferred(pods, now, out);
+    }
+
+    /// Claims what is held or gathered of those in touch who have not heard of all of it, or have heard of more: so everybody
+    /// knows who has what.
+    pub(super) fn claim(&mut self, out: &mut Vec<Output>) {
+        let lots = self.held.and(self.gathering);
+        let is_open = |sibling: &super::Sibling| sibling.connected && sibling.claimed.unwrap_or(Lots::NONE) != lots;
+        let open = self.siblings.iter().filter(|(_, sibling)| is_open(sibling)).map(|(peer, _)| peer.clone());
+        for peer in open.collect::<Vec<_>>() {
+            let number = self.number();
+            if let Some(sibling) = self.siblings.get_mut(&peer) {
+                (sibling.claimed, sibling.asked) = (Some(lots), Some((number, lots)));
+            }
+            out.push(Output::Send { to: peer, message: Message::Claim { number, lots } });
+        }
+    }
+
+    /// Begins to hold what all have confirmed that have to.
+    pub(super) fn begin(&mut self, peers: &Peers, now: Instant) {
+        let is_excused = |peer: &Peer, sibling: &super::Sibling| {
+            self.is_dead(peer, sibling, peers, now) || self.new && !sibling.connected
+        };
+        let asked = self.siblings.iter().filter(|(peer, sibling)| !is_excused(peer, sibling));
+        let confirmed = asked.fold(self.gathering, |all, (_, sibling)| all.within(sibling.confirmed));
+        if confirmed.is_empty() {
+            return;
+        }
+        self.held = self.held.and(confirmed);
+        self.gathering = self.gathering.without(confirmed);
+        self.new &= !self.gathering.is_empty();
+        self.retry_at = now;
+        for sibling in self.siblings.values_mut() {
+            sibling.has = sibling.has.without(confirmed);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Small histories of two activators; longer ones are the simulator's.
+
+use std::sync::Mutex;
+
+use super::*;
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+/// What a throttler was told, and what it says it runs.
+#[derive(Debug, Default)]
+struct Told(Mutex<(Lots, Running, Running)>);
+
+impl Pods for Told {
+    fn hold(&self, lots: Lots, taken: &Running) {
+        let mut told = self.0.lock().expect("nobody panics");
+        (told.0, told.1) = (lots, taken.clone());
+    }
+
+    fn running(&self, _: Lots) -> Running {
+        self.0.lock().expect("nobody panics").2.clone()
+    }
+}
+
+fn pod(n: u16) -> Destination {
+    let [high, low] = n.to_be_bytes();
+    std::net::SocketAddr::from(([10, 0, high, low], 8012)).into()
+}
+
+struct Pair {
+    now: Instant,
+    names: [Peer; 2],
+    all: [(Holding, Peers, Told); 2],
+}
+
+impl Pair {
+    /// Two that list each other, for so long, with a session; the first one is whom lots fall to.
+    fn new(listed_for: Duration) -> Self {
+        let now = origin();
+        let mut names = ["10.1.0.1", "10.1.0.2"].map(Peer::from);
+        names.sort_by_cached_key(|peer| std::cmp::Reverse(lots::score("ns/app", peer)));
+        let one = |n: usize| {
+            let mut peers = Peers::new(now - listed_for);
+            peers.connected(&names[1 - n], now);
+            let begun = now - Duration::from_secs(60);
+            let mut holding = Holding::new(names[n].clone(), "ns/app", 0, Some(begun), now);
+            let told = Told::default();
+            let members = Input::Members(names.iter().cloned().collect());
+            holding.handle(members, &peers, &told, now - listed_for);
+            (holding, peers, told)
+        };
+        let mut pair = Self { now, all: [one(0), one(1)], names };
+        let [first, second] = pair.names.clone();
+        pair.tell(0, Input::Connected(second));
+        pair.tell(1, Input::Connected(first));
+        pair
+    }
+
+    fn tell(&mut self, at: usize, input: Input) {
+        let mut inputs = vec![(at, input)];
+        while let Some((at, input)) = inputs.pop() {
+            let (holding, peers, told) = &mut self.all[at];
+            for output in holding.handle(input, peers, told, self.now) {
+                if let Output::Send { to, message } = output {
+                    let to = usize::from(to == self.names[1]);
+                    inputs.push((to, Input::Received { from: self.names[at].clone(), message }));
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> [Lots; 2] {
+        [0, 1].map(|at| self.all[at].2.0.lock().expect("nobody panics").0)
+    }
+}
+
+/// Goal: a workload that wakes is held at once by whom all lists name, and the other one relays to it; also where the two are
+/// not in touch.
+#[test]
+fn a_wake_does_not_wait() {
+    for in_touch in [true, false] {
+        let mut pair = Pair::new(DEAD_AFTER);
+        let [first, second] = pair.names.clone();
+        let route = Route::There { siblings: vec![(first.clone(), 1)], own: 0 };
+        assert_eq!(pair.all[1].0.route(), route, "before there is a pod");
+        if !in_touch {
+            pair.tell(0, Input::Disconnected(second));
+            pair.tell(1, Input::Disconnected(first));
+        }
+        for at in [1, 0] {
+            pair.tell(at, Input::Pods([pod(1)].into(), 1));
+        }
+        assert_eq!(pair.held(), [Lots::ALL, Lots::NONE], "{in_touch}");
+        assert_eq!(pair.all[0].0.route(), Route::Here);
+        assert_eq!(pair.all[1].0.route(), if in_touch { route } else { Route::Here });
+    }
+}
+
+/// Goal: what one still runs is taken of what the other one holds, until it has ended.
+#[test]
+fn what_still_runs_is_taken() {
+    let mut pair = Pair::new(DEAD_AFTER);
+    let first = pair.names[0].clone();
+    pair.all[1].2.0.lock().expect("nobody panics").2 = Running::from([(pod(1), 3)]);
+    for at in [0, 1] {
+        pair.tell(at, Input::Pods([pod(1)].into(), 5));
+    }
+    let taken = |pair: &Pair| pair.all[0].2.0.lock().expect("nobody panics").1.clone();
+    assert_eq!((pair.held(), taken(&pair)), ([Lots::ALL, Lots::NONE], Running::from([(pod(1), 3)])));
+    pair.all[1].2.0.lock().expect("nobody panics").2 = Running::from([(pod(1), 1)]);
+    pair.tell(1, Input::Ended);
+    assert_eq!(taken(&pair), Running::from([(pod(1), 1)]));
+    pair.tell(1, Input::Disconnected(first.clone()));
+    pair.tell(0, Input::Disconnected(pair.names[1].clone()));
+    assert_eq!(taken(&pair), Running::from([(pod(1), 1)]), "silence ends nothing");
+    pair.now += DEAD_AFTER;
+    pair.tell(0, Input::Members([first].into()));
+    pair.now += DEAD_AFTER;
+    pair.tell(0, Input::Tick);
+    assert_eq!(taken(&pair), Running::new(), "who has left and is silent has stopped");
+}
+
+/// Goal: pods that need two holders are divided evenly once that has been so for a second, and all lots are one's again.
+#[test]
+fn many_pods_are_divided() {
+    let mut pair = Pair::new(DEAD_AFTER);
+    for count in [1, 600] {
+        for at in [0, 1] {
+            pair.tell(at, Input::Pods((0..count).map(pod).collect(), 1));
+        }
+        assert_eq!(pair.held(), [Lots::ALL, Lots::NONE], "{count}");
+    }
+    pair.now += DEAD_AFTER;
+    [1, 0].iter().for_each(|at| pair.tell(*at, Input::Tick));
+    let [first, second] = pair.held();
+    assert_eq!((first.and(second), first.meets(second), second), (Lots::ALL, false, pair.all[1].0.mine()));
+    let Route::There { own, siblings } = pair.all[0].0.route() else { panic!("both hold some") };
+    assert!((250..350).contains(&own) && own + siblings[0].1 == 600, "{own} {siblings:?}");
+    for at in [0, 1] {
+        pair.tell(at, Input::Pods([pod(1)].into(), 1));
+    }
+    pair.now += RETRY_AFTER;
+    pair.tell(0, Input::Tick);
+    assert_eq!(pair.held(), [Lots::ALL, Lots::NONE]);
+}

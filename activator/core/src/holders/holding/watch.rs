@@ -1,0 +1,154 @@
+//! What lists and time decide: what to claim, who is dead, and when to stop.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::{DEAD_AFTER, FORGET_AFTER, GONE_AFTER, Holding, KNOWN_AFTER, Output, Pods, Sibling};
+use crate::destination::Destination;
+use crate::holders::lots::{self, Lots, index_of};
+use crate::holders::{Peer, Peers, STOP_AFTER};
+
+impl Holding {
+    pub(super) fn set_pods(&mut self, listed: &BTreeSet<Destination>, limit: u32, now: Instant) {
+        self.pods = [0; lots::LOTS];
+        listed.iter().for_each(|pod| self.pods[index_of(pod)] += 1);
+        self.limit = limit;
+        let long = |since: Instant, long| now.saturating_duration_since(since) >= long;
+        let settled = self.members_since.is_some_and(|since| long(since, DEAD_AFTER));
+        self.empty_since = match (self.empty_since, listed.is_empty()) {
+            (since, true) => Some(since.unwrap_or(now)),
+            (Some(since), false) => {
+                self.new = settled && long(since, FORGET_AFTER);
+                None
+            }
+            (None, false) => None,
+        };
+        self.rank(now);
+    }
+
+    pub(super) fn set_members(&mut self, members: BTreeSet<Peer>, now: Instant) {
+        if members == self.members {
+            return;
+        }
+        if self.members.contains(&self.me) && !members.contains(&self.me) {
+            self.left_since = now;
+        }
+        (self.retry_at, self.new) = (now, false);
+        for peer in members.iter().filter(|peer| **peer != self.me) {
+            self.siblings.entry(peer.clone()).or_insert_with(|| Sibling::new(now));
+        }
+        (self.members, self.members_since) = (members, Some(now));
+        for (peer, sibling) in &mut self.siblings {
+            sibling.gone_since = (!self.members.contains(peer)).then(|| sibling.gone_since.unwrap_or(now));
+        }
+        self.rank(now);
+    }
+
+    /// Whom lots fall to.
+    fn rank(&mut self, now: Instant) {
+        let pods = self.pods.iter().map(|pods| *pods as usize).sum();
+        let wanted = lots::wanted(pods, self.limit, self.slots_per_holder);
+        let holders = lots::holders(&self.workload, &self.members, wanted);
+        if holders != self.holders {
+            (self.holders, self.holders_since, self.new) = (holders, now, false);
+        }
+    }
+
+    pub(super) fn connected(&mut self, peer: &Peer, now: Instant) {
+        if *peer == self.me {
+            return;
+        }
+        self.disconnected(peer);
+        let gone = (!self.members.contains(peer)).then_some(now);
+        let new = || Sibling { gone_since: gone, ..Sibling::new(now) };
+        self.siblings.entry(peer.clone()).or_insert_with(new).connected = true;
+    }
+
+    /// What it runs stays counted until it says otherwise, or is dead.
+    pub(super) fn disconnected(&mut self, peer: &Peer) {
+        if let Some(sibling) = self.siblings.get_mut(peer) {
+            let running = std::mem::take(&mut sibling.running);
+            *sibling = Sibling { gone_since: sibling.gone_since, running, ..Sibling::new(sibling.known_since) };
+        }
+    }
+
+    /// Everything that time, lists and confirmations decide.
+    pub(super) fn look(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
+        self.stop(peers, pods, now, out);
+        let is_gone = |since: Instant| now.saturating_duration_since(since) >= GONE_AFTER;
+        let gone = if self.empty_since.is_some_and(is_gone) { Lots::ALL } else { Lots::NONE };
+        let mine = if self.stopped { Lots::NONE } else { self.mine() };
+        self.stand_by(gone.and(self.gathering.without(mine)));
+        self.bury(mine, peers, now);
+        let wanted = mine.without(self.held).without(self.gathering);
+        if !wanted.is_empty() && !self.is_empty() && now >= self.retry_at && self.may_gather(peers, now) {
+            self.gathering = self.gathering.and(wanted);
+        }
+        self.claim(out);
+        self.begin(peers, now);
+        self.answer_deferred(pods, now, out);
+    }
+
+    /// What the dead ran has ended, and the long dead are forgotten.
+    fn bury(&mut self, mine: Lots, peers: &Peers, now: Instant) {
+        let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
+        for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
+            let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
+            sibling.running.retain(|pod, _| !mine.meets(Lots::of(pod)));
+            let since = sibling.gone_since.unwrap_or(now);
+            if now.saturating_duration_since(since) >= KNOWN_AFTER {
+                self.siblings.remove(&peer);
+            }
+        }
+    }
+
+    /// Whether it has been the one that its list names for long enough, and all can answer who have to: else whoever
+    /// holds the workload had better keep it.
+    fn may_gather(&self, peers: &Peers, now: Instant) -> bool {
+        let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
+        self.new || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
+    }
+
+    /// Whether the list has named the same holders for so long that whoever has left, and lost touch with them, has
+    /// stopped here. (It watches those that its list names, and must have had the time to see which they are.)
+    fn is_watched(&self, peers: &Peers, now: Instant) -> bool {
+        now.saturating_duration_since(self.holders_since) >= peers.dead_after()
+    }
+
+    /// Whether a sibling has stopped.
+    pub(super) fn is_dead(&self, peer: &Peer, sibling: &Sibling, peers: &Peers, now: Instant) -> bool {
+        self.is_watched(peers, now) && sibling.is_dead(peer, peers, now)
+    }
+
+    /// Ends where those that its list names may believe this activator dead, and take over what it holds and runs. Or it
+    /// ends altogether.
+    fn stop(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
+        let lots = self.given_up(peers, now);
+        if lots.is_empty() {
+            return;
+        }
+        self.stand_by(lots);
+        self.apply(pods);
+        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.and(Lots::of(pod)));
+        let cut = running.within(lots);
+        if !cut.is_empty() {
+            out.push(Output::Cut(cut));
+        }
+    }
+
+    fn given_up(&self, peers: &Peers, now: Instant) -> Lots {
+        if self.stopped {
+            return Lots::ALL;
+        }
+        if self.members.contains(&self.me) || self.members.is_empty() {
+            return Lots::NONE;
+        }
+        let is_lost = |peer: &&Peer| {
+            let since = self.holders_since.max(self.left_since);
+            let since = since.max(peers.acknowledged(peer).unwrap_or(since));
+            now.saturating_duration_since(since) >= STOP_AFTER
+        };
+        let lost = self.holders.iter().filter(is_lost);
+        lost.fold(Lots::NONE, |all, peer| all.and(self.of(peer)))
+    }
+}

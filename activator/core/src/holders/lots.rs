@@ -1,0 +1,172 @@
+//! Lots: a workload's pods in sixteen parts by their addresses, and which activator each part falls to.
+//!
+//! One activator holds all lots as long as it can carry the workload. A workload with more slots than
+//! [`SLOTS_PER_HOLDER`] has two holders, with twice as many four, and so on: each number is a power of two, so that a
+//! further step moves half of each holder's lots and no others. What decides is the list of pods and their limit, which
+//! every activator sees, so the number needs no agreement.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use fnv::FnvHasher;
+
+use super::Peer;
+use crate::destination::Destination;
+
+/// How many there are; no workload has more holders.
+pub const LOTS: usize = 16;
+/// Slots that one activator holds before a second one is needed: at 10 ms for a request, some 25 000 requests a second.
+pub const SLOTS_PER_HOLDER: u64 = 256;
+
+/// Some of a workload's lots.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lots(u16);
+
+impl Lots {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(u16::MAX);
+
+    /// The one that a pod is in.
+    pub fn of(pod: &Destination) -> Self {
+        Self::nth(index_of(pod))
+    }
+
+    /// The one with this number, below [`LOTS`].
+    pub fn nth(index: usize) -> Self {
+        Self(1 << (index % LOTS))
+    }
+
+    /// From the number on the wire.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits as u16)
+    }
+
+    /// The number on the wire.
+    pub fn bits(self) -> u32 {
+        u32::from(self.0)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Whether any of `other` is among these.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These without those.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn within(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl fmt::Debug for Lots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lots({:04x})", self.0)
+    }
+}
+
+/// The number of the lot that a pod is in.
+pub fn index_of(pod: &Destination) -> usize {
+    (hash([pod.as_str()]) % LOTS as u64) as usize
+}
+
+/// The activators that hold a workload that needs so many, the first one's lots first.
+pub fn holders<'a>(workload: &str, members: impl IntoIterator<Item = &'a Peer>, wanted: usize) -> Vec<Peer> {
+    let mut ranked: Vec<&Peer> = members.into_iter().collect();
+    ranked.sort_by_cached_key(|peer| std::cmp::Reverse(score(workload, peer)));
+    ranked.truncate(wanted);
+    ranked.into_iter().cloned().collect()
+}
+
+/// How much an activator is the one for a workload (rendezvous hashing). Its name breaks ties.
+pub(super) fn score(workload: &str, peer: &Peer) -> (u64, Peer) {
+    (hash([peer.as_str(), "/", workload]), peer.clone())
+}
+
+/// How many holders a workload needs that has so many `pods` of this `limit`.
+pub(super) fn wanted(pods: usize, limit: u32, slots_per_holder: u64) -> usize {
+    let needed = (pods as u64).saturating_mul(u64::from(limit)) / slots_per_holder.max(1);
+    let most = LOTS.min(pods).max(1);
+    let needed = usize::try_from(needed).unwrap_or(most).clamp(1, most);
+    1 << needed.ilog2()
+}
+
+fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+    let mut hasher = FnvHasher::default();
+    texts.into_iter().for_each(|text| hasher.write(text.as_bytes()));
+    let hash = hasher.finish();
+    // FNV leaves names that differ in the last byte alone in one corner; the finalizer of SplitMix64 spreads them.
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn peers(n: u8) -> Vec<Peer> {
+        (1..=n).map(|n| Peer::from(format!("10.1.0.{n}").as_str())).collect()
+    }
+
+    /// Goal: one activator holds what it can carry; what needs more has a power of two, and no more than it has pods.
+    #[test]
+    fn the_number_of_holders_follows_the_slots() {
+        let rows =
+            [(0, 1, 1), (5, 1, 1), (511, 1, 1), (512, 1, 2), (1023, 1, 2), (1024, 1, 4), (1, 1000, 1), (3, 1000, 2)];
+        for (pods, limit, holders) in rows {
+            assert_eq!(wanted(pods, limit, SLOTS_PER_HOLDER), holders, "{pods} pods, {limit} each");
+        }
+        assert_eq!(wanted(100_000, 1000, SLOTS_PER_HOLDER), LOTS);
+    }
+
+    /// Goal: each of five holds a fifth of many workloads, within a quarter of it, and pods are spread over the lots.
+    #[test]
+    fn workloads_and_pods_are_spread() {
+        let members = peers(5);
+        let (mut counts, mut lots) = ([0; 5], [0; LOTS]);
+        for n in 0..5000_u16 {
+            let first = &holders(&format!("ns/app-{n}"), &members, 1)[0];
+            counts[members.iter().position(|peer| peer == first).expect("one of them")] += 1;
+            let [high, low] = n.to_be_bytes();
+            lots[index_of(&std::net::SocketAddr::from(([10, 0, high, low], 8012)).into())] += 1;
+        }
+        assert!(counts.iter().all(|count| (750..1250).contains(count)), "{counts:?}");
+        assert!(lots.iter().all(|count| (230..400).contains(count)), "{lots:?}");
+    }
+
+    /// Goal: who leaves takes no workload from anybody who stays, and order does not matter.
+    #[test]
+    fn one_that_leaves_moves_its_own_workloads_alone() {
+        let all = peers(4);
+        let fewer: Vec<&Peer> = all[..3].iter().rev().collect();
+        for n in 0..500 {
+            let key = format!("ns/app-{n}");
+            let (before, after) = (holders(&key, &all, 1), holders(&key, fewer.iter().copied(), 1));
+            assert!(before == after || before[0] == all[3], "{key}: {before:?}, {after:?}");
+        }
+    }
+}

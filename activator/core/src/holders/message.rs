@@ -1,0 +1,175 @@
+//! What activators tell each other about who holds a workload, and its bytes.
+//!
+//! A frame is about one workload and carries one message. It is encoded by [`prost`], as stats are: unknown fields are
+//! skipped, damage anywhere fails the whole frame. Pods are written as text, `ip:port`.
+
+use std::collections::BTreeMap;
+
+use prost::Message as _;
+
+use super::Lots;
+use crate::destination::Destination;
+
+/// Requests that run on each pod.
+pub type Running = BTreeMap<Destination, u32>;
+
+/// One of a session's messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// "These lots, and no others, I have or want: send to no pod of them from now on, and confirm it."
+    Claim {
+        /// For the answer to name; never used twice by one activator.
+        number: u64,
+        /// The lots.
+        lots: Lots,
+    },
+    /// The answer: the sender gives nobody a slot there any more.
+    Confirm {
+        /// The claim's.
+        number: u64,
+        /// What the sender runs yet on pods that it does not hold.
+        running: Running,
+    },
+    /// What the sender still runs on such pods: less than it said before.
+    Running(Running),
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Damaged.
+    #[error("a frame about who holds a workload is damaged: {0}")]
+    Damaged(#[from] prost::DecodeError),
+    /// Not an address.
+    #[error("a frame about who holds a workload names {0:?} as a pod, which is not an address with a port")]
+    NotAPod(String),
+}
+
+/// The bytes of a frame about `workload` (`namespace/name`).
+pub fn encode(workload: &str, message: Message) -> Vec<u8> {
+    Frame { workload: workload.to_owned(), kind: Some(message.into()) }.encode_to_vec()
+}
+
+/// Reads a frame: the workload and its message; none if it is of a kind that is not known.
+///
+/// # Errors
+/// The bytes are damaged, or name a pod that is none.
+pub fn decode(bytes: &[u8]) -> Result<(String, Option<Message>), FrameError> {
+    let frame = Frame::decode(bytes)?;
+    Ok((frame.workload, frame.kind.map(Message::try_from).transpose()?))
+}
+
+// === the wire's form ===
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Frame {
+    #[prost(string, tag = "1")]
+    workload: String,
+    #[prost(oneof = "Kind", tags = "2, 3, 4")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(message, tag = "2")]
+    Claim(Claim),
+    #[prost(message, tag = "3")]
+    Confirm(Confirm),
+    #[prost(message, tag = "4")]
+    Running(Confirm),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Claim {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(uint32, tag = "2")]
+    lots: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Confirm {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(btree_map = "string, uint32", tag = "2")]
+    running: BTreeMap<String, u32>,
+}
+
+impl Confirm {
+    fn of(number: u64, running: &Running) -> Self {
+        Self { number, running: running.iter().map(|(pod, count)| (pod.as_str().to_owned(), *count)).collect() }
+    }
+
+    fn running(self) -> Result<Running, FrameError> {
+        let pod = |(text, count): (String, u32)| match text.parse::<Destination>() {
+            Ok(pod) => Ok((pod, count)),
+            Err(_) => Err(FrameError::NotAPod(text)),
+        };
+        self.running.into_iter().map(pod).collect()
+    }
+}
+
+impl From<Message> for Kind {
+    fn from(message: Message) -> Self {
+        match message {
+            Message::Claim { number, lots } => Self::Claim(Claim { number, lots: lots.bits() }),
+            Message::Confirm { number, running } => Self::Confirm(Confirm::of(number, &running)),
+            Message::Running(running) => Self::Running(Confirm::of(0, &running)),
+        }
+    }
+}
+
+impl TryFrom<Kind> for Message {
+    type Error = FrameError;
+
+    fn try_from(kind: Kind) -> Result<Self, FrameError> {
+        Ok(match kind {
+            Kind::Claim(Claim { number, lots }) => Self::Claim { number, lots: Lots::from_bits(lots) },
+            Kind::Confirm(confirm) => Self::Confirm { number: confirm.number, running: confirm.running()? },
+            Kind::Running(running) => Self::Running(running.running()?),
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_running() -> impl Strategy<Value = Running> {
+        let pod = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(|pod| std::net::SocketAddr::from(pod).into());
+        prop::collection::btree_map(pod, any::<u32>(), 0..4)
+    }
+
+    fn any_message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            (any::<u64>(), any::<u16>())
+                .prop_map(|(number, lots)| Message::Claim { number, lots: Lots::from_bits(lots.into()) }),
+            (any::<u64>(), any_running()).prop_map(|(number, running)| Message::Confirm { number, running }),
+            any_running().prop_map(Message::Running),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(message in any_message()) {
+            prop_assert_eq!(decode(&encode("ns/app", message.clone())), Ok(("ns/app".to_owned(), Some(message))));
+        }
+
+        /// Bytes from outside are refused or read, and never panic.
+        #[test]
+        fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_named_and_unknown_kinds_are_left_out() {
+        let running = BTreeMap::from([("nowhere".to_owned(), 1)]);
+        let frame = Frame { workload: "ns/app".into(), kind: Some(Kind::Confirm(Confirm { number: 1, running })) };
+        let error = decode(&frame.encode_to_vec()).expect_err("no address");
+        assert_eq!(error, FrameError::NotAPod("nowhere".into()));
+        assert_eq!(decode(&[0x0a, 1, b'r', 0x2a, 0]), Ok(("r".to_owned(), None)));
+    }
+}

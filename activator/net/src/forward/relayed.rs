@@ -1,0 +1,121 @@
+//! Requests that go to another activator, which has a pod for them, and requests that come back as they were.
+//!
+//! What such an activator turns away has not been looked at: it goes elsewhere. So that all of it is still here then, the
+//! other side is asked for a 100 before any of a body is sent over HTTP/1.1, and sends it when a pod is to have the body. A
+//! request whose body was not asked for is unsent, also if the other activator is no more. Over HTTP/2 a stream is turned
+//! away by REFUSED_STREAM, and the first bytes of a body are kept ([`crate::body`]).
+
+use super::{Delivery, Failure, Prepared, headers};
+use crate::body::RequestBody;
+use crate::client::peer::Peer;
+use crate::error::ProxyError;
+use crate::forward::Evidence;
+use crate::http1::connection::ToActivator;
+use activator_core::contract::Contract;
+use common::backend::Protocol;
+use http::header::{EXPECT, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use std::sync::Arc;
+
+/// The field of an answer by which an activator turns a relayed request away, with the status 421.
+pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
+
+/// A head as it came.
+pub(super) struct Original {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    fields: HeaderMap,
+}
+
+impl Original {
+    fn of<B>(request: &Request<B>) -> Box<Self> {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Box::new(Self { method, uri, version: request.version(), fields: request.headers().clone() })
+    }
+}
+
+impl Prepared {
+    /// Takes a request in hand for another activator. `mark`: what tells it that the request is relayed; its second part
+    /// says whether the client itself asked for a 100.
+    ///
+    /// # Errors
+    /// It cannot be expressed.
+    pub fn relayed(
+        mut request: Request<RequestBody>,
+        contract: Contract,
+        peer: Arc<Peer>,
+        mark: impl FnOnce(bool) -> (HeaderName, HeaderValue),
+    ) -> Result<Box<Self>, ProxyError> {
+        let original = Some(Original::of(&request));
+        let protocol = if request.version() == Version::HTTP_2 { Protocol::H2c } else { Protocol::Http1 };
+        let upgradable = request.version() == Version::HTTP_11;
+        let on_upgrade =
+            (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
+        let (mut head, body) = request.into_parts();
+        let asked = headers::prepare_relay(&mut head, protocol, upgradable)?;
+        let expects = head.headers.contains_key(EXPECT);
+        if protocol == Protocol::Http1 && !body.is_empty() {
+            head.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        head.extensions.insert(ToActivator);
+        let (name, value) = mark(expects);
+        head.headers.insert(name, value);
+        let delivery = Delivery {
+            contract,
+            protocol,
+            passthrough: None,
+            client: upgradable.then_some(peer),
+            is_guess: false,
+            may_have_run: false,
+            is_relayed: true,
+            original,
+        };
+        Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
+    }
+
+    /// Keeps the head of a request for a pod as it is in `request`, so that it can be had again.
+    pub fn keep_original(request: &Request<RequestBody>) -> KeptHead {
+        KeptHead(Original::of(request))
+    }
+
+    /// The request as it came, if its head was kept.
+    pub fn into_original(mut self: Box<Self>) -> Option<Request<RequestBody>> {
+        let Original { method, uri, version, fields } = *self.delivery.original.take()?;
+        self.body.set_free();
+        let mut request = Request::new(self.body);
+        (*request.method_mut(), *request.uri_mut(), *request.version_mut()) = (method, uri, version);
+        *request.headers_mut() = fields;
+        if let Some((_, on_upgrade)) = self.upgrade {
+            request.extensions_mut().insert(on_upgrade);
+        }
+        Some(request)
+    }
+
+    /// It may come back as `kept` has it.
+    pub fn with_original(&mut self, kept: KeptHead) {
+        self.delivery.original = Some(kept.0);
+    }
+
+    /// Whether nothing of a relayed request was given to a pod: its body was not asked for.
+    pub(super) fn is_unasked(&self) -> bool {
+        self.delivery.is_relayed && !self.body.is_empty() && self.body.is_untouched()
+    }
+
+    /// It was turned away.
+    pub(super) fn turned_away(self: Box<Self>) -> Failure {
+        Failure::Elsewhere { cause: "turned away".to_owned(), request: self, evidence: Evidence::None }
+    }
+}
+
+/// A request's head, kept beside it.
+pub struct KeptHead(Box<Original>);
+
+impl Delivery {
+    /// Whether an answer turns the request away.
+    pub(super) fn is_turned_away<B>(&self, response: &Response<B>) -> bool {
+        self.is_relayed
+            && response.status() == StatusCode::MISDIRECTED_REQUEST
+            && response.headers().contains_key(TURNED_AWAY)
+    }
+}

@@ -1,0 +1,263 @@
+//! One workload with a hard limit: who holds it, and where its requests have their turn.
+
+use super::mark::Mark;
+use super::session::Session;
+use super::{Peer, Shared, now};
+use activator_core::Destination;
+use activator_core::holders::{Holding, Input, Lots, Message, Output, Pods, Route, Running};
+use activator_core::throttler::{Ended, Throttler};
+use arc_swap::ArcSwap;
+use common::RevisionKey;
+use http::HeaderValue;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A workload, as this activator's requests see it.
+pub(crate) struct Link {
+    key: RevisionKey,
+    throttler: Throttler,
+    shared: Weak<Shared>,
+    state: Mutex<State>,
+    way: ArcSwap<Way>,
+    /// Whether time decides something.
+    open: AtomicBool,
+    me: Weak<Link>,
+}
+
+struct State {
+    /// None while one limit is not kept together.
+    holding: Option<Holding>,
+    pods: BTreeSet<Destination>,
+    limit: u32,
+    /// Whether pods are not sent to by their addresses: then each activator has its share of what is behind the Service.
+    is_behind_service: bool,
+    /// Requests that are with each sibling.
+    relayed: BTreeMap<Peer, Arc<AtomicU32>>,
+}
+
+/// Where requests have their turn. The default: here.
+#[derive(Default)]
+struct Way {
+    siblings: Vec<Target>,
+    /// Pods of this activator's own, where siblings have others.
+    own: u32,
+}
+
+/// A sibling that holds the workload, or a part of it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// Where it listens for any workload's requests.
+    pub(crate) address: SocketAddr,
+    key: Arc<str>,
+    pods: u32,
+    running: Arc<AtomicU32>,
+}
+
+/// A request that is with a sibling.
+pub(crate) struct Relayed(Arc<AtomicU32>);
+
+impl Target {
+    /// One more is there, as long as what this returns lives.
+    pub(crate) fn enter(&self) -> Relayed {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Relayed(self.running.clone())
+    }
+
+    /// The mark of a request that is sent there.
+    pub(crate) fn mark(&self, mark: &Mark) -> HeaderValue {
+        mark.value(&self.key)
+    }
+
+    /// The same of a connection.
+    pub(crate) fn mark_text(&self, mark: &Mark) -> String {
+        mark.text(&self.key)
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Link").field(&self.key).finish()
+    }
+}
+
+impl Link {
+    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<Shared>) -> Arc<Self> {
+        let state = State {
+            holding: None,
+            pods: BTreeSet::new(),
+            limit: 1,
+            is_behind_service: false,
+            relayed: BTreeMap::new(),
+        };
+        Arc::new_cyclic(|me| Self {
+            key,
+            throttler,
+            shared: Arc::downgrade(shared),
+            state: Mutex::new(state),
+            way: ArcSwap::default(),
+            open: AtomicBool::new(false),
+            me: me.clone(),
+        })
+    }
+
+    pub(super) fn key(&self) -> &RevisionKey {
+        &self.key
+    }
+
+    /// The sibling that a request goes to; none: it has its turn here. Where there are several holders, one for which this
+    /// one has no free slot goes to whoever has least to do, as far as is known here; but one that was relayed stays.
+    pub(crate) fn target(&self, is_relayed: bool) -> Option<Target> {
+        let way = self.way.load();
+        if is_relayed && way.own > 0 {
+            return None;
+        }
+        let load = |target: &Target| f64::from(target.running.load(Ordering::Relaxed)) / f64::from(target.pods);
+        let least = way.siblings.iter().map(|target| (load(target), target));
+        let (there, target) = least.min_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        if way.own > 0 {
+            let own = self.throttler.load();
+            let here = f64::from(own.in_flight.saturating_add(own.queued)) / f64::from(way.own);
+            if own.queued == 0 && own.in_flight < own.capacity.places() || here <= there {
+                return None;
+            }
+        }
+        Some(target.clone())
+    }
+
+    /// Whether this activator has no part in it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        let way = self.way.load();
+        way.own == 0 && !way.siblings.is_empty()
+    }
+
+    /// What is held here, of so many lots, and what siblings still run on each pod; none: the limit is not kept together.
+    pub(crate) fn shown(&self) -> Option<(Lots, Running)> {
+        self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
+    }
+
+    /// Each pod's limit is this.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        self.change(|state| state.limit = limit);
+    }
+
+    /// All addresses that are listed, whether they may be sent to or not.
+    pub(crate) fn set_pods(&self, pods: BTreeSet<Destination>) {
+        self.change(|state| state.pods = pods);
+    }
+
+    /// Whether pods are sent to through their Service.
+    pub(crate) fn set_behind_service(&self, is_behind_service: bool) {
+        self.change(|state| state.is_behind_service = is_behind_service);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let input = Input::Pods(state.pods.clone(), state.limit);
+        self.handle(&mut state, input);
+    }
+
+    /// The limit is kept together from now on, by what `begin` makes of the pods that are listed.
+    pub(super) fn share(&self, begin: impl FnOnce(Input, &dyn Pods) -> Holding) {
+        let mut state = self.state.lock();
+        if let Some(me) = self.me.upgrade() {
+            self.throttler.hold_lots(me);
+        }
+        let input = Input::Pods(state.pods.clone(), state.limit);
+        state.holding = Some(begin(input.clone(), &self.throttler));
+        self.handle(&mut state, input);
+    }
+
+    /// Ends that.
+    pub(super) fn divide(&self) {
+        let mut state = self.state.lock();
+        state.holding = None;
+        self.open.store(false, Ordering::Relaxed);
+        self.way.store(Arc::default());
+        self.throttler.divide();
+        self.throttler.send_elsewhere(false);
+    }
+
+    pub(super) fn tell(&self, input: Input) {
+        self.handle(&mut self.state.lock(), input);
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&self) {
+        if self.open.load(Ordering::Relaxed) {
+            self.tell(Input::Tick);
+        }
+    }
+
+    pub(super) fn receive(&self, from: &Peer, message: Message) {
+        self.tell(Input::Received { from: from.clone(), message });
+    }
+
+    pub(super) fn is_alone(&self, shared: &Shared) -> bool {
+        let state = self.state.lock();
+        state.holding.as_ref().is_none_or(|holding| holding.is_alone(&shared.peers.load(), now()))
+    }
+
+    fn handle(&self, state: &mut State, input: Input) {
+        let (Some(shared), Some(holding)) = (self.shared.upgrade(), state.holding.as_mut()) else { return };
+        let sessions = shared.sessions.load();
+        for output in holding.handle(input, &shared.peers.load(), &self.throttler, now()) {
+            match output {
+                Output::Send { to, message } => {
+                    sessions.get(&to).into_iter().for_each(|session| session.send_holder(&self.key, message.clone()));
+                }
+                Output::Cut(lots) => self.cut(lots, &shared),
+            }
+        }
+        self.open.store(holding.is_open(), Ordering::Relaxed);
+        let (route, ends) = (holding.route(), holding.has_stopped());
+        self.lead(state, route, ends, &sessions);
+    }
+
+    /// Requests go there from now on, those that wait included.
+    fn lead(&self, state: &mut State, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
+        let mut way = Way::default();
+        if let Route::There { siblings, own } = route
+            && !state.is_behind_service
+        {
+            way.own = own;
+            for (peer, pods) in siblings {
+                let Some(session) = sessions.get(&peer) else { continue };
+                let running = state.relayed.entry(peer).or_default().clone();
+                way.siblings.push(Target { address: session.relays_to, key: session.key.clone(), pods, running });
+            }
+        }
+        state.relayed.retain(|_, running| Arc::strong_count(running) > 1);
+        self.way.store(Arc::new(way));
+        self.throttler.send_elsewhere(ends || self.is_elsewhere());
+    }
+
+    /// Later, on a task: it takes locks of its own.
+    fn cut(&self, lots: Lots, shared: &Shared) {
+        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of(pod))) {
+            // A slot is one of the pod, whichever of its ports the request is at.
+            let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
+            tracing::warn!(revision = %self.key, %pod, "this activator has left, or ends: what it runs there is cut");
+            shared.parts.runtime.spawn(async move { pools.cut(address) });
+        }
+    }
+}
+
+/// A request has ended on a pod that somebody else holds now. Told by a task: the throttler is at work.
+impl Ended for Link {
+    fn ended(&self) {
+        if let (Some(shared), Some(me)) = (self.shared.upgrade(), self.me.upgrade()) {
+            shared.ended(me);
+        }
+    }
+}

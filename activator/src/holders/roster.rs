@@ -1,0 +1,374 @@
+//! Who the activators are, who is in touch, and what follows for all workloads.
+//!
+//! All of it changes under one lock, and links are told under it; requests and messages go past it. A link that is made later
+//! is told of the list as if it had been there when it became this one: the process has known it since then.
+
+use super::dialling;
+use super::link::Link;
+use super::session::Session;
+use super::{Shared, now};
+use crate::discovery::Activators;
+use activator_core::holders::standing::{Contact, Council, Says, Siblings, Standing};
+use activator_core::holders::{DEAD_AFTER, Input, Peer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+
+/// Without any sibling and without an answer of the API server for so long, an activator takes itself for one that has
+/// left. Shorter than Kubernetes takes to take an unreachable node's pods off lists (40 s).
+const CUT_OFF_AFTER: Duration = Duration::from_secs(10);
+/// Time between two questions to the API server meanwhile.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+pub(super) struct Roster {
+    me: Peer,
+    council: Option<Council>,
+    /// The standing that is in effect.
+    standing: Standing,
+    siblings: Siblings,
+    /// Where all are that are listed, ready or not.
+    endpoints: BTreeMap<Peer, SocketAddr>,
+    sessions: BTreeMap<Peer, Arc<Session>>,
+    dialling: BTreeMap<Peer, AbortHandle>,
+    /// Whose last session did not last, and how long it is left alone for that.
+    pub(super) pauses: BTreeMap<Peer, Duration>,
+    /// With whom links are in touch.
+    connected: BTreeSet<Peer>,
+    /// The list as links are told it, and since when.
+    members: BTreeSet<Peer>,
+    members_since: Instant,
+    pods_known_since: Instant,
+    alone_since: Instant,
+    told: Says,
+    pub(super) leaving: bool,
+    pub(super) cut_off: bool,
+    has_ended: bool,
+}
+
+/// How an activator came to keep a limit together with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It knew of the workload's pods from the first on, and none has been listed yet.
+    NoPods,
+    /// It was the only one for so long.
+    Alone(Instant),
+    /// Others may have sent to the pods.
+    Others,
+}
+
+impl Roster {
+    pub(super) fn new(me: Peer, now: Instant) -> Self {
+        Self {
+            me,
+            council: None,
+            standing: Standing::Divided,
+            siblings: Siblings::default(),
+            endpoints: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            dialling: BTreeMap::new(),
+            pauses: BTreeMap::new(),
+            connected: BTreeSet::new(),
+            members: BTreeSet::new(),
+            members_since: now,
+            pods_known_since: now,
+            alone_since: now,
+            told: Says::default(),
+            leaving: false,
+            cut_off: false,
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Whether limits are kept together. While nothing is decided nobody is given a slot.
+    pub(super) fn limits_are_kept(&self) -> bool {
+        matches!(self.standing(), Standing::Undecided | Standing::Shared)
+    }
+
+    pub(super) fn set_synced(&mut self, now: Instant) {
+        self.pods_known_since = now;
+    }
+
+    pub(super) fn set_activators(&mut self, activators: &Activators) {
+        let name = |address: &SocketAddr| Peer::from(address.ip().to_string().as_str());
+        let ready = activators.all.iter().filter(|(_, ready)| *ready);
+        self.siblings.listed = ready.map(|(address, _)| name(address)).collect();
+        self.endpoints = activators.all.iter().map(|(address, _)| (name(address), *address)).collect();
+        self.siblings.known = self.endpoints.keys().cloned().collect();
+        self.siblings.shows_leaving = activators.shows_leaving;
+        let (known, sessions) = (&self.siblings.known, &self.sessions);
+        self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
+        self.pauses.retain(|peer, _| known.contains(peer));
+        if self.council.is_none() {
+            self.council = Some(Council::new(self.me.clone(), now()));
+        }
+    }
+
+    /// Whether an activator at this address may open a session.
+    pub(super) fn knows(&self, peer: &Peer) -> bool {
+        *peer != self.me && !self.has_ended && (self.endpoints.contains_key(peer) || self.sessions.contains_key(peer))
+    }
+
+    /// What an attempt to dial has shown.
+    pub(super) fn answered(&mut self, peer: &Peer, foreign: bool) {
+        if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
+            let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
+            self.siblings.contacts.insert(peer.clone(), contact);
+        }
+    }
+
+    /// A session was agreed on. False: another one stays.
+    pub(super) fn opened(&mut self, shared: &Arc<Shared>, session: &Arc<Session>) -> bool {
+        if let Some(former) = self.sessions.get(&session.peer).cloned() {
+            // The lower one's connection stays, and of one side's the newer one.
+            let by_lower = |session: &Session| session.dialled == (self.me < session.peer);
+            if by_lower(&former) && !by_lower(session) {
+                return false;
+            }
+            former.end("another connection takes its place");
+            self.ended(shared, &former);
+        }
+        let peer = &session.peer;
+        self.sessions.insert(peer.clone(), session.clone());
+        shared.sessions.store(Arc::new(self.sessions.clone()));
+        shared.change_peers(|peers| peers.connected(peer, now()));
+        self.siblings.contacts.insert(peer.clone(), Contact::Session(Says::default()));
+        session.send_says(self.told);
+        true
+    }
+
+    /// A sibling has said how it stands.
+    pub(super) fn said(&mut self, session: &Arc<Session>, says: Says) {
+        if self.is_present(session) {
+            self.siblings.contacts.insert(session.peer.clone(), Contact::Session(says));
+        }
+    }
+
+    fn is_present(&self, session: &Arc<Session>) -> bool {
+        self.sessions.get(&session.peer).is_some_and(|present| Arc::ptr_eq(present, session))
+    }
+
+    /// A session is no more. Nothing is delivered from it any longer.
+    pub(super) fn ended(&mut self, shared: &Arc<Shared>, session: &Arc<Session>) {
+        session.shut();
+        if !self.is_present(session) {
+            return;
+        }
+        let peer = &session.peer;
+        match now().saturating_duration_since(session.began) >= dialling::LASTS {
+            true => _ = self.pauses.remove(peer),
+            false => _ = self.pauses.insert(peer.clone(), dialling::longer(self.pauses.get(peer).copied())),
+        }
+        self.sessions.remove(peer);
+        shared.sessions.store(Arc::new(self.sessions.clone()));
+        shared.change_peers(|peers| peers.disconnected(peer));
+        self.siblings.contacts.remove(peer);
+        if self.connected.remove(peer) {
+            shared.tell_all(&Input::Disconnected(peer.clone()));
+        }
+    }
+
+    /// Puts into effect what follows from what has changed.
+    pub(super) fn reconsider(&mut self, shared: &Arc<Shared>, now: Instant) {
+        self.set_members(shared, now);
+        let Some(council) = &mut self.council else { return };
+        let before = self.standing;
+        let held_alone = || shared.all().iter().all(|link| link.is_alone(shared));
+        let after = council.judge(&self.siblings, held_alone, now);
+        let says = council.says(&self.siblings, now);
+        if before != after {
+            let foreign: Vec<&str> = council.foreign(&self.siblings, now).map(Peer::as_str).collect();
+            let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
+            tracing::info!(?before, standing = ?after, siblings, ?foreign, "pods with a hard limit");
+            self.standing = after;
+            self.change(shared, before, after, now);
+        }
+        if says != self.told {
+            self.told = says;
+            self.sessions.values().for_each(|session| session.send_says(says));
+        }
+        if after == Standing::Shared {
+            self.connect_links(shared);
+        }
+        self.dial(shared);
+    }
+
+    fn set_members(&mut self, shared: &Arc<Shared>, now: Instant) {
+        let mut members = self.siblings.listed.clone();
+        if self.leaving || self.cut_off {
+            members.remove(&self.me);
+        }
+        if members != self.members {
+            (self.members, self.members_since) = (members, now);
+            if self.standing() == Standing::Shared {
+                shared.tell_all(&Input::Members(self.members.clone()));
+            }
+        }
+    }
+
+    /// Another standing.
+    fn change(&mut self, shared: &Arc<Shared>, before: Standing, after: Standing, now: Instant) {
+        if after == Standing::Alone {
+            self.alone_since = now;
+        }
+        let used = |standing| matches!(standing, Standing::Undecided | Standing::Shared);
+        let all = shared.all();
+        match (used(before), used(after)) {
+            (false, true) => {
+                let alone = Before::Alone(self.alone_since.checked_sub(DEAD_AFTER).unwrap_or(self.alone_since));
+                let how = if before == Standing::Alone { alone } else { Before::Others };
+                all.iter().for_each(|link| self.share(shared, link, how));
+            }
+            (true, false) => all.iter().for_each(|link| link.divide()),
+            (true, true) => shared.tell_all(&Input::Members(self.members.clone())),
+            (false, false) => {}
+        }
+        if before == Standing::Shared {
+            // What was said on them holds no longer.
+            self.connected.clear();
+            for session in std::mem::take(&mut self.sessions).into_values() {
+                session.shut();
+                session.end("limits are kept together no longer");
+                shared.change_peers(|peers| peers.disconnected(&session.peer));
+                self.siblings.contacts.remove(&session.peer);
+            }
+            shared.sessions.store(Arc::default());
+        }
+    }
+
+    /// Links are in touch with all who share as well, after those have been told that we do.
+    fn connect_links(&mut self, shared: &Arc<Shared>) {
+        for (peer, session) in &self.sessions {
+            let shares = matches!(self.siblings.contacts.get(peer), Some(Contact::Session(Says { shares: true, .. })));
+            if shares && self.connected.insert(peer.clone()) {
+                shared.tell_all(&Input::Connected(peer.clone()));
+                session.connect();
+            }
+        }
+    }
+
+    /// Has a workload's limit kept together.
+    pub(super) fn share(&self, shared: &Arc<Shared>, link: &Link, before: Before) {
+        let (peers, is_shared) = (shared.peers.load_full(), self.standing() == Standing::Shared);
+        link.share(|pods, throttler| {
+            let empty_since = match before {
+                Before::NoPods => Some(self.pods_known_since),
+                Before::Alone(since) => Some(since),
+                Before::Others => None,
+            };
+            let mut holding = shared.holding(link.key(), empty_since);
+            let mut tell = |input, at| _ = holding.handle(input, &peers, throttler, at);
+            match before {
+                // They are its own before anybody else has a say.
+                Before::Alone(since) => {
+                    tell(Input::Members([self.me.clone()].into()), since);
+                    tell(pods, since);
+                    tell(Input::Tick, now());
+                }
+                _ if is_shared => tell(Input::Members(self.members.clone()), self.members_since),
+                _ => {}
+            }
+            holding
+        });
+        if self.has_ended {
+            link.tell(Input::Stop);
+        }
+        if is_shared {
+            link.tell(Input::Members(self.members.clone()));
+            self.connected.iter().for_each(|peer| link.tell(Input::Connected(peer.clone())));
+        }
+    }
+
+    /// Where a sibling takes relayed requests.
+    pub(super) fn relays_to(&self, peer: &Peer, port: u16) -> Option<SocketAddr> {
+        let listed = self.endpoints.get(peer).copied();
+        listed.or_else(|| Some(SocketAddr::new(peer.as_str().parse().ok()?, port)))
+    }
+
+    /// Dials whoever is listed and has no session, and nobody else.
+    fn dial(&mut self, shared: &Arc<Shared>) {
+        if self.has_ended {
+            return;
+        }
+        let wanted =
+            |peer: &Peer| *peer != self.me && self.endpoints.contains_key(peer) && !self.sessions.contains_key(peer);
+        self.dialling.retain(|peer, task| {
+            let goes_on = wanted(peer) && !task.is_finished();
+            if !goes_on {
+                task.abort();
+            }
+            goes_on
+        });
+        let missing: Vec<_> = self.endpoints.iter().filter(|(peer, _)| wanted(peer)).collect();
+        for (peer, address) in missing {
+            if !self.dialling.contains_key(peer) {
+                let at_once = self.me < *peer || !self.members.contains(&self.me);
+                let pause = self.pauses.get(peer).copied();
+                let task = dialling::run(Arc::clone(shared), peer.clone(), *address, at_once, pause);
+                self.dialling.insert(peer.clone(), shared.parts.runtime.spawn(task).abort_handle());
+            }
+        }
+    }
+
+    /// This activator ends: nothing is held any more, what runs on pods with a limit is cut, and then sessions end.
+    pub(super) fn end(&mut self, shared: &Shared) {
+        self.has_ended = true;
+        shared.tell_all(&Input::Stop);
+        self.sessions.values().for_each(|session| session.end("this activator ends"));
+        std::mem::take(&mut self.dialling).into_values().for_each(|task| task.abort());
+    }
+
+    /// Whether nothing happens by itself: this one is alone, or knows of nobody.
+    pub(super) fn is_quiet(&self) -> bool {
+        let only = self.siblings.known.iter().all(|peer| *peer == self.me);
+        let is_alone = self.standing() == Standing::Alone || self.council.is_none();
+        only && is_alone && self.sessions.is_empty()
+    }
+
+    /// Whether somebody else is listed and nobody is in touch.
+    fn has_lost_all(&self) -> bool {
+        self.sessions.is_empty() && self.siblings.listed.iter().any(|peer| *peer != self.me)
+    }
+}
+
+/// Whether this activator reaches neither siblings nor the API server.
+#[derive(Default)]
+pub(super) struct Isolation {
+    /// Since when neither has answered.
+    since: Option<Instant>,
+    asked: Option<Instant>,
+    answered: Arc<AtomicBool>,
+}
+
+impl Isolation {
+    /// Looks again; asks the API server while there is nobody else to ask.
+    pub(super) fn look(&mut self, shared: &Arc<Shared>, now: Instant) -> bool {
+        let roster = shared.roster.lock();
+        let lost = roster.standing() == Standing::Shared && roster.has_lost_all();
+        let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
+            *self = Self::default();
+            return false;
+        };
+        drop(roster);
+        if self.answered.swap(false, Ordering::Relaxed) {
+            self.since = None;
+        }
+        let since = *self.since.get_or_insert(now);
+        if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= ASK_EVERY) {
+            self.asked = Some(now);
+            let (answered, asking) = (self.answered.clone(), ask());
+            shared.parts.runtime.spawn(async move {
+                if tokio::time::timeout(CUT_OFF_AFTER, asking).await.unwrap_or(false) {
+                    answered.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        now.saturating_duration_since(since) >= CUT_OFF_AFTER
+    }
+}

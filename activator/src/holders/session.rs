@@ -1,0 +1,355 @@
+//! One session: frames both ways on an upgraded connection, until one side ends it or falls silent.
+//!
+//! What is to be sent waits in a queue, since whoever sends it must not wait. Its bound is for a sibling that takes nothing:
+//! there are few messages for each workload, however many requests there are.
+
+use super::security::{Io, ProofError};
+use super::{Shared, now};
+use activator_core::holders::session::{FRAME_MAX, Frame, SessionError, VERSION};
+use activator_core::holders::standing::Says;
+use activator_core::holders::{Beat, Message, Peer, Running, message};
+use activator_net::{Duplex, accept};
+use bytes::Bytes;
+use common::RevisionKey;
+use futures::{SinkExt, StreamExt};
+use http::{HeaderValue, Request, Response, StatusCode};
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use tokio_util::sync::CancellationToken;
+
+/// What the connection is upgraded to, and the header that every answer of ours to who asks for it carries.
+pub(super) const PROTOCOL: &str = "zeroscale-holders";
+/// What may wait to be sent to one sibling: several messages for each of ten thousand workloads.
+pub(super) const QUEUE_MAX: usize = 64 * 1024;
+/// Longest wait for the other side's first frame.
+const HELLO: Duration = Duration::from_secs(3);
+/// Sent at once, at most.
+const BATCH: usize = 256;
+
+type Frames = Framed<Io, LengthDelimitedCodec>;
+
+/// A session, as the rest of the activator has it.
+pub(super) struct Session {
+    pub(super) peer: Peer,
+    /// By this side.
+    pub(super) dialled: bool,
+    pub(super) began: Instant,
+    /// Where it takes relayed requests, and what marks them.
+    pub(super) relays_to: SocketAddr,
+    pub(super) key: Arc<str>,
+    queue: mpsc::Sender<Outgoing>,
+    /// Whether what is read is still delivered.
+    open: Mutex<bool>,
+    /// Whether links are in touch over it.
+    connected: watch::Sender<bool>,
+    ending: CancellationToken,
+}
+
+enum Outgoing {
+    Frame(Frame),
+    Holder(RevisionKey, Message),
+}
+
+/// Why a session is not opened, or ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Message(#[from] message::FrameError),
+    #[error("the other side said nothing for {HELLO:?}")]
+    Late,
+    #[error("the other side ended it")]
+    Ended,
+    #[error("version {0} is not {VERSION}")]
+    Version(u32),
+    #[error("{found} answers where {wanted} was expected")]
+    Name { wanted: Peer, found: Peer },
+    #[error(transparent)]
+    Unproven(#[from] ProofError),
+    #[error("there is another session")]
+    Another,
+    #[error("a frame out of turn")]
+    OutOfTurn,
+}
+
+impl Session {
+    fn new(peer: Peer, dialled: bool, relays_to: SocketAddr, key: &str) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
+        let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
+        let (open, connected) = (Mutex::new(true), watch::Sender::new(false));
+        let (key, ending) = (key.into(), CancellationToken::new());
+        (Arc::new(Self { peer, dialled, began: now(), relays_to, key, queue, open, connected, ending }), outgoing)
+    }
+
+    pub(super) fn send_beat(&self, beat: Beat) {
+        self.send(Outgoing::Frame(Frame::Beat(beat)));
+    }
+
+    pub(super) fn send_says(&self, says: Says) {
+        self.send(Outgoing::Frame(Frame::Says(says)));
+    }
+
+    pub(super) fn send_holder(&self, key: &RevisionKey, message: Message) {
+        self.send(Outgoing::Holder(key.clone(), message));
+    }
+
+    /// What cannot be queued must not be lost either: then the session ends.
+    fn send(&self, outgoing: Outgoing) {
+        if self.queue.try_send(outgoing).is_err() {
+            self.end("it does not take what it is sent");
+        }
+    }
+
+    pub(super) fn end(&self, why: &str) {
+        if !self.ending.is_cancelled() {
+            tracing::debug!(peer = %self.peer, why, "session ends");
+            self.ending.cancel();
+        }
+    }
+
+    /// Nothing is delivered from it any more, from when this returns.
+    pub(super) fn shut(&self) {
+        *self.open.lock() = false;
+    }
+
+    /// Links know of it. What it says of workloads is delivered from now on.
+    pub(super) fn connect(&self) {
+        self.connected.send_replace(true);
+    }
+}
+
+fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec()
+}
+
+fn framed(io: Io) -> Frames {
+    Framed::new(io, codec())
+}
+
+/// One step of the beginning, within its bound.
+async fn step<T, E: Into<Broken>>(step: impl Future<Output = Result<T, E>>) -> Result<T, Broken> {
+    timeout(HELLO, step).await.map_err(|_| Broken::Late)?.map_err(Into::into)
+}
+
+/// Opens a session on a connection that was dialled to `peer`, and lets it run.
+pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
+    let security = &shared.parts.security;
+    let mut frames = framed(step(security.dialled(io)).await?);
+    let token = security.token().await?;
+    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token, key: shared.key.clone() };
+    step(frames.send(Bytes::from(hello.encode()))).await?;
+    let (_, key) = hello_of(&mut frames, peer).await?;
+    begin(shared, frames, peer.clone(), true, &key)
+}
+
+/// Answers who asks for a session.
+pub(super) fn answer<B, R: Default>(
+    shared: &Arc<Shared>,
+    request: &mut Request<B>,
+    from: SocketAddr,
+) -> Option<Response<R>> {
+    let (mut response, upgraded) = accept(request, PROTOCOL)?;
+    let peer = Peer::from(from.ip().to_canonical().to_string().as_str());
+    response.headers_mut().insert(PROTOCOL, HeaderValue::from(VERSION));
+    if !shared.roster.lock().knows(&peer) {
+        tracing::debug!(%peer, "no session with an address that is no activator's");
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        response.headers_mut().remove(http::header::CONNECTION);
+        response.headers_mut().remove(http::header::UPGRADE);
+        return Some(response);
+    }
+    let answering = Arc::clone(shared);
+    shared.parts.runtime.spawn(async move {
+        if let Err(error) = accepted(&answering, upgraded, &peer).await {
+            tracing::debug!(%peer, %error, "no session");
+        }
+    });
+    Some(response)
+}
+
+async fn accepted(
+    shared: &Arc<Shared>,
+    upgraded: impl Future<Output = io::Result<Duplex>>,
+    peer: &Peer,
+) -> Result<(), Broken> {
+    let security = &shared.parts.security;
+    let io = step(upgraded).await?;
+    let mut frames = framed(step(security.accepted(io)).await?);
+    let (token, key) = hello_of(&mut frames, peer).await?;
+    security.prove(peer, token).await?;
+    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None, key: shared.key.clone() };
+    step(frames.send(Bytes::from(hello.encode()))).await?;
+    begin(shared, frames, peer.clone(), false, &key)
+}
+
+/// The token and the key of the one that is expected.
+async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, String), Broken> {
+    let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
+    match Frame::decode(&bytes)? {
+        Some(Frame::Hello { version: VERSION, from, token, key }) if from == *peer => Ok((token, key)),
+        Some(Frame::Hello { version: VERSION, from, .. }) => Err(Broken::Name { wanted: peer.clone(), found: from }),
+        Some(Frame::Hello { version, .. }) => Err(Broken::Version(version)),
+        _ => Err(Broken::OutOfTurn),
+    }
+}
+
+fn begin(shared: &Arc<Shared>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> Result<(), Broken> {
+    let relays_to = shared.roster.lock().relays_to(&peer, shared.parts.port).ok_or(Broken::OutOfTurn)?;
+    let (session, outgoing) = Session::new(peer, dialled, relays_to, key);
+    if !shared.with_roster(|roster, _| roster.opened(shared, &session)) {
+        return Err(Broken::Another);
+    }
+    tracing::debug!(peer = %session.peer, dialled, "session");
+    session.send_beat(shared.beat(&session.peer));
+    shared.parts.runtime.spawn(run(Arc::clone(shared), frames, session, outgoing));
+    Ok(())
+}
+
+async fn run(shared: Arc<Shared>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Outgoing>) {
+    let (sink, stream) = frames.split();
+    let ended = tokio::select! {
+        ended = write(sink, outgoing) => ended,
+        ended = read(&shared, &session, stream) => ended,
+        () = session.ending.cancelled() => Ok(()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(peer = %session.peer, %error, "session ended");
+    }
+    shared.with_roster(|roster, _| roster.ended(&shared, &session));
+}
+
+async fn write(
+    mut sink: impl SinkExt<Bytes, Error = io::Error> + Unpin,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+) -> Result<(), Broken> {
+    let mut batch = Vec::with_capacity(BATCH);
+    while outgoing.recv_many(&mut batch, BATCH).await > 0 {
+        for outgoing in batch.drain(..) {
+            let frame = match outgoing {
+                Outgoing::Frame(frame) => frame,
+                Outgoing::Holder(key, message) => Frame::Holder(message::encode(key.as_str(), message)),
+            };
+            sink.feed(frame.encode().into()).await?;
+        }
+        sink.flush().await?;
+    }
+    Ok(())
+}
+
+async fn read(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    mut stream: impl StreamExt<Item = io::Result<bytes::BytesMut>> + Unpin,
+) -> Result<(), Broken> {
+    let mut connected = session.connected.subscribe();
+    while let Some(bytes) = stream.next().await {
+        match Frame::decode(&bytes?)? {
+            Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
+            Some(Frame::Says(says)) => shared.with_roster(|roster, _| roster.said(session, says)),
+            Some(Frame::Holder(bytes)) => {
+                // Whoever sends it knows that this side shares; its links may not all have been told yet.
+                connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
+                deliver(shared, session, &bytes)?;
+            }
+            Some(Frame::Hello { .. }) => return Err(Broken::OutOfTurn),
+            None => {}
+        }
+    }
+    Err(Broken::Ended)
+}
+
+/// Hands on a message. A workload that is not at work here holds nothing and runs nothing; one that begins meanwhile asks
+/// before it does.
+fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
+    let (workload, message) = message::decode(bytes)?;
+    let (Some((namespace, name)), Some(message)) = (workload.split_once('/'), message) else { return Ok(()) };
+    let key = RevisionKey::new(namespace, name);
+    let open = session.open.lock();
+    if !*open {
+        return Err(Broken::Ended);
+    }
+    match (shared.link(&key), message) {
+        (Some(link), message) => link.receive(&session.peer, message),
+        (None, Message::Claim { number, .. }) => {
+            session.send_holder(&key, Message::Confirm { number, running: Running::new() });
+        }
+        (None, _) => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{beside_another, throttler};
+    use super::*;
+    use activator_core::holders::Lots;
+    use activator_core::holders::standing::Standing;
+
+    fn session() -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+        Session::new(Peer::from("127.0.0.9"), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
+    }
+
+    /// A session with the other one, which shares, and what is to be sent to it.
+    fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+        let (session, outgoing) = session();
+        assert!(shared.with_roster(|roster, _| roster.opened(shared, &session)));
+        let says = Says { foreign: false, complete: true, shares: true };
+        shared.with_roster(|roster, _| roster.said(&session, says));
+        assert_eq!(shared.roster.lock().standing(), Standing::Shared);
+        (session, outgoing)
+    }
+
+    /// Goal: a claim is answered whether its workload is at work here or not, and while it begins or ends.
+    /// Method: one thread delivers it while another one lets the workload begin, or end; many times.
+    #[tokio::test]
+    async fn a_claim_is_answered_whatever_happens() {
+        let holders = beside_another();
+        let (session, mut outgoing) = in_touch(&holders.shared);
+        let answers = |sent, key: &RevisionKey| matches!(sent, Outgoing::Holder(of, Message::Confirm { number: 7, .. }) if of == *key);
+        for turn in 0..1000 {
+            let (key, throttler) = (RevisionKey::new("ns", turn.to_string()), throttler());
+            let (begins, start) = (turn % 2 == 0, std::sync::Barrier::new(2));
+            let link = (!begins).then(|| holders.enter(&key, &throttler, true));
+            let claim = message::encode(key.as_str(), Message::Claim { number: 7, lots: Lots::ALL });
+            let link = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    deliver(&holders.shared, &session, &claim).expect("delivered");
+                });
+                start.wait();
+                match link {
+                    None => Some(holders.enter(&key, &throttler, true)),
+                    Some(link) => {
+                        holders.exit(&link);
+                        None
+                    }
+                }
+            });
+            let sent: Vec<_> = std::iter::from_fn(|| outgoing.try_recv().ok()).collect();
+            assert!(sent.into_iter().any(|sent| answers(sent, &key)), "turn {turn}");
+            link.iter().for_each(|link| holders.exit(link));
+        }
+    }
+
+    /// Goal: whose sessions end soon after they begin is dialled ever later, and at once after one that lasted.
+    #[tokio::test(start_paused = true)]
+    async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
+        let shared = beside_another().shared;
+        for (lasts, pause) in [(0, Some(20)), (999, Some(40)), (500, Some(80)), (1000, None), (0, Some(20))] {
+            let session = session().0;
+            assert!(shared.with_roster(|roster, _| roster.opened(&shared, &session)));
+            tokio::time::advance(Duration::from_millis(lasts)).await;
+            shared.with_roster(|roster, _| roster.ended(&shared, &session));
+            let found = shared.roster.lock().pauses.get(&session.peer).copied();
+            assert_eq!(found, pause.map(Duration::from_millis), "after {lasts} ms");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Requests that come to one activator while another one holds their workload: they go there, and nobody sees a difference.
+
+use crate::fair::{activator, holder_first, list};
+use crate::ports::{FIRST, ledger};
+use crate::rig::{
+    Answer, Pod, Rig, backend, describe, full, http1_client, http2_client, key, patient, read_until, until, write,
+};
+use activator::discovery::{Event, Listing, Port, Spec};
+use activator_core::breaker::Capacity;
+use bytes::Bytes;
+use common::backend::{Backend, Protocol};
+use common::ports::{PortId, State};
+use common_api::zeroscaler::PortProtocol;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Two activators that keep limits together, the holder of `ns/app` first.
+struct Pair {
+    rigs: [Rig; 2],
+    at: [SocketAddr; 2],
+}
+
+impl Pair {
+    async fn start(change: impl Fn(&mut Backend)) -> Self {
+        Self::start_with(|backend| {
+            change(backend);
+            Vec::new()
+        })
+        .await
+    }
+
+    async fn start_with(change: impl Fn(&mut Backend) -> Vec<Port>) -> Self {
+        let at = holder_first();
+        let rigs = [activator(at[0]).await, activator(at[1]).await];
+        for rig in &rigs {
+            list(rig, &at).await;
+            let mut backend = Backend { container_concurrency: 1, ..backend("app") };
+            let ports = change(&mut backend).into();
+            let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend) };
+            rig.tell(Event::Revision(Arc::new(spec))).await;
+        }
+        until(|| rigs.iter().all(|rig| rig.activator.shares_pods())).await;
+        Self { rigs, at }
+    }
+
+    async fn pods(&self, addresses: &[SocketAddr]) {
+        for rig in &self.rigs {
+            let ready = addresses.iter().map(|at| (*at).into()).collect();
+            rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+        }
+    }
+
+    /// Until the first one holds the pods.
+    async fn held(&self) {
+        self.rigs[0].until(|load| load.capacity != Capacity::CLOSED).await;
+        let other = self.rigs[1].activator.load(&key("app")).expect("known");
+        assert_eq!(other.capacity, Capacity::CLOSED, "one of them holds it");
+    }
+
+    /// The workload's load at each.
+    fn in_all(&self) -> [u32; 2] {
+        [0, 1].map(|n| self.rigs[n].activator.load(&key("app")).map_or(0, |load| load.in_flight + load.queued))
+    }
+}
+
+async fn post(at: SocketAddr, body: impl Into<Bytes>) -> Answer {
+    let request = Request::post("/post").header("host", "app.ns").body(Full::new(body.into())).expect("a request");
+    let mut client = http1_client(at).await;
+    Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
+}
+
+/// A pod that says how long the body was that it was sent.
+async fn counting() -> Pod {
+    Pod::start(|request: Request<Incoming>| async move {
+        let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
+        Response::new(full(length.to_string()))
+    })
+    .await
+}
+
+/// Goal: the pod, and the client, see the same whichever activator is called: fields, uploads, refusals; a mark of the
+/// client's means nothing, and nobody sees it; load is the holder's alone.
+#[tokio::test]
+async fn a_relayed_request_is_its_clients_own() {
+    let mut pair = Pair::start(|backend| backend.max_held = 1).await;
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let seen = describe(&request);
+        let body = request.into_body().collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
+        Response::new(full(format!("{seen} {body:?}")))
+    })
+    .await;
+    pair.pods(&[pod.address]).await;
+    pair.held().await;
+    let forged = "0123 127.0.0.9:1 000 0 ns/other";
+    let mut seen = Vec::new();
+    for at in pair.at {
+        let mut answers = Vec::new();
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            let body = if method == Method::POST { "hello" } else { "" };
+            let request = Request::builder()
+                .method(method)
+                .uri("/path?query")
+                .header("host", "app.ns")
+                .header("x-forwarded-for", "203.0.113.9")
+                .header("zeroscale-relayed", forged)
+                .header("te", "trailers")
+                .header("connection", "x-dropped")
+                .header("x-dropped", "1")
+                .body(Full::new(Bytes::from(body)))
+                .expect("a request");
+            let response = patient(http1_client(at).await.send_request(request)).await.expect("an answer");
+            let mut answer = Answer::read(response).await;
+            answer.headers.remove("date");
+            assert_eq!(answer.status, StatusCode::OK);
+            assert!(!answer.body.contains("zeroscale") && !answer.body.contains("expect"), "{}", answer.body);
+            answers.push((answer.headers, answer.body));
+        }
+        seen.push(answers);
+    }
+    assert_eq!(seen[0], seen[1]);
+    let others = &mut pair.rigs[1].stats;
+    let of_app = |name: &str| name == "app";
+    while let Ok(stat) = others.try_recv() {
+        assert!(!of_app(&stat.name), "the holder alone reports it: {stat:?}");
+    }
+}
+
+/// Goal: who waits waits at the holder, in one line and once; the bound on them holds for all together, and the refusal is the
+/// same. A client that leaves leaves there, too.
+#[tokio::test]
+async fn there_is_one_line() {
+    let pair = Pair::start(|backend| backend.max_held = 2).await;
+    let mut clients: Vec<TcpStream> = Vec::new();
+    for (n, at) in [(1, pair.at[1]), (2, pair.at[0])] {
+        let mut client = patient(TcpStream::connect(at)).await.expect("connected");
+        write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
+        clients.push(client);
+        until(|| pair.in_all() == [n, 0]).await;
+    }
+    let [refused, relayed] = [post(pair.at[0], "x").await, post(pair.at[1], "x").await];
+    assert_eq!((refused.status, relayed.status), (StatusCode::SERVICE_UNAVAILABLE, StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(refused.body, relayed.body);
+    assert_eq!(relayed.header("x-zeroscale-reason"), "max-held");
+    // A reset: an end at once might be that of one side.
+    SockRef::from(&clients[0]).set_linger(Some(Duration::ZERO)).expect("open");
+    drop(clients.remove(0));
+    until(|| pair.in_all() == [1, 0]).await;
+    let pod = counting().await;
+    pair.pods(&[pod.address]).await;
+    let answer = read_until(&mut clients[0], "\r\n\r\n3").await;
+    assert!(answer.contains("200 OK"), "{answer}");
+    until(|| pair.in_all() == [0, 0]).await;
+}
+
+/// Goal: HTTP/2 is relayed as HTTP/2, with bodies and trailers both ways; the pod's protocol is the holder's business.
+#[tokio::test]
+async fn http2_is_relayed() {
+    for protocol in [Protocol::H2c, Protocol::Http1] {
+        let pair = Pair::start(|backend| backend.protocol = protocol).await;
+        let pod = Pod::start(move |request: Request<Incoming>| async move {
+            let version = format!("{:?} ", request.version());
+            let body = request.into_body().collect().await.expect("a body").to_bytes();
+            let trailers =
+                HeaderMap::from_iter([("grpc-status".parse().expect("a name"), "0".parse().expect("a value"))]);
+            let frames = [Frame::data(Bytes::from(version)), Frame::data(body), Frame::trailers(trailers)];
+            let body = StreamBody::new(futures::stream::iter(frames.map(Ok)));
+            let mut response = Response::new(body.boxed_unsync());
+            response.headers_mut().insert("trailer", "grpc-status".parse().expect("a value"));
+            response
+        })
+        .await;
+        pair.pods(&[pod.address]).await;
+        pair.held().await;
+        let request = Request::post("http://app.ns/test")
+            .header("te", "trailers")
+            .body(Full::new(Bytes::from("hello")))
+            .expect("a request");
+        let mut client = http2_client(pair.at[1]).await;
+        let answer = Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
+        let version = if protocol == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
+        assert_eq!((answer.status, answer.body), (StatusCode::OK, format!("{version} hello")));
+        assert_eq!(answer.trailers.expect("trailers")["grpc-status"], "0");
+    }
+}
+
+/// Goal: an upgrade becomes a tunnel through both, which holds its place at the holder.
+#[tokio::test]
+async fn an_upgrade_is_relayed() {
+    let pair = Pair::start(|_| {}).await;
+    let pod = Pod::start(|mut request: Request<Incoming>| async move {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgraded.await.expect("upgraded"));
+            let mut bytes = [0; 5];
+            while io.read_exact(&mut bytes).await.is_ok() {
+                io.write_all(&bytes).await.expect("open");
+            }
+        });
+        let mut response = Response::new(full(""));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert("connection", "upgrade".parse().expect("a value"));
+        response.headers_mut().insert("upgrade", "websocket".parse().expect("a value"));
+        response
+    })
+    .await;
+    pair.pods(&[pod.address]).await;
+    pair.held().await;
+    let mut client = patient(TcpStream::connect(pair.at[1])).await.expect("connected");
+    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nearly")
+        .await;
+    let answer = read_until(&mut client, "early").await;
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("upgrade: websocket\r\n"), "{answer}");
+    assert_eq!(pair.in_all(), [1, 0]);
+    drop(client);
+    until(|| pair.in_all() == [0, 0]).await;
+}
+
+/// Goal: a connection that carries no HTTP is relayed to the same port, has the pod's one slot there, and waits for it.
+#[tokio::test]
+async fn a_connection_of_bytes_is_relayed() {
+    let id = PortId { name: "tcp".to_owned(), port: 5432 };
+    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
+    let pair = Pair::start_with(|_| vec![port.clone()]).await;
+    for rig in &pair.rigs {
+        ledger(rig, &[(FIRST, "app", id.clone(), State::Held)]).await;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let pod = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = client.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    pair.pods(&[pod]).await;
+    pair.held().await;
+    let mut clients = Vec::new();
+    for (n, at) in [(1, pair.at[1]), (2, pair.at[1]), (3, pair.at[0])] {
+        let at = SocketAddr::new(at.ip(), FIRST);
+        let mut client = patient(TcpStream::connect(at)).await.expect("connected");
+        write(&mut client, "hello").await;
+        until(|| pair.in_all() == [n, 0]).await;
+        clients.push(client);
+    }
+    for mut client in clients {
+        assert_eq!(read_until(&mut client, "hello").await, "hello");
+    }
+    until(|| pair.in_all() == [0, 0]).await;
+}
+
+/// Goal: uploads that wait at a holder which is killed are not lost: nothing of them was sent, and the next holder has all of
+/// each; so is what may be repeated. Method: none of them has a pod before the holder is gone.
+#[tokio::test]
+async fn what_waits_at_a_holder_that_is_killed_goes_on() {
+    let pair = Pair::start(|_| {}).await;
+    let Pair { rigs: [first, second], at: [_, b] } = pair;
+    let body = "x".repeat(300_000);
+    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(b, body.clone()))).collect();
+    let get = tokio::spawn(async move {
+        let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
+        Answer::read(patient(http1_client(b).await.send_request(request)).await.expect("an answer")).await
+    });
+    first.until(|load| load.queued == 6).await;
+    drop(first);
+    list(&second, &[b]).await;
+    let pod = counting().await;
+    let ready = [pod.address.into()].into();
+    second.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    for post in posts {
+        let answer = patient(post).await.expect("no panic");
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "300000"));
+    }
+    assert_eq!(patient(get).await.expect("no panic").status, StatusCode::OK);
+    assert_eq!(pod.requests(), 6);
+}
+
+/// Goal: what waits at an activator that was alone goes to the one that comes and holds the workload; over both protocols, and
+/// with its body. When that one leaves in order, it comes back.
+#[tokio::test]
+async fn what_waits_follows_its_holder() {
+    let [b, a] = holder_first();
+    let first = activator(a).await;
+    list(&first, &[a]).await;
+    let revision = || {
+        let backend = Backend { container_concurrency: 1, ..backend("app") };
+        Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
+    };
+    first.tell(revision()).await;
+    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(a, "x".repeat(100_000)))).collect();
+    let over_http2 = tokio::spawn(async move {
+        let request = Request::post("http://app.ns/").body(Full::new(Bytes::from("hello"))).expect("a request");
+        let mut client = http2_client(a).await;
+        Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
+    });
+    first.until(|load| load.queued == 6).await;
+    let second = activator(b).await;
+    second.tell(revision()).await;
+    for rig in [&first, &second] {
+        list(rig, &[a, b]).await;
+    }
+    second.until(|load| load.queued == 6).await;
+    first.until(|load| load.queued == 0).await;
+    for rig in [&first, &second] {
+        list(rig, &[a]).await;
+    }
+    first.until(|load| load.queued == 6).await;
+    let pod = counting().await;
+    for rig in [&first, &second] {
+        let ready = [pod.address.into()].into();
+        rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    }
+    for post in posts {
+        assert_eq!(patient(post).await.expect("no panic").body, "100000");
+    }
+    assert_eq!(patient(over_http2).await.expect("no panic").body, "5");
+    assert_eq!(pod.requests(), 6, "each once");
+}

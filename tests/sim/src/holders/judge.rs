@@ -1,0 +1,77 @@
+//! What must hold, judged from what pods run and never from what an activator believes.
+
+use super::world::World;
+use super::{ARRIVALS, IDLE_MAX};
+use activator_core::holders::Lots;
+use activator_core::holders::lots::LOTS;
+
+impl World {
+    /// One holds a lot. (That no pod is above its limit is looked at where a request begins.)
+    pub(super) fn judge_holders(&mut self) {
+        let mut holders = [None; LOTS];
+        let mut double = None;
+        for (index, activator) in self.activators.iter().enumerate().filter(|(_, activator)| activator.up) {
+            let held = activator.holding.held();
+            for (lot, holder) in holders.iter_mut().enumerate().filter(|(lot, _)| held.contains(Lots::nth(*lot))) {
+                if let Some(other) = holder.replace(index) {
+                    double = Some(format!("one holds a lot: {other} and {index} hold {lot}"));
+                }
+            }
+        }
+        let moved = |(now, before): &(&Option<usize>, &Option<usize>)| now.is_some() && now != before;
+        self.summary.moves += u64::from(holders.iter().zip(&self.holders).any(|pair| moved(&pair)));
+        for (now, known) in holders.iter().zip(&mut self.holders) {
+            *known = now.or(*known);
+        }
+        if let Some(double) = double {
+            self.break_rule(double);
+        }
+    }
+
+    /// In peace nobody waits beside an idle slot; of one holder.
+    pub(super) fn judge_waiting(&mut self) {
+        if self.now < self.peace_since || self.now > ARRIVALS || self.slots_per_holder < 1000 {
+            return;
+        }
+        let waiting = self.requests.values().filter(|client| client.on.is_none());
+        let Some((since, index)) = waiting.map(|client| (client.since, client.home)).min() else { return };
+        let idle = self.pods.iter().filter(|(_, pod)| pod.listed).flat_map(|(at, pod)| {
+            pod.slots.iter().filter_map(move |slot| slot.err().map(|since| (since, at.as_str().to_owned())))
+        });
+        let Some((idle_since, pod)) = idle.min() else { return };
+        if self.now.saturating_sub(since.max(idle_since).max(self.peace_since)) > IDLE_MAX {
+            self.break_rule(format!(
+                "no request waits beside an idle slot: one of {index} since {since:?}, {pod} idle since {idle_since:?}"
+            ));
+        }
+    }
+
+    /// In the end every slot has come back, and whoever is listed holds what is its own.
+    pub(super) fn judge_rest(&mut self) {
+        if let Some(request) = self.requests.keys().next() {
+            return self.break_rule(format!("in the end every slot has come back: {request} is left"));
+        }
+        let mut all = Lots::NONE;
+        for index in self.listed.clone() {
+            let holding = &self.activators[index].holding;
+            let (held, mut taken, open) = (holding.held(), holding.taken(), holding.is_open());
+            taken.retain(|pod, _| held.meets(Lots::of(pod))); // What others hold is theirs to count.
+            all = all.and(held);
+            if !taken.is_empty() || open {
+                let what = format!("in the end every slot has come back: {index} holds {held:?}, {taken:?} is taken");
+                return self.break_rule(what);
+            }
+        }
+        if all != Lots::ALL {
+            self.break_rule(format!("in the end every slot has come back: {all:?} are held"));
+        }
+    }
+
+    /// Keeps the first broken rule.
+    pub(super) fn break_rule(&mut self, what: String) {
+        if self.broken.is_none() {
+            self.say(|| format!("BROKEN {what}"));
+            self.broken = Some((self.now, what));
+        }
+    }
+}

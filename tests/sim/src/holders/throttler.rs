@@ -1,0 +1,85 @@
+//! What one activator runs and may run: the throttler's part, with one number for each pod.
+
+use super::world::Request;
+use activator_core::Destination;
+use activator_core::holders::{Lots, Pods, Running};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+#[derive(Debug)]
+pub(super) struct Throttler(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    limit: u32,
+    usable: BTreeSet<Destination>,
+    lots: Lots,
+    taken: Running,
+    running: BTreeMap<Request, Destination>,
+}
+
+impl Throttler {
+    pub(super) fn new(limit: u32) -> Self {
+        let state =
+            State { limit, usable: BTreeSet::new(), lots: Lots::NONE, taken: Running::new(), running: BTreeMap::new() };
+        Self(Mutex::new(state))
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+        what(&mut self.0.lock().expect("nobody panics"))
+    }
+
+    /// Pods that may be sent to.
+    pub(super) fn set_usable(&self, usable: BTreeSet<Destination>) {
+        self.with(|state| state.usable = usable);
+    }
+
+    /// Pods with a free slot.
+    pub(super) fn free(&self) -> Vec<Destination> {
+        self.with(|state| {
+            let mut used = state.taken.clone();
+            state.running.values().for_each(|pod| *used.entry(pod.clone()).or_default() += 1);
+            let free = |pod: &&Destination| {
+                state.lots.contains(Lots::of(pod)) && used.get(*pod).copied().unwrap_or_default() < state.limit
+            };
+            state.usable.iter().filter(free).cloned().collect()
+        })
+    }
+
+    pub(super) fn begin(&self, request: Request, pod: Destination) {
+        self.with(|state| state.running.insert(request, pod));
+    }
+
+    /// Whether the pod is held by somebody else.
+    pub(super) fn end(&self, request: Request) -> bool {
+        self.with(|state| state.running.remove(&request).is_some_and(|pod| !state.lots.contains(Lots::of(&pod))))
+    }
+
+    /// What runs on pods of these lots.
+    pub(super) fn within(&self, lots: Lots) -> Vec<Request> {
+        self.with(|state| {
+            let of = state.running.iter().filter(|(_, pod)| lots.contains(Lots::of(pod)));
+            of.map(|(request, _)| *request).collect()
+        })
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.with(|state| state.running.len())
+    }
+}
+
+impl Pods for Throttler {
+    fn hold(&self, lots: Lots, taken: &Running) {
+        self.with(|state| (state.lots, state.taken) = (lots, taken.clone()));
+    }
+
+    fn running(&self, beside: Lots) -> Running {
+        self.with(|state| {
+            let mut running = Running::new();
+            for pod in state.running.values().filter(|pod| !beside.contains(Lots::of(pod))) {
+                *running.entry(pod.clone()).or_default() += 1;
+            }
+            running
+        })
+    }
+}

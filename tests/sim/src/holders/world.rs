@@ -1,0 +1,352 @@
+//! The cluster: one clock, one queue of events, one source of chance; activators, sessions, pods and requests.
+
+use super::faults::Fault;
+use super::requests::LONG;
+use super::throttler::Throttler;
+use super::{ARRIVALS, END, Summary, WAY_MAX, Without};
+use activator_core::Destination;
+use activator_core::holders::lots::LOTS;
+use activator_core::holders::{Beat, Holding, Input, Message, Peer, Peers};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// A request, by its number.
+pub(super) type Request = u64;
+
+pub(super) struct World {
+    pub(super) now: Duration,
+    pub(super) epoch: Instant,
+    pub(super) rng: StdRng,
+    pub(super) without: Option<Without>,
+    pub(super) verbose: bool,
+    pub(super) queue: BTreeMap<(Duration, u64), Event>,
+    pub(super) made: u64,
+    pub(super) limit: u32,
+    pub(super) slots_per_holder: u64,
+    pub(super) activators: Vec<Activator>,
+    pub(super) pods: BTreeMap<Destination, TruePod>,
+    /// The list of activators as the API server has it.
+    pub(super) listed: BTreeSet<usize>,
+    pub(super) version: u64,
+    /// Pairs that cannot reach each other, lower first, and how many faults say so.
+    pub(super) cuts: BTreeMap<(usize, usize), u32>,
+    /// Messages on their way.
+    pub(super) wires: BTreeMap<(usize, usize), VecDeque<(u64, Wire)>>,
+    pub(super) sessions: u64,
+    pub(super) requests: BTreeMap<Request, Client>,
+    pub(super) next_request: u64,
+    /// The longest way between activators.
+    pub(super) way: Duration,
+    /// Between two requests at an activator, on average; and how long they run.
+    pub(super) gap: Duration,
+    pub(super) work: Duration,
+    pub(super) even: bool,
+    pub(super) arrivals_begin: Duration,
+    pub(super) arrivals_end: Duration,
+    /// Clients leave, and some requests take long.
+    pub(super) rough: bool,
+    /// Since when nothing is wrong.
+    pub(super) peace_since: Duration,
+    /// Waits of those that had a slot: where, and how long.
+    pub(super) waits: Vec<(usize, Duration)>,
+    /// Arrivals, where somebody wants to know them.
+    pub(super) arrivals: Vec<Duration>,
+    /// Who held each lot last.
+    pub(super) holders: [Option<usize>; LOTS],
+    pub(super) summary: Summary,
+    pub(super) broken: Option<(Duration, String)>,
+}
+
+pub(super) struct Activator {
+    pub(super) up: bool,
+    pub(super) life: u32,
+    pub(super) peers: Peers,
+    pub(super) holding: Holding,
+    pub(super) throttler: Throttler,
+    /// Requests that wait here for a slot, in order.
+    pub(super) waiting: VecDeque<Request>,
+    /// Requests that are with each other one.
+    pub(super) relayed: BTreeMap<usize, u32>,
+    /// The present session with each other one.
+    pub(super) sessions: BTreeMap<usize, u64>,
+    /// Its list.
+    pub(super) members: BTreeSet<usize>,
+    pub(super) seen: (u64, u64),
+    pub(super) stalled_until: Duration,
+    pub(super) failed: BTreeSet<Destination>,
+    pub(super) ticks: u64,
+}
+
+pub(super) struct TruePod {
+    pub(super) listed: bool,
+    /// For each slot the request in it, or since when it is idle.
+    pub(super) slots: Vec<Result<Request, Duration>>,
+    pub(super) served: u64,
+}
+
+pub(super) struct Client {
+    /// The activator that it came to.
+    pub(super) home: usize,
+    /// The one that it waits at, or whose slot it has; none: it is on its way.
+    pub(super) at: Option<usize>,
+    pub(super) since: Duration,
+    pub(super) on: Option<Destination>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Wire {
+    Beat(Beat),
+    Holder(Message),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Arrive(usize),
+    /// A request that was relayed, or sent back.
+    Come(Request, usize),
+    /// It looks again who holds the workload.
+    Again(Request),
+    Finish(Request),
+    Leave(Request),
+    Deliver(usize, usize),
+    Closed {
+        at: usize,
+        with: usize,
+        session: u64,
+    },
+    Tick(usize, u32),
+    Members {
+        at: usize,
+        life: u32,
+        version: u64,
+        members: BTreeSet<usize>,
+    },
+    Pods {
+        at: usize,
+        life: u32,
+        version: u64,
+        pods: BTreeSet<Destination>,
+    },
+    /// An activator may send to the pod from now on.
+    Proven(usize, Destination),
+    Fault(Fault),
+    End(Fault),
+    Start(usize),
+    List(usize, bool),
+    /// Its Service notices that it is down, if it still is.
+    Missed(usize),
+}
+
+#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
+pub(super) fn name(index: usize) -> Peer {
+    Peer::from(format!("10.1.0.{}", index + 1).as_str())
+}
+
+impl World {
+    /// A cluster as a seed says, with faults.
+    pub(super) fn new(seed: u64, without: Option<Without>, verbose: bool) -> Self {
+        let mut world = Self::bare(seed, without, verbose);
+        let (activators, pods) = (world.rng.random_range(1..=5), world.rng.random_range(1..=6));
+        world.limit = world.rng.random_range(1..=3);
+        // In some runs a few pods need several holders.
+        world.slots_per_holder = if world.rng.random_bool(0.3) { 2 } else { 1000 };
+        world.work = Duration::from_millis(world.rng.random_range(20..80));
+        world.even = world.rng.random_bool(0.3);
+        let load = world.rng.random_range(0.2..0.9);
+        let mean = world.work.as_secs_f64() * (1.0 - LONG) + LONG * 2.25;
+        let rate = load * f64::from(world.limit * pods) / mean / activators as f64;
+        world.gap = Duration::from_secs_f64(1.0 / rate);
+        (world.arrivals_end, world.rough) = (ARRIVALS, true);
+        world.populate(activators, pods);
+        world.plan_faults();
+        world
+    }
+
+    /// Nothing yet.
+    pub(super) fn bare(seed: u64, without: Option<Without>, verbose: bool) -> Self {
+        Self {
+            now: Duration::ZERO,
+            // Later than the origin, so that instants before it exist.
+            epoch: origin() + Duration::from_secs(3600),
+            rng: StdRng::seed_from_u64(seed),
+            without,
+            verbose,
+            queue: BTreeMap::new(),
+            made: 0,
+            limit: 1,
+            slots_per_holder: activator_core::holders::lots::SLOTS_PER_HOLDER,
+            activators: Vec::new(),
+            pods: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            version: 0,
+            cuts: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            sessions: 0,
+            requests: BTreeMap::new(),
+            next_request: 0,
+            way: WAY_MAX,
+            gap: Duration::from_millis(25),
+            work: Duration::from_millis(50),
+            even: false,
+            arrivals_begin: Duration::from_millis(500),
+            arrivals_end: Duration::ZERO,
+            rough: false,
+            peace_since: Duration::ZERO,
+            waits: Vec::new(),
+            arrivals: Vec::new(),
+            holders: [None; LOTS],
+            summary: Summary::default(),
+            broken: None,
+        }
+    }
+
+    /// Activators and pods that are there from the beginning.
+    pub(super) fn populate(&mut self, activators: usize, pods: u32) {
+        for index in 0..activators {
+            self.activators.push(self.process(index, 0));
+            self.at(Duration::ZERO, Event::Start(index));
+            let phase = self.gap.mul_f64((index as f64 + self.rng.random_range(0.0..1.0)) / activators as f64);
+            self.at(self.arrivals_begin + phase, Event::Arrive(index));
+        }
+        (0..pods).for_each(|_| _ = self.add_pod());
+    }
+
+    /// A process that is not up yet and knows nothing.
+    pub(super) fn process(&self, index: usize, life: u32) -> Activator {
+        let mut peers = Peers::new(self.instant());
+        if self.without == Some(Without::Second) {
+            peers = peers.with_dead_after(Duration::from_millis(1));
+        }
+        let holding = Holding::new(name(index), "ns/app", u64::from(life) << 32, None, self.instant());
+        Activator {
+            up: false,
+            life,
+            peers,
+            holding: holding.with_slots_per_holder(self.slots_per_holder),
+            throttler: Throttler::new(self.limit),
+            waiting: VecDeque::new(),
+            relayed: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            members: BTreeSet::new(),
+            seen: (0, 0),
+            stalled_until: Duration::ZERO,
+            failed: BTreeSet::new(),
+            ticks: 0,
+        }
+    }
+
+    pub(super) fn add_pod(&mut self) -> Destination {
+        let [high, low] = u16::try_from(self.pods.len() + 1).unwrap_or_default().to_be_bytes();
+        let slots = vec![Err(self.now); self.limit as usize];
+        let at: Destination = std::net::SocketAddr::from(([10, 0, high, low], 8012)).into();
+        let new = TruePod { listed: true, slots, served: 0 };
+        self.pods.entry(at.clone()).or_insert(new).listed = true;
+        self.publish();
+        at
+    }
+
+    pub(super) fn run(&mut self) {
+        while let Some(((at, _), event)) = self.queue.pop_first()
+            && at <= END.max(self.arrivals_end)
+            && self.broken.is_none()
+        {
+            self.now = at;
+            self.summary.events += 1;
+            self.happen(event);
+            self.judge_holders();
+        }
+        if self.broken.is_none() {
+            self.judge_rest();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(index) => self.arrive(index),
+            Event::Come(request, at) => self.come(request, at),
+            Event::Again(request) => self.again(request),
+            Event::Finish(request) => {
+                if self.release(request) {
+                    self.summary.served += 1;
+                }
+            }
+            Event::Leave(request) => {
+                if self.release(request) {
+                    self.summary.gone += 1;
+                }
+            }
+            Event::Deliver(from, to) => self.deliver(from, to),
+            Event::Closed { at, with, session } => {
+                if self.activators[at].sessions.get(&with) == Some(&session) {
+                    self.close(at, with);
+                }
+            }
+            Event::Tick(index, life) if self.activators[index].life == life && self.activators[index].up => {
+                self.tick(index);
+                self.judge_waiting();
+            }
+            Event::Members { at, life, version, members } if self.activators[at].life == life => {
+                if version > self.activators[at].seen.0 && self.activators[at].up {
+                    self.activators[at].seen.0 = version;
+                    // Whoever knows nobody and is not listed has no reason to go on with an empty list.
+                    self.activators[at].members = members.clone();
+                    self.say(|| format!("{at} lists {members:?}"));
+                    let deaf = self.without == Some(Without::Stop) && !members.contains(&at) && self.is_cut_off(at);
+                    if !deaf {
+                        self.feed(at, Input::Members(members.into_iter().map(name).collect()));
+                    }
+                }
+            }
+            Event::Pods { at, life, version, pods } if self.activators[at].life == life => {
+                if version > self.activators[at].seen.1 && self.activators[at].up {
+                    self.activators[at].seen.1 = version;
+                    let usable = pods.difference(&self.activators[at].failed).cloned().collect();
+                    self.activators[at].throttler.set_usable(usable);
+                    self.feed(at, Input::Pods(pods, self.limit));
+                }
+            }
+            Event::Tick(..) | Event::Members { .. } | Event::Pods { .. } => {}
+            Event::Proven(index, pod) => {
+                if self.activators[index].failed.remove(&pod) {
+                    self.publish();
+                }
+            }
+            Event::Fault(fault) => self.begin(fault),
+            Event::End(fault) => self.end(&fault),
+            Event::Start(index) => self.start(index),
+            Event::Missed(index) if self.activators[index].up => {}
+            Event::Missed(index) => self.happen(Event::List(index, false)),
+            Event::List(index, ready) => {
+                let up = self.activators[index].up;
+                let changed = match ready {
+                    true => up && self.listed.insert(index),
+                    false => self.listed.remove(&index),
+                };
+                if changed {
+                    self.publish();
+                }
+            }
+        }
+    }
+
+    pub(super) fn at(&mut self, delay: Duration, event: Event) {
+        self.made += 1;
+        self.queue.insert((self.now + delay, self.made), event);
+    }
+
+    pub(super) fn instant(&self) -> Instant {
+        self.epoch + self.now
+    }
+
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>9.4}  {}", self.now.as_secs_f64(), what());
+        }
+    }
+}
