@@ -2,6 +2,7 @@
 
 use crate::{node, up};
 use common_runtime::shutdown;
+use procfs::process::Process;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,8 +20,7 @@ pub fn token() -> io::Result<CancellationToken> {
         node::kill_all();
         up::remove_folders();
     })?;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if !is_hangup_ignored(&status) {
+    if !is_hangup_ignored() {
         let (mut hangup, drain) = (signal(SignalKind::hangup())?, token.clone());
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
@@ -31,25 +31,8 @@ pub fn token() -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-/// Whether SIGHUP is ignored, by what /proc says of a process: a mask in hexadecimal, whose bit n - 1 is signal n.
-fn is_hangup_ignored(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    mask & 1 << (SignalKind::hangup().as_raw_value() - 1) != 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nohup_is_seen() {
-        let rows = [("0000000000000001", true), ("0000000000001001", true), ("0000000000001000", false)];
-        for (mask, is_ignored) in rows {
-            let status =
-                format!("Name:\tlocal\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\nSigCgt:\t0000000000000001\n");
-            assert_eq!(is_hangup_ignored(&status), is_ignored, "{mask}");
-        }
-        assert!(!is_hangup_ignored(""));
-    }
+/// Whether SIGHUP is ignored, by the kernel's mask, whose bit n - 1 is signal n.
+fn is_hangup_ignored() -> bool {
+    let status = Process::myself().and_then(|own| own.status());
+    status.is_ok_and(|status| status.sigign & 1 << (SignalKind::hangup().as_raw_value() - 1) != 0)
 }

@@ -9,9 +9,12 @@
 //! processes hold (`/proc/PID/fd`), and the end of the failed container's log. Reading it is [`survey`], judging it
 //! [`judge`], which is pure.
 
+use procfs::net::{TcpNetEntries, TcpState};
+use procfs::process::{FDTarget, all_processes};
+use procfs::{FromReadSI, LocalSystemInfo};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use tokio::time::Instant;
 
@@ -149,69 +152,41 @@ fn says_address_in_use(log: &str) -> bool {
 pub(crate) fn survey(groups: &[i32]) -> Vec<Listener> {
     let owners = sockets_of(groups);
     ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
-        .iter()
-        .filter_map(|table| std::fs::read_to_string(table).ok())
-        .flat_map(|table| listening(&table))
+        .into_iter()
+        .flat_map(listening)
         .map(|(address, inode)| Listener { address, group: owners.get(&inode).copied() })
         .collect()
 }
 
 /// Whether anybody on this machine listens on such an IPv4 address; no where the kernel does not say.
 pub(crate) fn anybody_at(is_meant: impl Fn(Ipv4Addr) -> bool) -> bool {
-    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
-    listening(&table).iter().any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if is_meant(ip)))
+    listening("/proc/thread-self/net/tcp")
+        .iter()
+        .any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if is_meant(ip)))
 }
 
 /// The listening sockets of a kernel table, with their inodes.
 fn listening(table: &str) -> Vec<(SocketAddr, u64)> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let fields: Vec<_> = line.split_ascii_whitespace().collect();
-            let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-            (*state == "0A").then(|| Some((socket_address(local)?, inode.parse().ok()?)))?
-        })
-        .collect()
-}
-
-/// `0100007F:1F90`: the address in words of the machine's byte order, the port in hex.
-fn socket_address(text: &str) -> Option<SocketAddr> {
-    let (address, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let words: Option<Vec<[u8; 4]>> = (0..address.len() / 8)
-        .map(|at| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok().map(u32::to_ne_bytes))
-        .collect();
-    let bytes = words?.concat();
-    let ip = match <[u8; 4]>::try_from(bytes.as_slice()) {
-        Ok(four) => IpAddr::from(Ipv4Addr::from(four)),
-        Err(_) => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?)).to_canonical(),
-    };
-    Some(SocketAddr::new(ip, port))
+    let entries = TcpNetEntries::from_file(table, &LocalSystemInfo).map(|entries| entries.0).unwrap_or_default();
+    let listening = entries.into_iter().filter(|entry| entry.state == TcpState::Listen);
+    let address = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    listening.map(|entry| (address(entry.local_address), entry.inode)).collect()
 }
 
 /// Inodes of all sockets that processes of `groups` hold.
 fn sockets_of(groups: &[i32]) -> HashMap<u64, i32> {
     let mut owners = HashMap::new();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return owners };
-    for process in processes.filter_map(Result::ok) {
-        let folder = process.path();
-        let Ok(stat) = std::fs::read_to_string(folder.join("stat")) else { continue };
-        let Some(group) = process_group(&stat).filter(|group| groups.contains(group)) else { continue };
-        let Ok(files) = std::fs::read_dir(folder.join("fd")) else { continue };
-        for link in files.filter_map(Result::ok).filter_map(|file| std::fs::read_link(file.path()).ok()) {
-            let inode = link.to_str().and_then(|l| l.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode {
+    for process in all_processes().into_iter().flatten().filter_map(Result::ok) {
+        let Some(group) = process.stat().ok().map(|stat| stat.pgrp).filter(|group| groups.contains(group)) else {
+            continue;
+        };
+        for file in process.fd().into_iter().flatten().filter_map(Result::ok) {
+            if let FDTarget::Socket(inode) = file.target {
                 owners.insert(inode, group);
             }
         }
     }
     owners
-}
-
-/// The group in a `/proc/PID/stat`: third after the name, which is in parentheses and may hold anything.
-fn process_group(stat: &str) -> Option<i32> {
-    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -280,24 +255,12 @@ mod tests {
         assert!(everywhere(&me, others, &both).expect("noticed").1, "two share one port");
     }
 
-    #[test]
-    fn kernel_tables_are_read() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-                     0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1\n   \
-                     1: 0100007F:1F90 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 4712 1\n";
-        assert_eq!(listening(table), [("127.0.0.1:8080".parse().expect("an address"), 4711)]);
-        let six = socket_address("00000000000000000000000000000000:0050").expect("an address");
-        assert_eq!(six, "[::]:80".parse().expect("an address"));
-        assert_eq!(process_group("12 (a) b) c) S 1 77 77 0"), Some(77));
-    }
-
     /// Goal: a real socket of a real process is found and given to its group.
     #[test]
     fn a_listener_of_this_process_is_found() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("an address");
-        let stat = std::fs::read_to_string("/proc/self/stat").expect("readable");
-        let group = process_group(&stat).expect("a group");
+        let group = procfs::process::Process::myself().and_then(|own| own.stat()).expect("readable").pgrp;
         let found = survey(&[group]).into_iter().find(|l| l.address == address).expect("it is listed");
         assert_eq!(found.group, Some(group));
         assert!(

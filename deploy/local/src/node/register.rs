@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use procfs::Current;
 use serde_json::json;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -131,9 +132,6 @@ fn arch() -> &'static str {
 
 /// The machine's memory as a quantity.
 fn memory() -> String {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    format!("{}Ki", total.unwrap_or(1024 * 1024))
+    let total = procfs::Meminfo::current().map_or(1 << 30, |info| info.mem_total);
+    format!("{}Ki", total / 1024)
 }
