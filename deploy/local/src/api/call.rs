@@ -12,6 +12,7 @@ use super::identity::Caller;
 use super::list::{Page, encode_one};
 use super::media::{self, Accept, Body};
 use super::patch::Patch;
+use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
 use super::resource::{Model, Resource};
 use super::review;
@@ -53,11 +54,12 @@ impl Call {
         })
     }
 
-    /// The body as an object.
+    /// Reads the body as an object: JSON, or protobuf where it says so.
     fn object(&self) -> Result<Value> {
         let refuse = |error: String| ApiError::bad_request(format!("the body cannot be read: {error}"));
         let value: Value = match self.content_type.as_str() {
             "application/json" | "" => serde_json::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
+            protobuf::CONTENT_TYPE => protobuf::read(&self.body)?,
             _ => return Err(ApiError::unsupported_media("application/json")),
         };
         Ok(value)

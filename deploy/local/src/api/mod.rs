@@ -16,9 +16,9 @@
 //!
 //! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
 //! persistence, conversion between versions of a custom resource, CEL (the rules of ZeroScalers are held all the same:
-//! `custom`), impersonation, and protobuf. So of what kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`,
-//! `port-forward`, `certificate`, `drain`, `--as`, and the commands that send protobuf (`create` without `-f`, `autoscale`,
-//! `auth`), for which there is `apply`.
+//! `custom`), impersonation; protobuf, but in bodies of the kinds that people and helm make every day ([`protobuf`]). So of
+//! what kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`,
+//! `autoscale`, and `create` without `-f` of the rarer kinds, for which there is `apply`.
 
 mod access;
 mod address;
@@ -47,6 +47,7 @@ mod pod_actions;
 mod pod_log;
 mod prepare;
 mod printer;
+mod protobuf;
 mod query;
 mod rbac;
 mod resource;

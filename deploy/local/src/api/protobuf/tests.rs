@@ -1,0 +1,158 @@
+//! Bodies as kubectl writes them; what is not read, and what is broken; and noise.
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// A field of bytes, shorter than 16 KiB.
+fn bytes(number: u8, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let value = value.as_ref();
+    let length = u16::try_from(value.len()).expect("short");
+    [&[number << 3 | 2, length.to_le_bytes()[0] | 0x80, u8::try_from(length >> 7).expect("short")][..], value].concat()
+}
+
+/// A field with a number below 128.
+fn small(number: u8, value: u8) -> Vec<u8> {
+    vec![number << 3, value]
+}
+
+fn pair(number: u8, key: &str, value: &str) -> Vec<u8> {
+    bytes(number, [bytes(1, key), bytes(2, value)].concat())
+}
+
+fn body(api_version: &str, kind: &str, object: &[Vec<u8>]) -> Vec<u8> {
+    let types = bytes(1, [bytes(1, api_version), bytes(2, kind)].concat());
+    // Encoding and type of the content follow, empty.
+    [MAGIC.to_vec(), types, bytes(2, object.concat()), bytes(3, ""), bytes(4, "")].concat()
+}
+
+/// Metadata as Go writes them: what is no pointer stands there, whatever its value.
+fn named(name: &str) -> Vec<u8> {
+    let empty = [2, 3, 4, 5, 6].map(|number| bytes(number, ""));
+    bytes(1, [bytes(1, name), empty.concat(), small(7, 0), bytes(8, "")].concat())
+}
+
+/// Goal: objects as kubectl writes them become the JSON that they stand for: zeros of Go's are absent, zeros behind
+/// pointers are values, maps and lists gather.
+#[test]
+fn what_kubectl_writes_is_read() {
+    let container = [bytes(1, "c"), bytes(2, "i"), bytes(3, "local"), bytes(3, ""), bytes(5, ""), bytes(8, "")];
+    let pod = bytes(2, [bytes(2, container.concat()), bytes(3, ""), small(11, 0)].concat());
+    let selector = bytes(2, pair(1, "app", "d"));
+    let template = bytes(3, [bytes(1, pair(11, "app", "d")), pod].concat());
+    let strategy = bytes(4, bytes(1, ""));
+    let deployment = bytes(2, [small(1, 0), selector, template, strategy, small(5, 0)].concat());
+    let port =
+        |target: &[u8]| [bytes(1, "http"), bytes(2, "TCP"), small(3, 80), bytes(4, target), small(5, 0)].concat();
+    let number = [small(1, 0), small(2, 81), bytes(3, "")].concat();
+    let text = [small(1, 1), small(2, 0), bytes(3, "web")].concat();
+    let none = [small(1, 0), small(2, 0), bytes(3, "")].concat();
+    let ports = [&number, &text, &none].map(|target| bytes(1, port(target))).concat();
+    let minus_one = [&[1 << 3][..], &[0xff; 9], &[1]].concat();
+    let rows = [
+        (
+            body("v1", "Namespace", &[named("demo"), bytes(2, ""), bytes(3, bytes(1, ""))]),
+            json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"},
+            }),
+        ),
+        (
+            body("v1", "DeleteOptions", &[small(1, 0), bytes(2, bytes(1, "u")), bytes(4, "Background")]),
+            json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u"},
+                "propagationPolicy": "Background",
+            }),
+        ),
+        (
+            body("authentication.k8s.io/v1", "SelfSubjectReview", &[named(""), bytes(2, bytes(1, bytes(1, "")))]),
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}),
+        ),
+        (
+            body(
+                "authorization.k8s.io/v1",
+                "SelfSubjectRulesReview",
+                &[bytes(2, bytes(1, "n")), bytes(3, small(3, 0))],
+            ),
+            json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "n"},
+            }),
+        ),
+        (
+            body("v1", "Secret", &[named("s"), pair(2, "a", "\u{0}"), pair(2, "b", ""), bytes(3, ""), small(5, 0)]),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "AA==", "b": ""},
+                "immutable": false,
+            }),
+        ),
+        (
+            body("apps/v1", "Deployment", &[named("d"), deployment, bytes(3, small(1, 0))]),
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+                    "replicas": 0, "selector": {"matchLabels": {"app": "d"}},
+                    "template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [
+                        {"name": "c", "image": "i", "command": ["local", ""]},
+                    ]}},
+                },
+            }),
+        ),
+        (
+            body("v1", "Service", &[bytes(2, ports)]),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "spec": {"ports": [
+                    {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 81},
+                    {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "web"},
+                    {"name": "http", "protocol": "TCP", "port": 80},
+                ]},
+            }),
+        ),
+        (
+            body("apps/v1", "Deployment", &[bytes(2, minus_one)]),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": -1}}),
+        ),
+    ];
+    for (body, expected) in rows {
+        assert_eq!(object(&body), Ok(expected));
+    }
+}
+
+/// Goal: what is not read is never lost in silence: a kind that no table has, and a field that says something.
+#[test]
+fn what_is_not_read_is_refused() {
+    let unknown = |what: &str| Err(Unreadable::Unknown(what.to_owned()));
+    assert_eq!(object(&body("v1", "Pod", &[named("p")])), unknown("v1 Pod"));
+    assert_eq!(object(&body("v1", "Namespace", &[bytes(2, bytes(1, "kubernetes"))])), unknown("field 2 of NAMED"));
+    let error = read(&body("v1", "Pod", &[])).expect_err("refused");
+    assert_eq!(error.code, 415);
+}
+
+/// Goal: a body that is cut off, or is something else, is refused: 400.
+#[test]
+fn a_broken_body_is_refused() {
+    let whole = body("v1", "ConfigMap", &[named("c"), pair(2, "a", "b")]);
+    for length in 0..MAGIC.len() {
+        assert_eq!(read(&whole[..length]).expect_err("cut off").code, 400, "{length} bytes");
+    }
+    let cut = whole.len() - bytes(3, "").len() * 2 - 1;
+    assert_eq!(object(&whole[..cut]), Err(Unreadable::Broken("it is cut off")));
+    let endless = [MAGIC, &[8], &[0xff; 10]].concat();
+    assert_eq!(object(&endless), Err(Unreadable::Broken("a number that does not end")));
+    let fixed = body("v1", "Namespace", &[vec![1 << 3 | 5, 0, 0, 0, 0]]);
+    assert_eq!(object(&fixed), Err(Unreadable::Broken("a field of a type that no kind has")));
+    let number = body("v1", "Namespace", &[small(1, 1)]);
+    assert_eq!(object(&number), Err(Unreadable::Broken("a number where bytes should be")));
+    let latin = body("v1", "Namespace", &[bytes(1, bytes(1, [0xe9]))]);
+    assert_eq!(object(&latin), Err(Unreadable::Broken("a text that is not UTF-8")));
+}
+
+proptest! {
+    /// No body makes the server fall, however deep it goes.
+    #[test]
+    fn no_body_panics(noise in prop::collection::vec(any::<u8>(), 0..200), depth in 0..200usize) {
+        let nested = (0..depth).fold(noise, |inner, _| bytes(2, inner));
+        for kind in ["Deployment", "Namespace"] {
+            let api_version = if kind == "Namespace" { "v1" } else { "apps/v1" };
+            let _ = object(&body(api_version, kind, std::slice::from_ref(&nested)));
+        }
+        let _ = object(&[MAGIC, &nested].concat());
+    }
+}
