@@ -8,7 +8,7 @@
 //!
 //! # Never from one workload to another
 //!
-//! A released number is unbound [`OPEN_FOR`](super::ledger::OPEN_FOR) after its release and given to another workload later
+//! A released number is unbound [`OPEN_FOR`] after its release and given to another workload later
 //! than that, so a number does not change hands while it is bound. If the ledger says so all the same, an old ledger was
 //! restored. Slices may then lead here for either workload: the number is unbound, and bound for its new workload only
 //! after [`SETTLE`], by when slices have moved away from it. Clients are refused meanwhile, and never misled.

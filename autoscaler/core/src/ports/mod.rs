@@ -22,7 +22,7 @@
 //! 3. **An address is added to a slice only on a proof** ([`slices`]): the activator has answered on that very number
 //!    within [`PROOF_HOLDS`] that it listens there for this workload, and that the line is held. An address that a slice
 //!    has stays as long as nothing speaks against it. Slices too are replaced only under the version that was read.
-//! 4. **A number rests before another workload gets it** ([`plan`]). Its line is released when no workload wants it and no
+//! 4. **A number rests before another workload gets it** ([`plan()`]). Its line is released when no workload wants it and no
 //!    slice names it. Another workload gets it only when the range has no unused number left, and [`RESTS_FOR`] after the
 //!    last slice that named it; the number that has rested longest is first. If a slice names a released number, the time
 //!    begins anew.

@@ -25,7 +25,7 @@
 //! are better off in its listen queue than turned away, and slices that nobody writes are right as soon as it is back:
 //! of a single activator's ten thousand workloads, without a minute of writes before it and another one behind. So the
 //! slices go on naming it, as long as neither another activator nor a pod can have the traffic ([`Endpoints::with_unready`]).
-//! It is added to none, and a number that slices name is not released ([`super::plan`]).
+//! It is added to none, and a number that slices name is not released ([`super::plan()`]).
 //!
 //! # What speaks against it
 //!
