@@ -27,8 +27,8 @@
 //!
 //! - A number outside the range (it was edited), or in use by another process on an activator: another is given first, and
 //!   the old one released after it; slices move from one to the other. If the range is exhausted, the old one stays.
-//! - In use again and again: after [`TRIES_MAX`] the number stays, with its condition. (Something answers on every
-//!   number, a sidecar for example.)
+//! - In use again and again: while [`TRIES_MAX`] former ones rest the number stays, with its condition. (Something answers
+//!   on every number, a sidecar for example.)
 //! - Two lines held for one port, by two owners that did not know of each other: one is released.
 //! - A line whose object is not known, or has another uid, is released. The shell asks the API server first whether the
 //!   object exists: views lag.
@@ -296,9 +296,14 @@ impl<'a, 'v> Planner<'a, 'v> {
         } else {
             // What is about to be replaced is released once its successor is held.
             let in_use = number.filter(|number| self.view.in_use.contains(number));
-            let tried = released.iter().filter(|number| self.view.range.contains(**number)).count();
+            // Those that have rested may be free again, and other numbers are.
+            let rests: Vec<Timestamp> = lines.iter().filter_map(|(number, entry)| self.rests(*number, entry)).collect();
+            let tried = rests.len();
             let next = match in_use {
-                Some(number) if tried >= TRIES_MAX => Err(Problem::InUse { number, tried }),
+                Some(number) if tried >= TRIES_MAX => {
+                    rests.into_iter().min().into_iter().for_each(|until| self.look_again(until));
+                    Err(Problem::InUse { number, tried })
+                }
                 _ => self.free(workload.key.namespace(), wanted, &released),
             };
             match (next, in_use) {
@@ -312,6 +317,12 @@ impl<'a, 'v> Planner<'a, 'v> {
         }
         let is_former = |(other, entry): &&(u16, &Entry)| Some(*other) != number && entry.state.is_open(self.now);
         Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
+    }
+
+    /// Returns until when a released number of the range rests.
+    fn rests(&self, number: u16, entry: &Entry) -> Option<Timestamp> {
+        let State::Released(at) = entry.state else { return None };
+        Some(at + RESTS_FOR).filter(|until| *until > self.now && self.view.range.contains(number))
     }
 
     /// Returns the problem of a status that shows another workload's number.

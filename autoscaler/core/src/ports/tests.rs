@@ -267,6 +267,10 @@ fn problems_are_the_workloads_own() {
     let (outcome, planned) = problem(&taken, (100, 110));
     assert_eq!((outcome.problem, planned), (Some(Problem::InUse { number: 100, tried: TRIES_MAX }), vec![]));
     assert_eq!(outcome.former, [103, 104, 105]);
+    let rested = NOW.as_secs() - RESTS_FOR.as_secs() as i64;
+    taken.ledger.insert(103, line(&format!("released:{rested} default/a a 80")));
+    let (_, planned) = problem(&taken, (100, 110));
+    assert_eq!(planned, ["103 held default/a a 80"], "a rest has ended");
 
     let shown = Wanted { shown: Some(107), ..wanted("", 80) };
     let forged = sees(
