@@ -4,6 +4,8 @@
 pub(crate) const NO_TRAFFIC: &str = "NoTraffic";
 /// Requests wait for pods.
 pub(crate) const QUEUED: &str = "Queued";
+/// Everything stays as it is.
+pub(crate) const PAUSED: &str = "Paused";
 /// A wake took too long.
 pub(crate) const TIMED_OUT: &str = "TimedOut";
 /// The object breaks a rule; the message names field, value and rule.

@@ -3,7 +3,7 @@
 
 use crate::engine::front_end::Outcome;
 use crate::engine::workload::{NotReady, Previous};
-use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, QUEUED, TARGET_NOT_FOUND, TIMED_OUT};
+use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, PAUSED, QUEUED, TARGET_NOT_FOUND, TIMED_OUT};
 use autoscaler_core::active::{Active, ActiveCondition};
 use common::time::Timestamp;
 use common_api::zeroscaler::conditions::{self as written, ConditionStatus};
@@ -157,6 +157,10 @@ impl Findings {
         let refused = written::find(&status.conditions, written::READY)
             .filter(|ready| ready.status == "False" && !is_fault(&ready.reason) && !is_activity(&ready.reason))
             .map(|ready| Finding { reason: ready.reason.clone().into(), message: ready.message.clone() });
+        let wrong = |type_: &str| {
+            let found = written::find(&status.conditions, type_).filter(|found| found.status == "False")?;
+            Some(Finding { reason: found.reason.clone().into(), message: found.message.clone() })
+        };
         Self {
             generation: status.observed_generation,
             activity,
@@ -165,8 +169,14 @@ impl Findings {
             desired: status.desired,
             service: status.service.clone().unwrap_or_default(),
             refused,
+            // Until the first pass these hold: a restart neither ends a warning nor writes its event again.
+            lost_hosts: wrong(written::HOSTS_OWNED),
+            unmeasured: wrong(written::METRICS_MEASURED),
+            unscaled: None,
+            contest: wrong(written::SCALED_BY),
+            overlap: wrong(written::PODS_OWNED),
+            paused: active.is_some_and(|active| active.reason == PAUSED),
             request: status.request.clone(),
-            ..Self::default()
         }
     }
 }

@@ -21,7 +21,8 @@ use super::fault::Found;
 use super::findings::{Finding, Findings};
 use crate::standalone::fallbacks::Resolved;
 use crate::standalone::reasons::{
-    NOT_ADOPTED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE, TIMED_OUT,
+    NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
+    TIMED_OUT,
 };
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
@@ -46,7 +47,6 @@ const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
-const PAUSED: &str = "Paused";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
 /// What is said of one that is paused.
 const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
