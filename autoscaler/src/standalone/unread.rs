@@ -13,16 +13,19 @@
 //!
 //! # Odd cases
 //!
-//! - A namespace that is not among those that are looked at is not asked about: its ZeroScalers are nobody's here.
+//! - A namespace that is not among those that are looked at is not asked about: its ZeroScalers are nobody's here. Their
+//!   port numbers stay theirs as long as EndpointSlices there name them ([`Unread::still_led`]).
 //! - A namespace that was deleted with the Role in it looks like one whose rights are missing: what its ZeroScalers had
 //!   stays theirs until it is taken out of `ZEROSCALE_NAMESPACES`.
 
 use crate::cluster::error::Error;
 use common::RevisionKey as Key;
+use common::names::{LEADS_TO, LEADS_TO_ACTIVATORS};
 use common_api::ZeroScaler;
 use common_controller::{WriteError, code};
 use common_runtime::namespaces::Namespaces;
 use futures::future::join_all;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -80,6 +83,37 @@ impl Unread {
         (unread, outcome)
     }
 
+    /// Returns the namespaces of `missing` that are not looked at, and in which EndpointSlices still lead to activators, or
+    /// that do not answer. One that may not be read counts as deleted.
+    pub(super) async fn still_led(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
+        let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
+        let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
+        let answers = join_all(namespaces.iter().map(|namespace| self.is_led(namespace))).await;
+        let (mut led, mut outcome) = (BTreeSet::new(), Ok(()));
+        for (namespace, is_led) in namespaces.into_iter().zip(answers) {
+            if !matches!(is_led, Ok(false)) {
+                led.insert(namespace.to_owned());
+            }
+            outcome = outcome.and(is_led.map(|_| ()));
+        }
+        (led, outcome)
+    }
+
+    async fn is_led(&self, namespace: &str) -> Result<bool, Error> {
+        if self.is_left_alone(namespace) {
+            return Ok(true);
+        }
+        let ours = ListParams::default().labels(&format!("{LEADS_TO}={LEADS_TO_ACTIVATORS}")).limit(1);
+        let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
+        let doing = format!("failed to list EndpointSlices of {namespace}");
+        let answer = match answered(doing, slices.list_metadata(&ours)).await {
+            Ok(list) => Ok(!list.items.is_empty()),
+            Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(false),
+            Err(error) => Err(error),
+        };
+        Ok(self.remembered(namespace, answer)?)
+    }
+
     fn is_looked_at(&self, namespace: &str) -> bool {
         self.namespaces.listed().is_some_and(|names| names.contains(namespace))
     }
@@ -94,13 +128,17 @@ impl Unread {
             return Ok(true);
         }
         let answer = self.ask(namespace, missing).await;
+        Ok(self.remembered(namespace, answer)?)
+    }
+
+    fn remembered(&self, namespace: &str, answer: Result<bool, WriteError>) -> Result<bool, WriteError> {
         let mut until = self.until.lock();
         match answer {
             Ok(true) | Err(WriteError::NoAnswer { .. }) => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
             Ok(false) => until.remove(namespace),
             Err(_) => None,
         };
-        Ok(answer?)
+        answer
     }
 
     async fn ask(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, WriteError> {

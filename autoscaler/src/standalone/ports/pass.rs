@@ -62,7 +62,11 @@ impl Controller {
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
-        let (unread, mut outcome) = self.unread.among(&planned.missing()).await;
+        let missing = planned.missing();
+        let (mut unread, mut outcome) = self.unread.among(&missing).await;
+        let (led, asked) = self.unread.still_led(&missing).await;
+        unread.extend(led);
+        outcome = outcome.and(asked);
         if !unread.is_empty() {
             planned.leave(&unread);
             queue.add_after(key.clone(), AGAIN);
