@@ -4,9 +4,8 @@
 use super::own::Own;
 use super::records::time;
 use super::replicas::{Replica, Replicas, Rows, name};
-use super::table::Position;
 use common::RevisionKey;
-use common_controller::shares::{Instance, Owner};
+use common_controller::shares::Owner;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,55 +27,65 @@ impl Scope {
     }
 }
 
-/// Positions of all replicas, as a client holds them: a hash of who they are, this replica's, then each other's in order.
-struct Positions<'a> {
-    own: Option<Position>,
-    others: Vec<Option<&'a str>>,
-}
-
-const UNANSWERED: &str = "-";
+/// Positions of replicas, as a client holds them: for each a hash of its name and how far the client has followed it.
+/// Whichever replica a client asks next can read them.
+struct Positions<'a>(HashMap<u64, &'a str>);
 
 impl<'a> Positions<'a> {
-    /// Reads a text for these replicas. One of other replicas, or a damaged one, knows nothing.
-    fn read(text: Option<&'a str>, others: &[Instance]) -> Self {
-        let read = || {
-            let mut parts = text?.split(':');
-            let is_same = parts.next()? == hash(others);
-            let own = parts.next()?.parse().ok().filter(|_| is_same)?;
-            let theirs: Vec<_> = parts.map(|part| (part != UNANSWERED).then_some(part)).collect();
-            (theirs.len() == others.len()).then_some(Self { own: Some(own), others: theirs })
+    /// Reads a text. What is damaged is not known.
+    fn read(text: &'a str) -> Self {
+        let part = |part: &'a str| {
+            let (name, position) = part.split_once('.')?;
+            Some((u64::from_str_radix(name, 16).ok()?, position))
         };
-        read().unwrap_or_else(|| Self { own: None, others: vec![None; others.len()] })
+        Self(text.split(':').filter_map(part).collect())
+    }
+
+    fn of(&self, name: &str) -> Option<&'a str> {
+        self.0.get(&hash(name)).copied()
+    }
+
+    /// Writes those of all that have answered.
+    fn write<'n>(all: impl Iterator<Item = (&'n str, &'n str)>) -> String {
+        let parts: Vec<_> = all.map(|(name, position)| format!("{:x}.{position}", hash(name))).collect();
+        parts.join(":")
     }
 }
 
-fn hash(others: &[Instance]) -> String {
+fn hash(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    others.iter().for_each(|instance| name(instance).hash(&mut hasher));
-    format!("{:x}", hasher.finish())
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Returns a list as JSON. What has no object here is not told of, whatever other replicas say: it has just been deleted,
 /// or will be told of when it is known here.
 pub(super) async fn list(own: &Own, replicas: &Replicas, scope: &Scope) -> String {
     let others = replicas.others();
-    let known = Positions::read(scope.after.as_deref(), &others);
-    let asked = others.iter().zip(&known.others).map(|(instance, after)| {
-        // A client that is to get everything gets everything of all.
-        (instance, after.filter(|_| known.own.is_some()))
-    });
-    let (younger, answers) = tokio::join!(own.look(known.own), replicas.rows(asked));
+    let known = Positions::read(scope.after.as_deref().unwrap_or_default());
+    let me = own.shares.member().unwrap_or(&own.me);
+    let names: Vec<String> = others.iter().map(name).collect();
+    let theirs: Vec<_> = names.iter().map(|name| known.of(name)).collect();
+    let younger = own.look(known.of(me).and_then(|position| position.parse().ok())).await;
+    // A replica that decides on nothing has no rows of its own, and others that the client has followed tell of deletions.
+    let is_full = younger.is_full && !(younger.changed.is_empty() && theirs.iter().any(Option::is_some));
+    // A client that is to get everything gets everything of all.
+    let asked = theirs.iter().map(|position| position.filter(|_| !is_full));
+    let answers = replicas.rows(others.iter().zip(asked)).await;
     let objects: HashSet<RevisionKey> = own.objects.keys().into_iter().filter(|key| scope.has(key)).collect();
     let mut told = vec![Replica { name: own.me.clone(), answered: true, error: None }];
-    let mut position = format!("{}:{}", hash(&others), younger.position);
+    let position = younger.position.to_string();
+    let answered =
+        names.iter().zip(&answers).filter_map(|(name, rows)| Some((&**name, &*rows.as_ref().ok()?.position)));
+    let position = Positions::write(answered.chain([(me, &*position)]));
     let mut rows: HashMap<RevisionKey, Arc<str>> = HashMap::new();
+    let mut gone: HashSet<RevisionKey> = younger.gone.iter().cloned().collect();
     let mut answered = HashSet::new();
     for (instance, answer) in others.into_iter().zip(answers) {
         let (error, answer) = (answer.as_ref().err().cloned(), answer.ok());
         told.push(Replica { name: name(&instance), answered: error.is_none(), error });
-        position.push(':');
-        position.push_str(answer.as_ref().map_or(UNANSWERED, |answer| answer.position.as_str()));
-        if let Some(Rows { rows: theirs, .. }) = answer {
+        if let Some(Rows { rows: theirs, gone: they_lost, .. }) = answer {
+            gone.extend(they_lost.into_iter().filter(|key| !objects.contains(key)));
             rows.extend(theirs.into_iter().filter(|(key, _)| objects.contains(key)));
             answered.insert(instance);
         }
@@ -87,15 +96,16 @@ pub(super) async fn list(own: &Own, replicas: &Replicas, scope: &Scope) -> Strin
         Owner::Nobody => true,
     };
     let changed = younger.changed.iter().filter(|key| objects.contains(*key));
-    own.rows(changed.chain(objects.iter().filter(is_untold)), younger.is_full, &mut rows).await;
+    own.rows(changed.chain(objects.iter().filter(is_untold)), is_full, &mut rows).await;
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let rows: Vec<&str> = rows.iter().map(|(_, row)| &**row).collect();
-    let gone: Vec<_> = younger.gone.iter().filter(|key| scope.has(key)).map(RevisionKey::as_str).collect();
+    let mut gone: Vec<_> = gone.iter().filter(|key| scope.has(key)).map(RevisionKey::as_str).collect();
+    gone.sort_unstable();
     format!(
         "{{\"now\":\"{}\",\"position\":\"{position}\",\"full\":{},\"replicas\":{},\"removed\":{},\"workloads\":[{}]}}\n",
         time(own.records.now().into()),
-        younger.is_full,
+        is_full,
         json!(told),
         json!(gone),
         rows.join(","),

@@ -5,7 +5,8 @@
 //!
 //! # Form of an answer
 //!
-//! Lines: the position to ask from next, then for each workload its key, a tab, and its summary as JSON.
+//! Lines: the position to ask from next, then for each workload its key, a tab, and its summary as JSON; of one that was
+//! deleted the key alone.
 
 use super::own::Own;
 use crate::ingest::asking::{ASKED, Questions};
@@ -53,6 +54,8 @@ pub(super) struct Rows {
     pub(super) position: String,
     /// Key and summary of each.
     pub(super) rows: Vec<(RevisionKey, Arc<str>)>,
+    /// Workloads that were deleted.
+    pub(super) gone: Vec<RevisionKey>,
 }
 
 impl Rows {
@@ -60,12 +63,17 @@ impl Rows {
     fn read(answer: &str) -> Option<Self> {
         let mut lines = answer.lines();
         let position = lines.next().filter(|position| !position.contains(['"', ':', '\\']))?.to_owned();
-        let row = |line: &str| {
-            let (key, summary) = line.split_once('\t')?;
+        let mut read = Self { position, ..Self::default() };
+        for line in lines {
+            let (key, summary) = line.split_once('\t').map_or((line, None), |(key, summary)| (key, Some(summary)));
             let (namespace, name) = key.split_once('/')?;
-            Some((RevisionKey::new(namespace, name), summary.into()))
-        };
-        Some(Self { position, rows: lines.map(row).collect::<Option<_>>()? })
+            let key = RevisionKey::new(namespace, name);
+            match summary {
+                Some(summary) => read.rows.push((key, summary.into())),
+                None => read.gone.push(key),
+            }
+        }
+        Some(read)
     }
 }
 
@@ -158,6 +166,9 @@ async fn rows(own: &Own, after: &str) -> String {
     for (key, row) in rows {
         let _ = writeln!(lines, "{key}\t{row}"); // Writing to a string does not fail.
     }
+    for key in younger.gone {
+        let _ = writeln!(lines, "{key}"); // As above.
+    }
     lines
 }
 
@@ -167,12 +178,13 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole_or_not_at_all() {
-        let rows = Rows::read("1f.7\nns/a\t{\"name\":\"a\"}\nns/b\t{}\n").expect("whole");
+        let rows = Rows::read("1f.7\nns/a\t{\"name\":\"a\"}\nns/b\t{}\nns/c\n").expect("whole");
+        assert_eq!(rows.gone, [RevisionKey::new("ns", "c")]);
         assert_eq!(rows.position, "1f.7");
         let keys: Vec<_> = rows.rows.iter().map(|(key, row)| (key.to_string(), row.to_string())).collect();
         assert_eq!(keys, [("ns/a".into(), "{\"name\":\"a\"}".into()), ("ns/b".to_owned(), "{}".to_owned())]);
         assert_eq!(Rows::read("1f.7\n").map(|rows| rows.rows.len()), Some(0));
-        for damaged in ["", "1f\"7\n", "1f:7", "1f.7\nns/a", "1f.7\na\t{}"] {
+        for damaged in ["", "1f\"7\n", "1f:7", "1f.7\na", "1f.7\na\t{}"] {
             assert_eq!(Rows::read(damaged), None, "{damaged:?}");
         }
     }

@@ -41,7 +41,7 @@ const CONNECTIONS_MAX: usize = 256;
 /// Lists that are made and sent at a time.
 const LISTS_MAX: usize = 4;
 /// Longest wait for a turn to make a list.
-const LIST_PATIENCE: Duration = Duration::from_secs(10);
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// Time in which a client must have read a list.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// Bytes of a piece of a list.

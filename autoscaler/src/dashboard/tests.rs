@@ -526,6 +526,7 @@ async fn any_replica_shows_all() {
     assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
     objects.put(&seconds[0], State::Awake);
     first.until_row(&mut position, &seconds[0], |row| row["state"] == "Awake").await;
+    assert_eq!(second.after(&mut position).await["full"], false, "a position holds at each replica");
 
     second.stop.cancel();
     let gone = async {

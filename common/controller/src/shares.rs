@@ -85,6 +85,14 @@ impl Shares {
         self.me.as_ref()
     }
 
+    /// Returns the name by which other members of a StatefulSet know this process; none: it is no such member.
+    pub fn member(&self) -> Option<&str> {
+        match &self.holders {
+            Holders::Members { ours } => ours.and_then(|ours| self.names.get(ours)).map(String::as_str),
+            Holders::Leases(_) => None,
+        }
+    }
+
     /// Whose the revision is.
     pub fn owner(&self, key: &RevisionKey) -> Owner {
         self.bucket(key).map_or(Owner::Nobody, |bucket| self.owner_of_bucket(bucket))

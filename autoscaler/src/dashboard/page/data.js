@@ -8,6 +8,8 @@ const SPARK_SECONDS = 10;
 const EVERY = 1500;
 /** Longest wait for an answer, in milliseconds: one that never comes would keep all others from being asked for. */
 export const WITHIN = 10000;
+/** The same of a list, which has some MiB where there are thousands: as long as the server takes to send it. */
+const LIST_WITHIN = 60000;
 
 const workloads = new Map();
 const listeners = new Set();
@@ -116,7 +118,7 @@ async function ask() {
   if (isAsking || document.hidden) return;
   isAsking = true;
   try {
-    const answer = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(WITHIN) });
+    const answer = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(LIST_WITHIN) });
     // The token is another one by now: the page asks for it.
     if (answer.status === 401) return location.reload();
     if (!answer.ok) throw new Error(answer.statusText);
