@@ -144,13 +144,27 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 impl Rule {
-    /// What is wrong, as a text in CEL.
+    /// Returns the message as an expression in CEL. Texts are joined and numbers formatted: an API server takes the length of
+    /// `string()` for unbounded, and refuses a definition whose messages may cost that much.
     pub(super) fn cel_message(&self) -> String {
-        let parts = self.parts().map(|part| match part {
-            Part::Text(text) => format!("'{text}'"),
-            Part::Field(path) => format!("string(self.{path})"),
-        });
-        parts.collect::<Vec<_>>().join(" + ")
+        if !matches!(self.form, Form::NotAbove(..) | Form::NotBoth(..)) {
+            let parts = self.parts().map(|part| match part {
+                Part::Text(text) => format!("'{text}'"),
+                Part::Field(path) => format!("self.{path}"),
+            });
+            return parts.collect::<Vec<_>>().join(" + ");
+        }
+        let (mut text, mut numbers) = (String::new(), Vec::new());
+        for part in self.parts() {
+            match part {
+                Part::Text(part) => text.push_str(part),
+                Part::Field(path) => {
+                    text.push_str("%s");
+                    numbers.push(format!("self.{path}"));
+                }
+            }
+        }
+        format!("'{text}'.format([{}])", numbers.join(", "))
     }
 
     /// Returns what is wrong with `value`, which stands at [`Rule::at`], if the rule does not hold.
