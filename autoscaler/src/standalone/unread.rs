@@ -167,6 +167,36 @@ mod tests {
     use serde_json::json;
     use tower_test::mock;
 
+    /// Goal: what a namespace that is not looked at any more has is kept while its slices lead here, and freed where there are
+    /// none or nobody may look.
+    #[tokio::test]
+    async fn slices_of_a_dropped_namespace_are_asked_for() {
+        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
+        let unread = Unread::new(Client::new(service, "default"), Namespaces::only(["shop"]));
+        let missing =
+            ["ended", "forbidden", "led", "shop"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
+        let missing = BTreeMap::from(missing);
+        let answering = async {
+            loop {
+                let (request, respond) = server.next_request().await.expect("the client lives");
+                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                assert!(path.contains("/endpointslices") && query.contains("activators"), "{path}?{query}");
+                let items = if path.contains("/led/") { json!([{"metadata": {"name": "web"}}]) } else { json!([]) };
+                let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+                let status = if path.contains("/forbidden/") { 403 } else { 200 };
+                let failed = json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": 403});
+                let body = if status == 403 { failed } else { list };
+                let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
+                respond.send_response(response.expect("a response"));
+            }
+        };
+        let (led, outcome) = tokio::select! {
+            answer = unread.still_led(&missing) => answer,
+            () = answering => unreachable!("it answers for ever"),
+        };
+        assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
+    }
+
     /// Goal: namespaces of which there is no answer keep nobody waiting for longer than one answer may take, and for a while
     /// not at all; the others are known.
     #[tokio::test(start_paused = true)]

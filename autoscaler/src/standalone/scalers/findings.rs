@@ -228,6 +228,23 @@ mod tests {
         }
     }
 
+    /// Goal: a warning and a pause outlive the process that found them.
+    #[test]
+    fn warnings_are_read_back() {
+        let (no, yes) = (ConditionStatus::False, ConditionStatus::True);
+        let mut status = status((ConditionStatus::Unknown, PAUSED), (yes, "Served"), State::Awake);
+        let types = [written::HOSTS_OWNED, written::METRICS_MEASURED, written::SCALED_BY, written::PODS_OWNED];
+        for (type_, is) in types.into_iter().zip([no, yes, no, no]) {
+            let said = Said { status: is, reason: type_, message: "why" };
+            written::set(&mut status.conditions, type_, said, Some(1), Timestamp::from_secs(100));
+        }
+        let found = Findings::read(&status);
+        let wrong = [&found.lost_hosts, &found.unmeasured, &found.contest, &found.overlap];
+        let reasons = wrong.map(|wrong| wrong.as_ref().map(|wrong| &*wrong.reason));
+        let [hosts, _, scaled, pods] = types;
+        assert_eq!((reasons, found.paused), ([Some(hosts), None, Some(scaled), Some(pods)], true));
+    }
+
     /// Goal: the age of an activity counts from when it began, and a clock that is set back makes nothing younger for ever.
     #[test]
     fn an_activity_is_as_old_as_it_is() {
