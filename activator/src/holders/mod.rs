@@ -190,6 +190,12 @@ impl Holders {
         Mark::read(mark, &self.shared.key)
     }
 
+    /// Whether another activator has this address.
+    pub(crate) fn knows(&self, address: IpAddr) -> bool {
+        let peer = Peer::from(address.to_canonical().to_string().as_str());
+        self.shared.roster.lock().knows(&peer)
+    }
+
     /// How pods are used.
     pub(crate) fn standing(&self) -> Standing {
         self.shared.roster.lock().standing()

@@ -119,6 +119,10 @@ impl Connector for PortConnector {
         self.shared.holders.is_some()
     }
 
+    fn is_sibling(&self, address: SocketAddr) -> bool {
+        self.shared.holders.as_ref().is_some_and(|holders| holders.knows(address.ip()))
+    }
+
     async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<Occupied> {
         let relayed = match &mark {
             Some(mark) => match self.shared.holders.as_ref().and_then(|holders| holders.relayed(mark)) {
@@ -160,7 +164,7 @@ impl Connector for PortConnector {
                 Next::PassOn => return,
                 Next::Wait => std::future::pending().await,
                 Next::Later => sleep(PAUSE.1).await,
-                Next::Ask(asking) => match self.ask(&revision).await {
+                Next::Ask(asking) => match self.ask(&revision, false).await {
                     Some(is_pod) => asking.found(is_pod, pods),
                     None => {
                         drop(asking);
@@ -202,10 +206,13 @@ impl Place for Occupied {
 }
 
 impl PortConnector {
-    /// Returns whether a pod speaks first; none if no pod could be asked.
-    async fn ask(&self, revision: &Arc<Revision>) -> Option<bool> {
-        let target = revision.link().as_ref().and_then(|link| link.target(false));
+    /// Returns whether a pod speaks first; none if no pod could be asked. What another activator asks goes no further.
+    async fn ask(&self, revision: &Arc<Revision>, is_relayed: bool) -> Option<bool> {
+        let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
         if let Some(target) = target {
+            if is_relayed {
+                return None;
+            }
             let client = SocketAddr::from(([0, 0, 0, 0], 0)); // Nobody's.
             let (_, said) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
             return match said {
@@ -239,8 +246,8 @@ impl PortConnector {
     async fn answer(&self) -> Connected<Occupied> {
         let revision = self.shared.registry.by_port(&self.port);
         let asked = match &revision {
-            Some(revision) if !is_elsewhere(revision) => self.ask(revision).await,
-            _ => None,
+            Some(revision) => self.ask(revision, true).await,
+            None => None,
         };
         Connected::Told(match asked {
             Some(true) => POD_FIRST,
@@ -405,11 +412,6 @@ impl PortConnector {
 
 /// The refusal of what has to go elsewhere.
 const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
-
-/// Whether this activator has no part in the workload.
-fn is_elsewhere(revision: &Revision) -> bool {
-    revision.link().as_ref().is_some_and(|link| link.is_elsewhere())
-}
 
 /// Waits for a place. Says also whether there was no pod when the connection came.
 async fn admit(revision: &Revision) -> Result<(Admitted, bool), Refusal> {

@@ -6,13 +6,14 @@
 //! ```
 
 use super::end::TcpEnd;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// What a pod's being there is told by.
 pub const CONNECTED: u8 = b'+';
@@ -21,37 +22,60 @@ const BEGINS: &[u8] = b"\0zeroscale ";
 const LINE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The mark that a connection begins with, if it does: it is taken, and nothing else.
-pub(crate) async fn taken(stream: &TcpStream) -> io::Result<Option<String>> {
-    let peek = |line: &mut [u8]| Ok::<_, io::Error>(recv(stream, line, RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0);
-    let mut first = [0; 2];
-    if !matches!(peek(&mut first), Ok(1..)) || first[0] != BEGINS[0] {
-        return Ok(None);
-    }
-    let mut line = [0; LINE_MAX];
-    let whole = async {
-        loop {
-            stream.readable().await?;
-            let read = stream.try_io(Interest::READABLE, || {
-                let read = peek(&mut line)?;
-                match line[..read].iter().position(|byte| *byte == b'\n') {
-                    Some(end) => Ok(end + 1),
-                    None if read == LINE_MAX || !BEGINS.starts_with(&line[..read.min(BEGINS.len())]) => Ok(0),
-                    // Looked at again when more comes.
-                    None => Err(ErrorKind::WouldBlock.into()),
-                }
-            });
-            match read {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                read => return read,
+/// The first bytes of a connection.
+enum Begins {
+    /// A whole mark, and its length with what surrounds it.
+    Mark(String, usize),
+    /// No mark.
+    Client,
+    /// So many bytes, which may become one.
+    Part(usize),
+}
+
+/// The mark that a connection begins with, if it does: it is taken, and nothing else. From another activator's address
+/// (`is_sibling`) it is waited for; a client may say nothing at all.
+///
+/// # Errors
+/// It is broken, or no whole mark comes in time where there has to be one: nothing of it may reach a pod.
+pub(crate) async fn taken(stream: &TcpStream, is_sibling: bool) -> io::Result<Option<String>> {
+    let until = Instant::now() + PATIENCE;
+    let mut is_last = false;
+    loop {
+        match look(stream)? {
+            Begins::Client => return Ok(None),
+            Begins::Part(0) if !is_sibling => return Ok(None),
+            Begins::Part(bytes) if is_last && !is_sibling && bytes < BEGINS.len() => return Ok(None),
+            Begins::Part(_) if is_last => return Err(ErrorKind::InvalidData.into()),
+            Begins::Part(_) => {}
+            Begins::Mark(mark, length) => {
+                recv(stream, &mut [0; LINE_MAX][..length], RecvFlags::DONTWAIT)?;
+                return Ok(Some(mark));
             }
         }
+        is_last = match timeout_at(until, stream.ready(Interest::READABLE)).await {
+            Ok(ready) => ready?.is_read_closed(),
+            Err(_) => true,
+        };
+        // Looked at again when more comes.
+        let _ = stream.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
+    }
+}
+
+/// Looks at what has come, without taking it.
+fn look(stream: &TcpStream) -> io::Result<Begins> {
+    let mut line = [0; LINE_MAX];
+    let read = match recv(stream, &mut line, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => 0,
+        read => read?.0,
     };
-    let length = timeout(PATIENCE, whole).await.map_err(|_| io::Error::from(ErrorKind::TimedOut))??;
-    let Some(mark) = line[..length].strip_prefix(BEGINS) else { return Ok(None) };
-    let mark = String::from_utf8_lossy(mark.trim_ascii()).into_owned();
-    recv(stream, &mut [0; LINE_MAX][..length], RecvFlags::DONTWAIT)?;
-    Ok(Some(mark))
+    if !BEGINS.starts_with(&line[..read.min(BEGINS.len())]) {
+        return Ok(Begins::Client);
+    }
+    match line[..read].iter().position(|byte| *byte == b'\n') {
+        Some(end) => Ok(Begins::Mark(String::from_utf8_lossy(&line[BEGINS.len()..end]).into_owned(), end + 1)),
+        None if read == LINE_MAX => Err(ErrorKind::InvalidData.into()),
+        None => Ok(Begins::Part(read)),
+    }
 }
 
 /// Tells whoever relays a connection.
@@ -81,5 +105,64 @@ pub(crate) async fn ask(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
     match poll_fn(|cx| end.poll_read(cx, &mut read)).await? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(byte[0]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        (client, listener.accept().await.expect("accepted").0)
+    }
+
+    /// Goal: a mark in parts is taken whole, and what follows it stays.
+    #[tokio::test]
+    async fn a_late_mark_is_waited_for() {
+        let (mut client, server) = pair().await;
+        let sends = async {
+            for part in ["\0", "zeroscale ", "the mark", "\nhello"] {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                client.write_all(part.as_bytes()).await.expect("open");
+            }
+        };
+        let (mark, ()) = tokio::join!(taken(&server, true), sends);
+        assert_eq!(mark.expect("a mark").as_deref(), Some("the mark"));
+        // As whoever serves it does: what lies there is told again.
+        let mut server = TcpStream::from_std(server.into_std().expect("open")).expect("open");
+        let mut rest = [0; 5];
+        server.read_exact(&mut rest).await.expect("open");
+        assert_eq!(&rest, b"hello");
+    }
+
+    /// Goal: what is no mark is a client's, and stays; but nothing that may be the begin of an activator's mark is.
+    #[tokio::test]
+    async fn half_a_mark_is_no_clients() {
+        for (said, is_sibling, is_client) in [
+            ("hello", true, true),
+            ("\0hello", true, true),
+            ("\0", false, true),
+            ("\0zero", false, true),
+            ("", true, false),
+            ("\0", true, false),
+            ("\0zeroscale 01", false, false),
+            ("\0zeroscale 01", true, false),
+        ] {
+            let (mut client, mut server) = pair().await;
+            client.write_all(said.as_bytes()).await.expect("open");
+            client.shutdown().await.expect("open");
+            server.readable().await.expect("open");
+            let mark = taken(&server, is_sibling).await;
+            assert_eq!(matches!(mark, Ok(None)), is_client, "{said:?} {is_sibling} {mark:?}");
+            let mut left = String::new();
+            server.read_to_string(&mut left).await.expect("open");
+            assert_eq!(left, said);
+        }
+        let (_client, server) = pair().await;
+        assert!(matches!(taken(&server, false).await, Ok(None)), "a silent client is not waited for");
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! A connection that is refused, or cut, is reset, so that nobody takes what came so far for all of it.
 //!
-//! One that another activator relays begins with a mark ([`mark`]), and is told when there is a pod.
+//! One that another activator relays begins with a mark ([`mark`]), and is told when there is a pod. From an activator's
+//! address nothing else is taken for a client's but bytes that begin no mark.
 //!
 //! # A client that has left, or ended its side
 //!
@@ -46,6 +47,9 @@ pub trait Connector: Clone + Send + Sync + 'static {
 
     /// Whether connections may begin with a mark.
     fn takes_relayed(&self) -> bool;
+
+    /// Whether another activator has this address: its connections are expected to begin so.
+    fn is_sibling(&self, address: SocketAddr) -> bool;
 
     /// Waits for a pod and connects to it. It is dropped if the client leaves. `mark`: what a connection that is relayed
     /// began with.
@@ -109,7 +113,10 @@ impl Connection {
 
     async fn relayed<C: Connector>(self, connector: C) -> Result<(), BodyError> {
         let Self { stream, address, keepalive, mut listener, .. } = self;
-        let mark = if connector.takes_relayed() { mark::taken(&stream).await? } else { None };
+        let mark = match connector.takes_relayed() {
+            true => mark::taken(&stream, connector.is_sibling(address)).await?,
+            false => None,
+        };
         let is_marked = mark.is_some();
         let connected = tokio::select! {
             biased; // A place that was given is used.
@@ -216,6 +223,10 @@ impl Connector for Infallible {
     type Place = Self;
 
     fn takes_relayed(&self) -> bool {
+        match *self {}
+    }
+
+    fn is_sibling(&self, _: SocketAddr) -> bool {
         match *self {}
     }
 

@@ -76,6 +76,10 @@ impl Connector for ToPod {
         true
     }
 
+    fn is_sibling(&self, _: SocketAddr) -> bool {
+        false
+    }
+
     async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<Told> {
         assert_eq!(mark, None, "nobody relays");
         self.woken.fetch_add(1, Ordering::SeqCst);
