@@ -33,6 +33,8 @@ pub(super) struct Roster {
     endpoints: BTreeMap<Peer, SocketAddr>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
+    /// Whose session has ended, and since when they are not listed either.
+    parted: BTreeMap<Peer, Instant>,
     /// Whose last session did not last, and how long it is left alone for that.
     pub(super) pauses: BTreeMap<Peer, Duration>,
     /// With whom links are in touch.
@@ -69,6 +71,7 @@ impl Roster {
             endpoints: BTreeMap::new(),
             sessions: BTreeMap::new(),
             dialling: BTreeMap::new(),
+            parted: BTreeMap::new(),
             pauses: BTreeMap::new(),
             connected: BTreeSet::new(),
             members: BTreeSet::new(),
@@ -166,6 +169,7 @@ impl Roster {
             false => _ = self.pauses.insert(peer.clone(), dialling::longer(self.pauses.get(peer).copied())),
         }
         self.sessions.remove(peer);
+        self.parted.insert(peer.clone(), now());
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.disconnected(peer));
         self.siblings.contacts.remove(peer);
@@ -197,6 +201,24 @@ impl Roster {
             self.connect_links(shared);
         }
         self.dial(shared);
+        self.cut_dead(shared, now);
+    }
+
+    /// What is relayed to a sibling that is dead goes on elsewhere: its kernel may acknowledge bytes for as long as it
+    /// stands still.
+    fn cut_dead(&mut self, shared: &Shared, now: Instant) {
+        let (sessions, listed) = (&self.sessions, &self.siblings.listed);
+        self.parted.retain(|peer, since| {
+            if listed.contains(peer) {
+                *since = now;
+            }
+            let is_dead = now.saturating_duration_since(*since) >= DEAD_AFTER && !sessions.contains_key(peer);
+            if is_dead && let Ok(address) = peer.as_str().parse() {
+                let pools = shared.parts.pools.clone();
+                shared.parts.runtime.spawn(async move { pools.cut(address) });
+            }
+            !is_dead && !sessions.contains_key(peer)
+        });
     }
 
     fn set_members(&mut self, shared: &Arc<Shared>, now: Instant) {
@@ -328,7 +350,7 @@ impl Roster {
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
         let is_alone = self.standing() == Standing::Alone || self.council.is_none();
-        only && is_alone && self.sessions.is_empty()
+        only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 
     /// Whether somebody else is listed and nobody is in touch.

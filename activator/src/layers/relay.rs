@@ -16,7 +16,10 @@
 //!   and whoever relayed it looks again who is.
 //! - A holder that has gone, or turns a request away, has not given it to a pod: it goes to the next one, or waits here
 //!   until somebody holds the workload. What has certainly not been given to a pod is what [`Prepared::relayed`] says, and
-//!   what may be repeated may be so here, too.
+//!   what may be repeated may be so here, too. Where the client itself waits for a 100, a pod has its head before:
+//!   that request goes on only if it is turned away.
+//! - What is with one that stands still while its kernel acknowledges all goes on once that one is dead: the connections to
+//!   it are cut then.
 //! - Without a session with the holder a request waits here, as one of this activator's own.
 //! - What a client did not send yet waits at that client, wherever its request waits. What the head keeps is charged here,
 //!   too, until it is answered.
@@ -199,6 +202,9 @@ impl Shared {
             Err(Failure::Final { error, .. }) => Err(error.into()),
             Err(Failure::Elsewhere { request, cause, .. }) => {
                 tracing::debug!(revision = %revision.key, to = %address, cause, "a request goes elsewhere");
+                if request.may_have_run() {
+                    sleep(PAUSE.1).await; // It may go twice: not once more to one that is just ending.
+                }
                 let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
                 back.put(request);
                 back.call().map(|call| Err(Box::new(call)))

@@ -174,6 +174,8 @@ async fn http2_is_relayed() {
             let body = StreamBody::new(futures::stream::iter(frames.map(Ok)));
             let mut response = Response::new(body.boxed_unsync());
             response.headers_mut().insert("trailer", "grpc-status".parse().expect("a value"));
+            // A pod's own: it means nothing.
+            response.headers_mut().insert("zeroscale-turned-away", "1".parse().expect("a value"));
             response
         })
         .await;
@@ -187,6 +189,7 @@ async fn http2_is_relayed() {
         let answer = Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
         let version = if protocol == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
         assert_eq!((answer.status, answer.body), (StatusCode::OK, format!("{version} hello")));
+        assert!(!answer.headers.contains_key("zeroscale-turned-away"), "{:?}", answer.headers);
         assert_eq!(answer.trailers.expect("trailers")["grpc-status"], "0");
     }
 }
@@ -284,6 +287,64 @@ async fn what_waits_at_a_holder_that_is_killed_goes_on() {
     assert_eq!(pod.requests(), 6);
 }
 
+/// Goal: an upload whose client itself waits for a 100 goes to no second pod: the first one has its head, and may act on that.
+#[tokio::test]
+async fn a_pod_that_has_an_uploads_head_has_it_alone() {
+    let pair = Pair::start(|_| {}).await;
+    let pod = Pod::start(|request: Request<Incoming>| async move {
+        let _asked_for_nothing = request;
+        std::future::pending().await
+    })
+    .await;
+    pair.pods(&[pod.address]).await;
+    pair.held().await;
+    let Pair { rigs: [first, second], at: [_, b] } = pair;
+    let mut client = patient(TcpStream::connect(b)).await.expect("connected");
+    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n").await;
+    until(|| pod.requests() == 1).await;
+    drop(first);
+    list(&second, &[b]).await;
+    read_until(&mut client, "502 Bad Gateway").await;
+    assert_eq!(pod.requests(), 1);
+}
+
+/// Goal: nor are they lost at one that stands still, while its kernel acknowledges all: once it is dead, they go on.
+#[tokio::test]
+async fn what_waits_at_a_holder_that_stands_still_goes_on() {
+    let [a, b] = holder_first();
+    let revision = || {
+        let backend = Backend { container_concurrency: 1, ..backend("app") };
+        Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
+    };
+    let (frozen, freezes) = tokio::sync::oneshot::channel();
+    let (thaw, thaws) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let first = activator(a).await;
+            list(&first, &[a, b]).await;
+            first.tell(revision()).await;
+            first.until(|load| load.queued == 1).await;
+            frozen.send(()).expect("heard");
+            let _ = thaws.recv(); // Nothing else runs on this thread meanwhile.
+        });
+    });
+    let second = activator(b).await;
+    list(&second, &[a, b]).await;
+    second.tell(revision()).await;
+    until(|| second.activator.shares_pods()).await;
+    let post = tokio::spawn(post(b, "x".repeat(100_000)));
+    patient(freezes).await.expect("it waits there");
+    list(&second, &[b]).await;
+    let pod = counting().await;
+    let ready = [pod.address.into()].into();
+    second.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    let answer = patient(post).await.expect("no panic");
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "100000"));
+    drop(thaw);
+    thread.join().expect("no panic");
+}
+
 /// Goal: what waits at an activator that was alone goes to the one that comes and holds the workload; over both protocols, and
 /// with its body. When that one leaves in order, it comes back.
 #[tokio::test]
@@ -297,23 +358,27 @@ async fn what_waits_follows_its_holder() {
     };
     first.tell(revision()).await;
     let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(a, "x".repeat(100_000)))).collect();
-    let over_http2 = tokio::spawn(async move {
-        let request = Request::post("http://app.ns/").body(Full::new(Bytes::from("hello"))).expect("a request");
-        let mut client = http2_client(a).await;
-        Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
+    // Within the window that a holder grants, and beyond.
+    let over_http2 = [64 * 1024, 200_000].map(|length| {
+        tokio::spawn(async move {
+            let body = Full::new(Bytes::from("x".repeat(length)));
+            let request = Request::post("http://app.ns/").body(body).expect("a request");
+            let mut client = http2_client(a).await;
+            (length, Answer::read(patient(client.send_request(request)).await.expect("an answer")).await)
+        })
     });
-    first.until(|load| load.queued == 6).await;
+    first.until(|load| load.queued == 7).await;
     let second = activator(b).await;
     second.tell(revision()).await;
     for rig in [&first, &second] {
         list(rig, &[a, b]).await;
     }
-    second.until(|load| load.queued == 6).await;
+    second.until(|load| load.queued == 7).await;
     first.until(|load| load.queued == 0).await;
     for rig in [&first, &second] {
         list(rig, &[a]).await;
     }
-    first.until(|load| load.queued == 6).await;
+    first.until(|load| load.queued == 7).await;
     let pod = counting().await;
     for rig in [&first, &second] {
         let ready = [pod.address.into()].into();
@@ -322,6 +387,9 @@ async fn what_waits_follows_its_holder() {
     for post in posts {
         assert_eq!(patient(post).await.expect("no panic").body, "100000");
     }
-    assert_eq!(patient(over_http2).await.expect("no panic").body, "5");
-    assert_eq!(pod.requests(), 6, "each once");
+    for post in over_http2 {
+        let (length, answer) = patient(post).await.expect("no panic");
+        assert_eq!(answer.body, length.to_string());
+    }
+    assert_eq!(pod.requests(), 7, "each once");
 }

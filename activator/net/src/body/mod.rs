@@ -18,7 +18,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use replay::{KEPT_MAX, ReplayBuffer};
+use replay::{KEPT_FOR_ACTIVATOR, KEPT_MAX, ReplayBuffer};
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -178,10 +178,18 @@ impl RequestBody {
         }
     }
 
-    /// Takes the gate away.
+    /// Takes the gate away, and keeps no more than for any pod.
     pub(crate) fn set_free(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.gate = None;
+            streamed.body.keep_at_most(KEPT_MAX);
+        }
+    }
+
+    /// What another activator takes of it before it has a pod is kept, once it is sent.
+    pub(crate) fn keep_window(&mut self) {
+        if let Self::Streamed(streamed) = self {
+            streamed.body.keep_at_most(KEPT_FOR_ACTIVATOR);
         }
     }
 

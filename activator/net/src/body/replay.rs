@@ -2,10 +2,12 @@
 //!
 //! An HTTP/2 pod may say that it has not looked at a request (REFUSED_STREAM, GOAWAY) whose body was already on its
 //! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and are replayed if the
-//! request goes once more. A body of which more than [`KEPT_MAX`] was sent, or trailers, cannot be replayed.
+//! request goes once more. A body of which more than [`KEPT_MAX`] was sent
+//! ([`KEPT_FOR_ACTIVATOR`] to another activator), or trailers, cannot be replayed.
 //!
 //! Bytes are kept by reference, for as long as the answer is waited for.
 
+use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
@@ -14,6 +16,10 @@ use std::task::{Context, Poll, ready};
 
 /// Most bytes that are kept of one body: a frame of HTTP/2, by default.
 pub(super) const KEPT_MAX: usize = 16 * 1024;
+
+/// The same of a body that goes to another activator, which takes a window of it before it has a pod: that, the frame that
+/// goes beyond it, and one that waits for room.
+pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_MAX;
 
 /// A body, with what was sent of it and may be sent again.
 pub(crate) struct ReplayBuffer<B> {
@@ -24,6 +30,8 @@ pub(crate) struct ReplayBuffer<B> {
     /// How many of them were sent.
     sent: usize,
     bytes: usize,
+    /// Most bytes that are kept.
+    most: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +46,12 @@ enum Keeping {
 impl<B> ReplayBuffer<B> {
     /// Nothing of it was sent.
     pub(crate) fn new(body: B) -> Self {
-        Self { body, keeping: Keeping::Nothing, kept: SmallVec::new(), sent: 0, bytes: 0 }
+        Self { body, keeping: Keeping::Nothing, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
+    }
+
+    /// At most so many bytes of it are kept.
+    pub(crate) fn keep_at_most(&mut self, bytes: usize) {
+        self.most = bytes;
     }
 
     /// From now on what is sent is kept. Nothing of it was sent yet.
@@ -87,7 +100,7 @@ impl<B> ReplayBuffer<B> {
             None => return,
         };
         match data {
-            Some(data) if self.bytes + data.len() <= KEPT_MAX => {
+            Some(data) if self.bytes + data.len() <= self.most => {
                 self.kept.push(data.clone());
                 self.sent += 1;
                 self.bytes += data.len();

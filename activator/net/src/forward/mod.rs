@@ -66,11 +66,11 @@ use failure::Break;
 pub use failure::{Evidence, Failure, evidence_of_connect};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, Version, request};
 use hyper::upgrade::OnUpgrade;
 pub use pod_body::PodBody;
-use relayed::Original;
 pub use relayed::TURNED_AWAY;
+use relayed::{MayHaveRun, Original};
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -124,6 +124,7 @@ impl Prepared {
         let upgradable = protocol == Protocol::Http1 && request.version() == Version::HTTP_11;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
+        let may_have_run = MayHaveRun::taken(&mut request);
         let (mut head, body) = request.into_parts();
         let has_interims = head.version == Version::HTTP_11;
         let asked = headers::prepare(&mut head, contract, &peer, protocol, upgradable)?;
@@ -144,7 +145,7 @@ impl Prepared {
             passthrough,
             client,
             is_guess: false,
-            may_have_run: false,
+            may_have_run,
             is_relayed: false,
             original: None,
         };
@@ -278,9 +279,7 @@ async fn connected<T>(
 /// Makes a pod's response fit for the client.
 fn finish<B>(mut response: Response<B>) -> Response<B> {
     strip_response(response.headers_mut());
-    if response.status() == StatusCode::MISDIRECTED_REQUEST {
-        response.headers_mut().remove(TURNED_AWAY); // Only activators say so.
-    }
+    response.headers_mut().remove(TURNED_AWAY); // Only activators say so.
     *response.version_mut() = Version::HTTP_11; // hyper writes what the client's connection speaks.
     response
 }

@@ -3,7 +3,7 @@
 //! What such an activator turns away has not been looked at: it goes elsewhere. So that all of it is still here then, the
 //! other side is asked for a 100 before any of a body is sent over HTTP/1.1, and sends it when a pod is to have the body. A
 //! request whose body was not asked for is unsent, also if the other activator is no more. Over HTTP/2 a stream is turned
-//! away by REFUSED_STREAM, and the first bytes of a body are kept ([`crate::body`]).
+//! away by REFUSED_STREAM, and what the other side takes of a body before it has a pod is kept ([`crate::body`]).
 
 use super::{Delivery, Failure, Prepared, headers};
 use crate::body::RequestBody;
@@ -52,10 +52,13 @@ impl Prepared {
         let upgradable = request.version() == Version::HTTP_11;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
-        let (mut head, body) = request.into_parts();
+        let may_have_run = MayHaveRun::taken(&mut request);
+        let (mut head, mut body) = request.into_parts();
         let asked = headers::prepare_relay(&mut head, protocol, upgradable)?;
         let expects = head.headers.contains_key(EXPECT);
-        if protocol == Protocol::Http1 && !body.is_empty() {
+        if protocol == Protocol::H2c {
+            body.keep_window();
+        } else if !body.is_empty() {
             head.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         head.extensions.insert(ToActivator);
@@ -67,7 +70,7 @@ impl Prepared {
             passthrough: None,
             client: upgradable.then_some(peer),
             is_guess: false,
-            may_have_run: false,
+            may_have_run,
             is_relayed: true,
             original,
         };
@@ -86,6 +89,9 @@ impl Prepared {
         let mut request = Request::new(self.body);
         (*request.method_mut(), *request.uri_mut(), *request.version_mut()) = (method, uri, version);
         *request.headers_mut() = fields;
+        if self.delivery.may_have_run {
+            request.extensions_mut().insert(MayHaveRun);
+        }
         if let Some((_, on_upgrade)) = self.upgrade {
             request.extensions_mut().insert(on_upgrade);
         }
@@ -97,14 +103,30 @@ impl Prepared {
         self.delivery.original = Some(kept.0);
     }
 
-    /// Whether nothing of a relayed request was given to a pod: its body was not asked for.
+    /// Whether nothing of a relayed request was given to a pod: its body was not asked for. Where the client itself
+    /// waits for a 100 it is the pod that asks, which has the head before.
     pub(super) fn is_unasked(&self) -> bool {
-        self.delivery.is_relayed && !self.body.is_empty() && self.body.is_untouched()
+        let asks = |original: &Original| original.fields.contains_key(EXPECT);
+        self.delivery.is_relayed
+            && !self.delivery.original.as_deref().is_some_and(asks)
+            && !self.body.is_empty()
+            && self.body.is_untouched()
     }
 
     /// It was turned away.
     pub(super) fn turned_away(self: Box<Self>) -> Failure {
         Failure::Elsewhere { cause: "turned away".to_owned(), request: self, evidence: Evidence::None }
+    }
+}
+
+/// Marks a request that a pod may have acted on, though it is as it came.
+#[derive(Clone, Copy)]
+pub(super) struct MayHaveRun;
+
+impl MayHaveRun {
+    /// Takes the mark away, and returns whether there was one.
+    pub(super) fn taken<B>(request: &mut Request<B>) -> bool {
+        request.extensions_mut().remove::<Self>().is_some()
     }
 }
 
