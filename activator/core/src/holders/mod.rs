@@ -36,8 +36,9 @@
 //! # A wake
 //!
 //! A workload that had no pods for some seconds is held by nobody, and everybody knows. Whom the list names then, if it has
-//! not changed for [`DEAD_AFTER`], begins with the confirmations of those alone that there is a session with: neither does
-//! a wake wait, nor does a dead node stand in its way.
+//! not changed for [`DEAD_AFTER`], begins with the confirmations of those alone that there is a session with: a wake does
+//! not wait, and a dead node that is not the holder does not stand in its way. Where it is the one that the list names,
+//! nobody else begins while it is listed; requests wait where they came, until it has left the list.
 //!
 //! # Who does not answer
 //!
