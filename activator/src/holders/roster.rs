@@ -212,12 +212,14 @@ impl Roster {
             if listed.contains(peer) {
                 *since = now;
             }
-            let is_dead = now.saturating_duration_since(*since) >= DEAD_AFTER && !sessions.contains_key(peer);
+            let silent_for = now.saturating_duration_since(*since);
+            let is_dead = silent_for >= DEAD_AFTER && !sessions.contains_key(peer);
+            // More than once: a request that is cut goes there again until its link takes the holder for dead, too.
             if is_dead && let Ok(address) = peer.as_str().parse() {
                 let pools = shared.parts.pools.clone();
                 shared.parts.runtime.spawn(async move { pools.cut(address) });
             }
-            !is_dead && !sessions.contains_key(peer)
+            silent_for < DEAD_AFTER * 4 && !sessions.contains_key(peer)
         });
     }
 
