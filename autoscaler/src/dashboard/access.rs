@@ -11,6 +11,7 @@
 //! The rule about `Host` is for browsers: a page of some domain whose name is made to lead to 127.0.0.1 has that domain's
 //! name in it, and would read along otherwise.
 
+use common_runtime::credential::is_secret;
 use http::{HeaderMap, StatusCode, Uri, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::net::{IpAddr, SocketAddr};
@@ -57,8 +58,8 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
     let bearer = text(header::AUTHORIZATION).find_map(|value| value.strip_prefix("Bearer "));
     let cookies = text(header::COOKIE).flat_map(|value| value.split(';'));
     let cookie = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE);
-    if bearer.is_some_and(|shown| is_same(shown.trim(), token))
-        || cookie.is_some_and(|(_, shown)| is_same(&decoded(shown), token))
+    if bearer.is_some_and(|shown| is_secret(shown.trim(), token))
+        || cookie.is_some_and(|(_, shown)| is_secret(&decoded(shown), token))
     {
         return Access::Granted;
     }
@@ -78,7 +79,7 @@ pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
 }
 
 fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
-    if !is_same(shown, token) {
+    if !is_secret(shown, token) {
         return Access::Refused(StatusCode::UNAUTHORIZED, refusal);
     }
     let cookie = utf8_percent_encode(token, ENCODED);
@@ -104,12 +105,6 @@ fn is_here(host: &str) -> bool {
     }
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
-}
-
-/// Compares in a time that does not tell where they differ.
-fn is_same(shown: &str, token: &str) -> bool {
-    let differs = shown.bytes().zip(token.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
-    shown.len() == token.len() && differs == 0
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A credential that somebody else renews: a token in a file, such as a projected token of a ServiceAccount.
 //!
 //! The file is read anew for each connection, so a token that was renewed is used from the next one on. What a
-//! connection was opened with is not looked at again while it lasts.
+//! connection was opened with is not looked at again while it lasts. Who shows one is judged by [`is_secret`].
 
 use http::HeaderValue;
 use std::io;
@@ -48,6 +48,12 @@ impl TokenFile {
     fn named(&self, error: &dyn std::fmt::Display) -> String {
         format!("token file {}: {error}", self.0.display())
     }
+}
+
+/// Compares a text that somebody shows with a secret, in a time that does not tell where they differ.
+pub fn is_secret(shown: &str, secret: &str) -> bool {
+    let differs = shown.bytes().zip(secret.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    shown.len() == secret.len() && differs == 0
 }
 
 #[cfg(test)]
