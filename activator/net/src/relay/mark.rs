@@ -37,14 +37,14 @@ enum Begins {
 ///
 /// # Errors
 /// It is broken, or no whole mark comes in time where there has to be one: nothing of it may reach a pod.
-pub(crate) async fn taken(stream: &TcpStream, is_sibling: bool) -> io::Result<Option<String>> {
+pub(crate) async fn taken(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> io::Result<Option<String>> {
     let until = Instant::now() + PATIENCE;
     let mut is_last = false;
     loop {
         match look(stream)? {
             Begins::Client => return Ok(None),
-            Begins::Part(0) if !is_sibling => return Ok(None),
-            Begins::Part(bytes) if is_last && !is_sibling && bytes < BEGINS.len() => return Ok(None),
+            Begins::Part(0) if !is_sibling() => return Ok(None),
+            Begins::Part(bytes) if is_last && bytes < BEGINS.len() && !is_sibling() => return Ok(None),
             Begins::Part(_) if is_last => return Err(ErrorKind::InvalidData.into()),
             Begins::Part(_) => {}
             Begins::Mark(mark, length) => {
@@ -130,7 +130,7 @@ mod tests {
                 client.write_all(part.as_bytes()).await.expect("open");
             }
         };
-        let (mark, ()) = tokio::join!(taken(&server, true), sends);
+        let (mark, ()) = tokio::join!(taken(&server, || true), sends);
         assert_eq!(mark.expect("a mark").as_deref(), Some("the mark"));
         // As whoever serves it does: what lies there is told again.
         let mut server = TcpStream::from_std(server.into_std().expect("open")).expect("open");
@@ -156,13 +156,13 @@ mod tests {
             client.write_all(said.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
             server.readable().await.expect("open");
-            let mark = taken(&server, is_sibling).await;
+            let mark = taken(&server, || is_sibling).await;
             assert_eq!(matches!(mark, Ok(None)), is_client, "{said:?} {is_sibling} {mark:?}");
             let mut left = String::new();
             server.read_to_string(&mut left).await.expect("open");
             assert_eq!(left, said);
         }
         let (_client, server) = pair().await;
-        assert!(matches!(taken(&server, false).await, Ok(None)), "a silent client is not waited for");
+        assert!(matches!(taken(&server, || false).await, Ok(None)), "a silent client is not waited for");
     }
 }

@@ -114,7 +114,7 @@ impl Connection {
     async fn relayed<C: Connector>(self, connector: C) -> Result<(), BodyError> {
         let Self { stream, address, keepalive, mut listener, .. } = self;
         let mark = match connector.takes_relayed() {
-            true => mark::taken(&stream, connector.is_sibling(address)).await?,
+            true => mark::taken(&stream, || connector.is_sibling(address)).await?,
             false => None,
         };
         let is_marked = mark.is_some();
