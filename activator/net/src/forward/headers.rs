@@ -42,9 +42,7 @@ pub(crate) fn prepare(
     protocol: Protocol,
     upgradable: bool,
 ) -> Result<Option<HeaderValue>, ProxyError> {
-    // Where HTTP/2 is spoken to a pod that is to know it, a host that the target names stays there.
-    let stays = contract == Contract::Plain && protocol == Protocol::H2c && head.uri.authority().is_some();
-    let host = if stays { None } else { client_host(head)? };
+    let host = if contract == Contract::Plain { plain_host(head, protocol)? } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, Some(contract));
     set_forwarding(&mut head.headers, contract, peer);
@@ -62,11 +60,22 @@ pub(crate) fn prepare(
         // Its client was told nothing of what HTTP/1.1 makes of this field, and sends its body anyway.
         head.headers.remove(header::EXPECT);
     }
-    if let Some(protocol) = &upgrade {
-        head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        head.headers.insert(header::UPGRADE, protocol.clone());
-    }
+    ask_upgrade(&mut head.headers, upgrade.as_ref());
     Ok(upgrade)
+}
+
+/// Returns the host for a head that names the client's own. Where HTTP/2 is spoken, one that the target names stays there.
+fn plain_host(head: &request::Parts, protocol: Protocol) -> Result<Option<HeaderValue>, ProxyError> {
+    let stays = protocol == Protocol::H2c && head.uri.authority().is_some();
+    if stays { Ok(None) } else { client_host(head) }
+}
+
+/// Adds the fields that ask for an upgrade.
+fn ask_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
+    if let Some(protocol) = protocol {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
 }
 
 /// Makes a head fit for another activator, which does to it what has to be done for a pod: what is between a client and
@@ -76,15 +85,11 @@ pub(crate) fn prepare_relay(
     protocol: Protocol,
     upgradable: bool,
 ) -> Result<Option<HeaderValue>, ProxyError> {
-    let stays = protocol == Protocol::H2c && head.uri.authority().is_some();
-    let host = if stays { None } else { client_host(head)? };
+    let host = plain_host(head, protocol)?;
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
     strip_request(&mut head.headers, None);
     set_or_remove(&mut head.headers, header::HOST, host);
-    if let Some(protocol) = &upgrade {
-        head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        head.headers.insert(header::UPGRADE, protocol.clone());
-    }
+    ask_upgrade(&mut head.headers, upgrade.as_ref());
     Ok(upgrade)
 }
 
