@@ -288,8 +288,7 @@ impl PortConnector {
                 Err(_) => return Err(TimedOut::Wait(bound).into()),
             }
             // It has to go elsewhere, or its holder has gone and nothing of it was sent.
-            sleep(pause).await;
-            pause = (pause * 2).min(relay::PAUSE.1);
+            relay::wait(&mut pause).await;
         }
     }
 

@@ -156,7 +156,8 @@ where
     }
 }
 
-async fn wait(pause: &mut Duration) {
+/// Waits before another attempt, and makes the next wait longer.
+pub(super) async fn wait(pause: &mut Duration) {
     sleep(*pause).await;
     *pause = (*pause * 2).min(PAUSE.1);
 }
