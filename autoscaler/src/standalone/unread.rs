@@ -73,14 +73,7 @@ impl Unread {
         }
         let questions: Vec<_> =
             by_namespace.iter().map(|(namespace, missing)| self.is_unread(namespace, missing)).collect();
-        let (mut unread, mut outcome) = (BTreeSet::new(), Ok(()));
-        for (namespace, is_unread) in by_namespace.keys().zip(join_all(questions).await) {
-            if !matches!(is_unread, Ok(false)) {
-                unread.insert((*namespace).to_owned());
-            }
-            outcome = outcome.and(is_unread.map(|_| ()));
-        }
-        (unread, outcome)
+        all_but_denied(by_namespace.keys().copied().zip(join_all(questions).await))
     }
 
     /// Returns the namespaces of `missing` that are not looked at, and in which EndpointSlices still lead to activators, or
@@ -89,14 +82,7 @@ impl Unread {
         let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
         let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
         let answers = join_all(namespaces.iter().map(|namespace| self.is_led(namespace))).await;
-        let (mut led, mut outcome) = (BTreeSet::new(), Ok(()));
-        for (namespace, is_led) in namespaces.into_iter().zip(answers) {
-            if !matches!(is_led, Ok(false)) {
-                led.insert(namespace.to_owned());
-            }
-            outcome = outcome.and(is_led.map(|_| ()));
-        }
-        (led, outcome)
+        all_but_denied(namespaces.into_iter().zip(answers))
     }
 
     async fn is_led(&self, namespace: &str) -> Result<bool, Error> {
@@ -157,6 +143,20 @@ impl Unread {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns the namespaces for which the answer is yes, or there is none, and the first error.
+fn all_but_denied<'a>(
+    answers: impl Iterator<Item = (&'a str, Result<bool, Error>)>,
+) -> (BTreeSet<String>, Result<(), Error>) {
+    let (mut left, mut outcome) = (BTreeSet::new(), Ok(()));
+    for (namespace, answer) in answers {
+        if !matches!(answer, Ok(false)) {
+            left.insert(namespace.to_owned());
+        }
+        outcome = outcome.and(answer.map(|_| ()));
+    }
+    (left, outcome)
 }
 
 #[cfg(test)]
