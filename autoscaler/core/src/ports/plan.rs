@@ -201,6 +201,12 @@ fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &
     mine
 }
 
+/// Returns the end of a released number's rest; none: it is held, or has rested.
+fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
+    let State::Released(at) = entry.state else { return None };
+    Some(at + RESTS_FOR).filter(|until| *until > now)
+}
+
 struct Planner<'a, 'v> {
     view: &'a View<'v>,
     now: Timestamp,
@@ -222,18 +228,17 @@ impl<'a, 'v> Planner<'a, 'v> {
     fn new(view: &'a View<'v>, now: Timestamp) -> Self {
         let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
         for (number, entry) in view.ledger {
-            match entry.state {
-                State::Released(at) if at + RESTS_FOR <= now => {
+            match (entry.state, rest_of(entry, now)) {
+                (State::Released(at), None) => {
                     if view.is_usable(*number) && !view.listed.contains(number) {
                         rested.push((at, *number));
                     }
                     continue;
                 }
-                State::Released(at) => {
-                    let until = at + RESTS_FOR;
+                (_, Some(until)) => {
                     rests_until = Some(rests_until.map_or(until, |other: Timestamp| other.min(until)));
                 }
-                State::Held => {}
+                (State::Held, None) => {}
             }
             if view.range.contains(*number) {
                 *has.entry(entry.key.namespace()).or_default() += 1;
@@ -297,7 +302,8 @@ impl<'a, 'v> Planner<'a, 'v> {
             // What is about to be replaced is released once its successor is held.
             let in_use = number.filter(|number| self.view.in_use.contains(number));
             // Those that have rested may be free again, and other numbers are.
-            let rests: Vec<Timestamp> = lines.iter().filter_map(|(number, entry)| self.rests(*number, entry)).collect();
+            let of_range = lines.iter().filter(|(number, _)| self.view.range.contains(*number));
+            let rests: Vec<Timestamp> = of_range.filter_map(|(_, entry)| rest_of(entry, self.now)).collect();
             let tried = rests.len();
             let next = match in_use {
                 Some(number) if tried >= TRIES_MAX => {
@@ -317,12 +323,6 @@ impl<'a, 'v> Planner<'a, 'v> {
         }
         let is_former = |(other, entry): &&(u16, &Entry)| Some(*other) != number && entry.state.is_open(self.now);
         Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
-    }
-
-    /// Returns until when a released number of the range rests.
-    fn rests(&self, number: u16, entry: &Entry) -> Option<Timestamp> {
-        let State::Released(at) = entry.state else { return None };
-        Some(at + RESTS_FOR).filter(|until| *until > self.now && self.view.range.contains(number))
     }
 
     /// Returns the problem of a status that shows another workload's number.
