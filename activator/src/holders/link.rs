@@ -23,7 +23,7 @@ pub(crate) struct Link {
     shared: Weak<Shared>,
     state: Mutex<State>,
     way: ArcSwap<Way>,
-    /// Whether time decides something.
+    /// Set while a decision waits for time to pass.
     open: AtomicBool,
     me: Weak<Link>,
 }
@@ -33,13 +33,13 @@ struct State {
     holding: Option<Holding>,
     pods: BTreeSet<Destination>,
     limit: u32,
-    /// Whether pods are not sent to by their addresses: then each activator has its share of what is behind the Service.
+    /// Set if pods are reached through their Service: then each activator has its share of what is behind it.
     is_behind_service: bool,
     /// Requests that are with each sibling.
     relayed: BTreeMap<Peer, Arc<AtomicU32>>,
 }
 
-/// Where requests have their turn. The default: here.
+/// Activators at which requests have their turn. The default: here.
 #[derive(Default)]
 struct Way {
     siblings: Vec<Target>,
@@ -50,7 +50,7 @@ struct Way {
 /// A sibling that holds the workload, or a part of it.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// Where it listens for any workload's requests.
+    /// Address at which it listens for any workload's requests.
     pub(crate) address: SocketAddr,
     key: Arc<str>,
     pods: u32,
@@ -134,13 +134,13 @@ impl Link {
         Some(target.clone())
     }
 
-    /// Whether this activator has no part in it.
+    /// Returns true if this activator has no part in it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         let way = self.way.load();
         way.own == 0 && !way.siblings.is_empty()
     }
 
-    /// What is held here, of so many lots, and what siblings still run on each pod; none: the limit is not kept together.
+    /// Returns the lots held here, of so many, and what siblings still run on each pod; none: the limit is not kept together.
     pub(crate) fn shown(&self) -> Option<(Lots, Running)> {
         self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
     }
@@ -155,7 +155,7 @@ impl Link {
         self.change(|state| state.pods = pods);
     }
 
-    /// Whether pods are sent to through their Service.
+    /// Takes in whether pods are reached through their Service.
     pub(crate) fn set_behind_service(&self, is_behind_service: bool) {
         self.change(|state| state.is_behind_service = is_behind_service);
     }

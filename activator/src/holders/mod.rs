@@ -80,7 +80,7 @@ use tokio_util::sync::CancellationToken;
 /// Asks whether the API server answers.
 pub(crate) type AskApi = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// What it is made of.
+/// Parts of the process that it needs.
 pub(crate) struct Parts {
     /// This activator's own address.
     pub(crate) address: IpAddr,
@@ -106,7 +106,7 @@ pub(crate) struct Shared {
     epoch: Instant,
     /// Claims are numbered from here: the time in µs, as it was at `epoch`.
     numbers: u64,
-    /// What proves that a request was relayed here.
+    /// Key that proves that a request was relayed by an activator.
     key: String,
     peers: ArcSwap<Peers>,
     /// The present session with each sibling.
@@ -190,13 +190,13 @@ impl Holders {
         Mark::read(mark, &self.shared.key)
     }
 
-    /// Whether another activator has this address.
+    /// Returns true if another activator has this address.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
         let peer = Peer::from(address.to_canonical().to_string().as_str());
         self.shared.roster.lock().knows(&peer)
     }
 
-    /// How pods are used.
+    /// Returns how pods with a hard limit are used.
     pub(crate) fn standing(&self) -> Standing {
         self.shared.roster.lock().standing()
     }
@@ -222,7 +222,7 @@ impl Shared {
         changed
     }
 
-    /// One that has a hard limit and is at work.
+    /// Returns the link of a workload that has a hard limit and is at work.
     fn link(&self, key: &RevisionKey) -> Option<Arc<Link>> {
         self.links.get(key).map(|entry| entry.value().clone())
     }
@@ -231,7 +231,7 @@ impl Shared {
         self.links.iter().map(|entry| entry.value().clone()).collect()
     }
 
-    /// One that knows nobody. `empty_since`: since when it is certain that the workload has had no pods, if it is.
+    /// Returns one that knows no other activator. `empty_since`: since when it is certain that the workload has had no pods, if it is.
     fn holding(&self, key: &RevisionKey, empty_since: Option<Instant>) -> Holding {
         let since_epoch = now().saturating_duration_since(self.epoch).as_micros();
         let numbers = self.numbers.saturating_add(u64::try_from(since_epoch).unwrap_or_default());

@@ -29,11 +29,11 @@ pub(super) struct Roster {
     /// The standing that is in effect.
     standing: Standing,
     siblings: Siblings,
-    /// Where all are that are listed, ready or not.
+    /// Addresses of all that are listed, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
-    /// Whose session has ended, and since when they are not listed either.
+    /// Activators whose session has ended, and since when they are not listed either.
     parted: BTreeMap<Peer, Instant>,
     /// Whose last session did not last, and how long it is left alone for that.
     pub(super) pauses: BTreeMap<Peer, Duration>,
@@ -204,8 +204,8 @@ impl Roster {
         self.cut_dead(shared, now);
     }
 
-    /// What is relayed to a sibling that is dead goes on elsewhere: its kernel may acknowledge bytes for as long as it
-    /// stands still.
+    /// Cuts connections to siblings that are dead, so that what is relayed to them goes elsewhere: the kernel of one that stands
+    /// still may acknowledge bytes for ever.
     fn cut_dead(&mut self, shared: &Shared, now: Instant) {
         let (sessions, listed) = (&self.sessions, &self.siblings.listed);
         self.parted.retain(|peer, since| {

@@ -16,13 +16,13 @@ use super::message::Running;
 use super::{DEAD_AFTER, Lots, Message, Peer, Peers, lots};
 use crate::destination::Destination;
 
-/// What somebody else has claimed is not claimed back before, unless the list changes.
+/// Least time before lots that another activator has claimed are claimed back, unless the list changes.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A sibling that has left and is silent is known so long: longer than what has left takes to end.
 const KNOWN_AFTER: Duration = Duration::from_secs(3600);
 /// A workload that has had no pods for so long is held by nobody.
 const GONE_AFTER: Duration = Duration::from_secs(5);
-/// When all have seen that: whoever is listed as its holder may begin without those that are out of touch.
+/// Time without pods after which all activators have seen that, so the listed holder may begin without those out of touch.
 const FORGET_AFTER: Duration = Duration::from_secs(6);
 
 /// A workload's pods, as its throttler has them.
@@ -30,11 +30,11 @@ pub trait Pods: fmt::Debug + Send + Sync {
     /// Requests go to pods of these lots alone, of which so many slots are taken by siblings. From when this returns
     /// nobody is given a slot elsewhere.
     fn hold(&self, lots: Lots, taken: &Running);
-    /// What this activator runs on pods of other lots than these.
+    /// Returns the requests that this activator runs on pods of other lots than these.
     fn running(&self, beside: Lots) -> Running;
 }
 
-/// What has happened.
+/// An event that changes who holds the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// All pods that are listed, and the limit of each. The empty list is told, too.
@@ -47,9 +47,9 @@ pub enum Input {
     Disconnected(Peer),
     /// A message on the present session.
     Received {
-        /// Whose session.
+        /// The activator at the other end of the session.
         from: Peer,
-        /// What it says.
+        /// The message.
         message: Message,
     },
     /// A request has ended on a pod that is not held.
@@ -60,21 +60,21 @@ pub enum Input {
     Stop,
 }
 
-/// What is to be done.
+/// An action that follows from an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// To be sent on the session, after all that was to be sent there before.
     Send {
-        /// Whose session.
+        /// The activator at the other end of the session.
         to: Peer,
-        /// What to say.
+        /// The message.
         message: Message,
     },
     /// Requests of this activator on pods of these lots must end at once; said again with each look until they have.
     Cut(Lots),
 }
 
-/// What one activator knows of who holds a workload.
+/// State of one activator about one workload: who holds its lots.
 #[derive(Debug)]
 pub struct Holding {
     me: Peer,
@@ -92,7 +92,7 @@ pub struct Holding {
     empty_since: Option<Instant>,
     /// Nobody can have held it before: it had no pods, and the list has named the same holders since.
     new: bool,
-    /// Whom lots fall to by the list, in turn; and since when.
+    /// Activators that lots fall to by the list, in turn; and the time since when.
     holders: Vec<Peer>,
     holders_since: Instant,
     siblings: BTreeMap<Peer, Sibling>,
@@ -102,33 +102,33 @@ pub struct Holding {
     /// Nothing is claimed before.
     retry_at: Instant,
     next_number: u64,
-    /// What the throttler was told last.
+    /// Lots held and slots taken, as the throttler was told last.
     applied: (Lots, Running),
-    /// What siblings were told last of what runs here.
+    /// Requests that run here, as siblings were told last.
     told: Running,
     stopped: bool,
 }
 
-/// What is known of another activator.
+/// State of another activator.
 #[derive(Debug)]
 struct Sibling {
     connected: bool,
     known_since: Instant,
     /// Since when it is not in the list.
     gone_since: Option<Instant>,
-    /// What was claimed of it last in this session.
+    /// Lots that were claimed of it last in this session.
     claimed: Option<Lots>,
     /// The claim that it has not answered yet.
     asked: Option<(u64, Lots)>,
-    /// What it has confirmed in this session.
+    /// Lots that it has confirmed in this session.
     confirmed: Lots,
     /// Its claim, if that waits for an answer.
     deferred: Option<(u64, Lots)>,
-    /// What it has, by its last claim in this session.
+    /// Lots that it has, by its last claim in this session.
     has: Lots,
     /// It was confirmed something in this session, and counts what runs here.
     counts: bool,
-    /// What it runs on pods that it does not hold.
+    /// Requests that it runs on pods that it does not hold.
     running: Running,
 }
 
@@ -148,7 +148,7 @@ impl Sibling {
         }
     }
 
-    /// Whether it has left and was not heard for so long that it has stopped wherever it had to.
+    /// Returns true if it has left and was silent for so long that it has stopped wherever it had to.
     fn is_dead(&self, peer: &Peer, peers: &Peers, now: Instant) -> bool {
         let since = |gone: Instant| gone.max(self.known_since).max(peers.heard(peer).unwrap_or(gone));
         let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after();
@@ -213,7 +213,7 @@ impl Holding {
         self.held
     }
 
-    /// What siblings run on pods that they do not hold any more.
+    /// Returns the requests that siblings run on pods that they do not hold any more.
     pub fn taken(&self) -> Running {
         let mut taken = Running::new();
         for (pod, count) in self.siblings.values().flat_map(|sibling| &sibling.running) {
@@ -222,13 +222,13 @@ impl Holding {
         taken
     }
 
-    /// Whether there is a session with it.
+    /// Returns true if there is a session with it.
     pub fn is_connected(&self, peer: &Peer) -> bool {
         self.siblings.get(peer).is_some_and(|sibling| sibling.connected)
     }
 
-    /// Whether nobody else is ready, or has been for longer than those who leave need to end what they do, and all is
-    /// held here.
+    /// Returns true if all is held here, and no other activator is ready, or was within the time that one that leaves needs
+    /// to end its requests.
     pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
         let apart =
             |(peer, sibling): (&Peer, &Sibling)| sibling.is_dead(peer, peers, now) && sibling.running.is_empty();
@@ -236,7 +236,7 @@ impl Holding {
         only && self.siblings.iter().all(apart) && (self.held == Lots::ALL || self.empty_since.is_some())
     }
 
-    /// Whether something is left that time decides.
+    /// Returns true while a decision waits for time to pass.
     pub fn is_open(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.members.is_empty();
         let frees = |sibling: &Sibling| !sibling.connected && !sibling.running.is_empty();
@@ -245,7 +245,7 @@ impl Holding {
         left || self.stopped || wanting || gone || self.siblings.values().any(frees)
     }
 
-    /// Whether this activator ends: whoever waits is to wait elsewhere.
+    /// Returns true once this activator ends: requests that wait here have to wait elsewhere.
     pub fn has_stopped(&self) -> bool {
         self.stopped
     }

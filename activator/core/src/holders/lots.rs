@@ -13,7 +13,7 @@ use fnv::FnvHasher;
 use super::Peer;
 use crate::destination::Destination;
 
-/// How many there are; no workload has more holders.
+/// Number of lots; no workload has more holders.
 pub const LOTS: usize = 16;
 /// Slots that one activator holds before a second one is needed: at 10 ms for a request, some 25 000 requests a second.
 pub const SLOTS_PER_HOLDER: u64 = 256;
@@ -48,17 +48,17 @@ impl Lots {
         u32::from(self.0)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` are among these.
+    /// Returns true if all of `other` are among these.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether any of `other` is among these.
+    /// Returns true if any of `other` is among these.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -101,12 +101,12 @@ pub fn holders<'a>(workload: &str, members: impl IntoIterator<Item = &'a Peer>, 
     ranked.into_iter().cloned().collect()
 }
 
-/// How much an activator is the one for a workload (rendezvous hashing). Its name breaks ties.
+/// Returns an activator's score for a workload (rendezvous hashing); the highest one holds it. Its name breaks ties.
 pub(super) fn score(workload: &str, peer: &Peer) -> (u64, Peer) {
     (hash([peer.as_str(), "/", workload]), peer.clone())
 }
 
-/// How many holders a workload needs that has so many `pods` of this `limit`.
+/// Returns the number of holders that a workload needs with so many `pods` of this `limit`.
 pub(super) fn wanted(pods: usize, limit: u32, slots_per_holder: u64) -> usize {
     let needed = (pods as u64).saturating_mul(u64::from(limit)) / slots_per_holder.max(1);
     let most = LOTS.min(pods).max(1);

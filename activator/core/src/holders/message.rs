@@ -27,10 +27,10 @@ pub enum Message {
     Confirm {
         /// The claim's.
         number: u64,
-        /// What the sender runs yet on pods that it does not hold.
+        /// Requests that the sender still runs on pods that it does not hold.
         running: Running,
     },
-    /// What the sender still runs on such pods: less than it said before.
+    /// Requests that the sender still runs on such pods: fewer than it said before.
     Running(Running),
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Holding, Sibling};
 use crate::holders::{Lots, Peer};
 
-/// Who gives requests their turn.
+/// Activators that give requests their turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// This activator: it holds the workload, or has to wait until somebody does.
@@ -20,7 +20,7 @@ pub enum Route {
 }
 
 impl Holding {
-    /// Where requests go now. A lot is with whoever has claimed it, or else falls to whom the list names. With a sibling
+    /// Returns where requests go now. A lot is with whoever has claimed it, or else falls to whom the list names. With a sibling
     /// that is out of touch nobody can have a turn: then requests wait here.
     pub fn route(&self) -> Route {
         let (mut own, mut of) = (0, BTreeMap::<&Peer, u32>::new());

@@ -44,7 +44,7 @@ impl Holding {
         self.rank(now);
     }
 
-    /// Whom lots fall to.
+    /// Determines the activators that lots fall to.
     fn rank(&mut self, now: Instant) {
         let pods = self.pods.iter().map(|pods| *pods as usize).sum();
         let wanted = lots::wanted(pods, self.limit, self.slots_per_holder);
@@ -64,7 +64,7 @@ impl Holding {
         self.siblings.entry(peer.clone()).or_insert_with(new).connected = true;
     }
 
-    /// What it runs stays counted until it says otherwise, or is dead.
+    /// Ends its session. Its requests stay counted until it says otherwise, or is dead.
     pub(super) fn disconnected(&mut self, peer: &Peer) {
         if let Some(sibling) = self.siblings.get_mut(peer) {
             let running = std::mem::take(&mut sibling.running);
@@ -89,7 +89,7 @@ impl Holding {
         self.answer_deferred(pods, now, out);
     }
 
-    /// What the dead ran has ended, and the long dead are forgotten.
+    /// Forgets requests of dead activators, and those that have been dead for long.
     fn bury(&mut self, mine: Lots, peers: &Peers, now: Instant) {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
@@ -102,20 +102,20 @@ impl Holding {
         }
     }
 
-    /// Whether it has been the one that its list names for long enough, and all can answer who have to: else whoever
-    /// holds the workload had better keep it.
+    /// Returns true if the list has named this activator for long enough, and all can answer that have to: otherwise the
+    /// present holder had better keep the workload.
     fn may_gather(&self, peers: &Peers, now: Instant) -> bool {
         let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
         self.new || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
     }
 
-    /// Whether the list has named the same holders for so long that whoever has left, and lost touch with them, has
-    /// stopped here. (It watches those that its list names, and must have had the time to see which they are.)
+    /// Returns true if the list has named the same holders for so long that an activator that has left, and lost touch with
+    /// them, has stopped here. (It watches those that its list names, and must have had the time to see which they are.)
     fn is_watched(&self, peers: &Peers, now: Instant) -> bool {
         now.saturating_duration_since(self.holders_since) >= peers.dead_after()
     }
 
-    /// Whether a sibling has stopped.
+    /// Returns true if a sibling has stopped.
     pub(super) fn is_dead(&self, peer: &Peer, sibling: &Sibling, peers: &Peers, now: Instant) -> bool {
         self.is_watched(peers, now) && sibling.is_dead(peer, peers, now)
     }
