@@ -1,83 +1,18 @@
-//! The direction of imports within each crate: an order between its folders, and no circle of files across them.
+//! Imports between the folders of each crate: the committed table `imports.txt` says which folder uses which, and no circle
+//! of files crosses folders.
 //!
-//! A failure names the edge: the file that imports, the file that is imported, and by which names. Usually the name
-//! lies in the wrong place (move it down to whoever is used), or the lower file should be told by a trait, a closure or
-//! an argument what it now looks up.
+//! The table is generated: `UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports` writes it again. A new line in it
+//! is a new direction between two folders. Prefer to move the name down to its user, or to pass a trait, a closure or an
+//! argument to the lower folder; commit the line where the direction is intended.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use workspace_tests::imports::{Edge, Imports};
 
-/// What stands further left may use what stands further right, and what stands side by side may use each other. Each
-/// name is a file or folder directly below the crate's `src`; a new crate is a line here.
-const ORDERS: &[(&str, &str)] = &[
-    (
-        "common",
-        "lib > backend bound_ports election headers hosts key ownership pod_names ports time wire write_rate > annotations stat > \
-         config field host labels scaling > golang names",
-    ),
-    (
-        "common-controller",
-        "lib > changes objects pass shares workers > recorder status > writer > leadership limiter > tally > \
-         error > queue > cache store > packed relist repeats",
-    ),
-    (
-        "common-runtime",
-        "lib > observe > config_map credential descriptor lease process profiling resolve shutdown stat_tls token_review watching websocket > \
-         admin admin_tls api_version clock namespaces > api_server telemetry > tls > environment failure_log listen",
-    ),
-    (
-        "activator-core",
-        "lib > accounting backends hold throttler > holders breaker contract destination fallback own_index > sync",
-    ),
-    (
-        "activator-net",
-        "lib > server probe > forward > pool > http1 http2 > pod client tunnel relay > liveness body duplex error alarm > tcp > hop_by_hop limits worker > scoped",
-    ),
-    (
-        "activator",
-        "main lib > run > config departure ports > layers > registry > answers holders > metrics > discovery > refusal",
-    ),
-    (
-        "autoscaler",
-        "main lib > install > release run > dashboard explain options > api_rate front_end > knative standalone > decisions > reconcile > \
-         engine > cluster metric_engine > collect ingest pods scale > stateful_set",
-    ),
-    (
-        "autoscaler-core",
-        "lib > cause forwarding history metrics multiscaler num_activators orders pod_counts ports sample scale_conflict scale_status schedules > \
-         decider scale_to_zero > active bounds engine path_mode > max_window window",
-    ),
-    (
-        "hpa-core",
-        "lib > reconcile validate > behavior combine selectors > decision defaults measure memory > \
-         request status totals > calculator condition > groups tolerance > options spec usage > pod > \
-         error quantity",
-    ),
-    ("hpa", "main lib > run > delegate fixture native > evaluate explain options > object > pods > sources"),
-    (
-        "cli",
-        "main > lib > documents > arguments > check giving_back import orders top ui why > status > gather > dashboard > forward > cluster model text",
-    ),
-    ("local", "main lib > ending > up > api controllers node > merge range usage"),
-    (
-        "bench",
-        "main > activator autoscaler stand > fleet idle load proxy stalls > cluster report role tools > client process settings",
-    ),
-    (
-        "e2e",
-        "lib > several soak test_env up > bare gate grpc kubelet load parts relay space streams talk > accounts browser counting process workload",
-    ),
-    (
-        "sim",
-        "main > lib holders many ports > activator autoscaler cluster events faults invariants lease links metrics model \
-         pass plan probe process reconcile simulation stats summary write_queue writers",
-    ),
-    ("monitoring", "main > board made > promql rules > lib"),
-    ("conformance", "main lib > run > worker > kinds > api > compare suite"),
-];
+/// The committed table.
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/imports.txt");
 
 fn metadata() -> Metadata {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
@@ -95,15 +30,56 @@ fn lines(edges: &[Edge]) -> String {
     edges.iter().map(|edge| format!("\n    {edge}")).collect()
 }
 
-#[test]
-fn folders_import_in_one_direction() {
+/// Each crate with two folders or more: a line for each folder, with the folders that it imports.
+fn table() -> String {
     let metadata = metadata();
-    let packages: BTreeMap<_, _> = metadata.packages.iter().map(|p| (p.name.as_str(), p)).collect();
-    for (name, order) in ORDERS {
-        let package = packages.get(name).unwrap_or_else(|| panic!("{name} has an order and does not exist"));
-        let against = imports(package).against(order).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-        assert!(against.is_empty(), "{name}: imports against the order {order}:{}", lines(&against));
+    let mut packages: Vec<_> = metadata.packages.iter().collect();
+    packages.sort_by_key(|package| package.name.as_str());
+    let mut text = String::new();
+    for package in packages {
+        let imports = imports(package);
+        let folders = imports.between_folders();
+        if folders.len() < 2 {
+            continue;
+        }
+        let _ = writeln!(text, "{}", package.name);
+        for (folder, used) in folders {
+            let used: Vec<&str> = used.into_iter().collect();
+            let _ = writeln!(text, "  {folder} -> {}", if used.is_empty() { "-".into() } else { used.join(" ") });
+        }
     }
+    text
+}
+
+#[test]
+fn folders_import_what_the_table_says() {
+    let found = table();
+    if std::env::var_os("UPDATE_IMPORTS").is_some() {
+        std::fs::write(TABLE, &found).expect("the table can be written");
+    }
+    let committed = std::fs::read_to_string(TABLE).expect("tests/workspace/imports.txt");
+    let found: BTreeSet<_> = in_crates(&found);
+    let committed: BTreeSet<_> = in_crates(&committed);
+    let new: Vec<_> = found.difference(&committed).collect();
+    let old: Vec<_> = committed.difference(&found).collect();
+    assert!(
+        new.is_empty() && old.is_empty(),
+        "imports between folders differ from tests/workspace/imports.txt; new: {new:#?}, no longer: {old:#?}. Remove the \
+         import, or write the table again: UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports"
+    );
+}
+
+/// Each line of a table, with its crate before it.
+fn in_crates(table: &str) -> BTreeSet<String> {
+    let mut krate = "";
+    let line = |line| match str::strip_prefix(line, "  ") {
+        Some(folder) => Some(format!("{krate}: {folder}")),
+        None => {
+            krate = line;
+            None
+        }
+    };
+    table.lines().filter_map(line).collect()
 }
 
 #[test]
@@ -112,16 +88,5 @@ fn no_circle_of_files_runs_across_folders() {
         let circles = imports(package).circles();
         let told: Vec<String> = circles.iter().map(|circle| lines(circle)).collect();
         assert!(circles.is_empty(), "{}: {} circles:{}", package.name, circles.len(), told.join("\n  and"));
-    }
-}
-
-/// A crate with folders has an order between them.
-#[test]
-fn every_crate_with_folders_has_an_order() {
-    for package in &metadata().packages {
-        let src = Path::new(package.manifest_path.as_str()).parent().expect("a folder").join("src");
-        let folders = std::fs::read_dir(&src).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
-        let listed = ORDERS.iter().any(|(name, _)| *name == package.name.as_str());
-        assert!(listed || folders.count() < 2, "{} has folders and no order between them", package.name);
     }
 }

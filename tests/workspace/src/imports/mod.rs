@@ -102,27 +102,26 @@ impl Imports {
         circles::across_folders(self)
     }
 
-    /// Imports against `order`, a line like `main > discovery registry > net`: what stands further left may use what
-    /// stands further right, and what stands side by side may use each other. Names are those of files and folders
-    /// directly below `src`.
-    ///
-    /// # Errors
-    /// If a file has no place in the line, or a place has no file.
-    pub fn against(&self, order: &str) -> anyhow::Result<Vec<Edge>> {
-        let places: BTreeMap<&str, usize> = order
-            .split('>')
-            .enumerate()
-            .flat_map(|(level, names)| names.split_whitespace().map(move |name| (name, level)))
-            .collect();
-        let top = |file: &str| file.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
-        let found: BTreeSet<String> = self.files().map(top).collect();
-        for name in &found {
-            anyhow::ensure!(places.contains_key(name.as_str()), "{name} has no place in the order: {order}");
+    /// For each folder directly below `src`, the other such folders that its files import. Files that lie in no folder
+    /// are left out: they put the folders together.
+    pub fn between_folders(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut table: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for folder in self.files.iter().filter_map(|file| self.top_folder(file)) {
+            table.entry(folder).or_default();
         }
-        for name in places.keys() {
-            anyhow::ensure!(found.contains(*name), "there is no {name}, yet it has a place in the order: {order}");
+        for (from, imported) in &self.uses {
+            let Some(from) = self.top_folder(from) else { continue };
+            let others = imported.keys().filter_map(|to| self.top_folder(to)).filter(|to| *to != from);
+            table.entry(from).or_default().extend(others);
         }
-        let level = |file: &str| places.get(top(file).as_str()).copied();
-        Ok(self.edges().filter(|edge| level(&edge.from) > level(&edge.to)).collect())
+        table
+    }
+
+    /// The folder directly below `src` that holds a file, or whose head the file is, as `a.rs` is of `a/`.
+    fn top_folder<'a>(&self, file: &'a str) -> Option<&'a str> {
+        self.folders(file)
+            .into_iter()
+            .map(|folder| folder.split('/').next().unwrap_or_default())
+            .find(|top| !top.is_empty())
     }
 }

@@ -112,14 +112,16 @@ fn a_re_export_counts_where_the_name_is_defined() {
 }
 
 #[test]
-fn an_order_refuses_what_runs_back_up() {
-    let crate_ = imports(&[ROOT, HOUSE, STOVE, ("door/mod.rs", "use crate::house::Stove;")]);
-    let against = |order| crate_.against(order).map(|edges| edges.iter().map(Edge::to_string).collect::<Vec<_>>());
-    assert_eq!(against("lib > door > house").expect("an order"), Vec::<String>::new());
-    assert_eq!(against("lib > door house").expect("an order"), Vec::<String>::new());
-    assert_eq!(against("lib > house > door").expect("an order"), ["door/mod.rs -> house/stove.rs: Stove"]);
-    assert!(against("lib > house").expect_err("no door").to_string().starts_with("door has no place"));
-    assert!(against("lib > house > door > roof").expect_err("no roof").to_string().starts_with("there is no roof"));
+fn folders_are_listed_with_the_folders_they_import() {
+    let root = ("lib.rs", "mod door; mod house; mod roof; use door::knock;");
+    let door = ("door/mod.rs", "use crate::house::Stove; use crate::roof::Tile; pub fn knock() {}");
+    let roof = ("roof.rs", "pub struct Tile; use crate::house::plan;");
+    let found = imports(&[root, HOUSE, STOVE, door, roof]);
+    let expected = [("door", BTreeSet::from(["house"])), ("house", BTreeSet::new())];
+    assert_eq!(found.between_folders(), BTreeMap::from(expected));
+    let head = ("roof.rs", "mod tile; use crate::house::plan;");
+    let found = imports(&[root, HOUSE, STOVE, door, head, ("roof/tile.rs", "pub struct Tile;")]);
+    assert_eq!(found.between_folders()["roof"], BTreeSet::from(["house"]));
 }
 
 #[test]
