@@ -27,6 +27,7 @@ mod pod;
 mod pool;
 mod probe;
 mod relay;
+mod request_line;
 mod scoped;
 mod server;
 mod tcp;

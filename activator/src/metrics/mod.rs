@@ -55,10 +55,11 @@ const PHASES: [&str; 4] = ["signal", "pod", "probe", "forward"];
 const OTHER: &str = "_OTHER";
 
 /// How relayed connections end, and the words for it.
-const ENDS: [(Ended, &str); 5] = [
+const ENDS: [(Ended, &str); 6] = [
     (Ended::Closed, "closed"),
     (Ended::Client, "client"),
     (Ended::Pod, "pod"),
+    (Ended::Request, "request"),
     (Ended::Idle, "idle-timeout"),
     (Ended::Cut, "drain"),
 ];

@@ -5,12 +5,17 @@
 //! [pipe](super::pipe), which moves them without a copy, until the pipe was less than half as full as the buffer. With
 //! many bytes that costs a fraction of copying, with few it costs more.
 //!
+//! What a client sends may be watched for a request line ([`Direction::without_requests`]). Its bytes are copied until it is
+//! known that there is none. A request's end of line never reaches the pod, nor does anything behind it.
+//!
 //! A direction that goes on and on lets others of its thread have their turn after [`TURN`].
 
 use super::Broken;
 use super::end::TcpEnd;
 use super::pipe::Pipe;
+use crate::request_line::RequestLine;
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::task::{Context, Poll, ready};
 use tokio::io::ReadBuf;
 
@@ -34,12 +39,19 @@ pub(crate) struct Direction {
     unsent: Vec<u8>,
     /// While bytes stream.
     pipe: Option<Pipe>,
+    /// While it is not known whether a request begins.
+    watched: Option<Box<RequestLine>>,
     /// The end has been passed on.
     ended: bool,
     passed: u64,
 }
 
 impl Direction {
+    /// Passes on what is no HTTP request.
+    pub(crate) fn without_requests() -> Self {
+        Self { watched: Some(Box::default()), ..Self::default() }
+    }
+
     /// Bytes passed on so far.
     pub(crate) fn passed(&self) -> u64 {
         self.passed
@@ -74,6 +86,7 @@ impl Direction {
                     return Poll::Ready(sink.finish().map_err(|_| Broken::Sink));
                 }
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Poll::Ready(Err(Broken::Request)),
                 Err(_) => return Poll::Ready(Err(Broken::Source)),
             }
         }
@@ -103,7 +116,7 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Copies once. What the sink has no room for is kept.
+    /// Copies once. What the sink has no room for is kept. `InvalidData`: a request has begun.
     fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -117,6 +130,11 @@ impl Direction {
                 return Poll::Ready(Ok(0));
             }
             let bytes = buffer.filled();
+            match self.watched.as_mut().map(|line| line.read(bytes)) {
+                Some(Some(true)) => return Poll::Ready(Err(ErrorKind::InvalidData.into())),
+                Some(Some(false)) => self.watched = None,
+                Some(None) | None => {}
+            }
             // An error of the sink is told again when the rest is handed on.
             let written = match sink.poll_write(cx, bytes) {
                 Poll::Ready(Ok(written)) => written,
@@ -124,7 +142,7 @@ impl Direction {
             };
             self.passed += written as u64;
             self.unsent.extend_from_slice(&bytes[written..]);
-            if read == COPIED_MAX {
+            if read == COPIED_MAX && self.watched.is_none() {
                 self.pipe = Pipe::get();
             }
             Poll::Ready(Ok(read))

@@ -18,7 +18,8 @@ use tokio::time::{Instant, timeout_at};
 /// What a pod's being there is told by.
 pub const CONNECTED: u8 = b'+';
 
-const BEGINS: &[u8] = b"\0zeroscale ";
+/// Begin of the line.
+pub(crate) const BEGINS: &[u8] = b"\0zeroscale ";
 const LINE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 

@@ -43,6 +43,8 @@ pub enum Ended {
     Client,
     /// The pod broke it off, or has gone.
     Pod,
+    /// The client sent what a pod could read as an HTTP request, on a port that carries HTTP as such.
+    Request,
     /// Nothing moved for as long as that is allowed.
     Idle,
     /// It was cut from outside: a drain's time was up.
@@ -55,6 +57,8 @@ pub(crate) enum Broken {
     Source,
     /// The one that is written to.
     Sink,
+    /// Neither: an HTTP request has begun, which is not passed on.
+    Request,
 }
 
 /// Both ends and what flows between them.
@@ -95,6 +99,11 @@ impl Relay {
         Self { client, pod, up: Direction::default(), down: Direction::default(), idle, half_closed: None }
     }
 
+    /// Breaks off if the client sends what a pod could read as an HTTP request.
+    pub(crate) fn without_requests(self) -> Self {
+        Self { up: Direction::without_requests(), ..self }
+    }
+
     /// Passes on until the end. What is done with the connections then is [`Relay::close`]'s.
     ///
     /// # Cancel safety
@@ -123,6 +132,9 @@ impl Relay {
         let up = self.up.poll(cx, &mut self.client, &mut self.pod);
         let down = self.down.poll(cx, &mut self.pod, &mut self.client);
         match (&up, &down) {
+            (Poll::Ready(Err(Broken::Request)), _) | (_, Poll::Ready(Err(Broken::Request))) => {
+                return Poll::Ready(Ended::Request);
+            }
             (Poll::Ready(Err(Broken::Source)), _) | (_, Poll::Ready(Err(Broken::Sink))) => {
                 return Poll::Ready(Ended::Client);
             }

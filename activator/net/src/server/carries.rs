@@ -93,14 +93,14 @@ impl<R: Clone> Server<R> {
             Carries::Tcp { wake_after, connector } => {
                 let progress = Arc::new(Progress::new(self.drain.second()));
                 let listener = self.drain.listener(progress.clone());
-                self.spawn_boxed(stream, address, (progress, listener), move |connection| {
+                self.spawn_boxed(stream, address, (progress, listener), false, move |connection| {
                     Box::pin(connection.serve(connector, wake_after))
                 });
             }
             Carries::Auto { silent_after, connector } => {
                 let (client, service, listener) = self.connection(address, false, Some(port), chain, None);
                 let progress = service.progress().clone();
-                self.spawn_boxed(stream, address, (progress, listener), move |connection| {
+                self.spawn_boxed(stream, address, (progress, listener), true, move |connection| {
                     Box::pin(connection::serve_or_hold(connection, client, service, connector, silent_after))
                 });
             }
@@ -113,6 +113,7 @@ impl<R: Clone> Server<R> {
         stream: StdStream,
         address: SocketAddr,
         (progress, listener): (Arc<Progress>, Listener),
+        beside_http: bool,
         serve: F,
     ) where
         F: FnOnce(Connection) -> BoxFuture<'static, Result<(), BodyError>> + Send + 'static,
@@ -121,7 +122,9 @@ impl<R: Clone> Server<R> {
         let serving = async move {
             // From now on the worker waits for its input.
             let ended = match TcpStream::from_std(stream) {
-                Ok(stream) => serve(Connection { stream, address, keepalive, listener, progress, drain }).await,
+                Ok(stream) => {
+                    serve(Connection { stream, address, keepalive, listener, progress, drain, beside_http }).await
+                }
                 Err(error) => Err(error.into()),
             };
             connection::note(address, ended);

@@ -6,7 +6,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `CONNECT` | 400 |
-//! | HTTP/1.1 without `Host`; any with two; one that is no host | 400 |
+//! | HTTP/1.1 without `Host`; any with two; a `Host` or an authority that is no host, or names several | 400 |
 //! | a target that is neither a path nor a URI, or one with user information | 400 |
 //! | a transfer coding other than `chunked`, once | 501 |
 //! | an expectation other than `100-continue` | 417 |
@@ -20,7 +20,7 @@
 use super::references;
 use crate::error::ProxyError;
 use crate::limits::FIELDS_MAX;
-use http::header::{EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 
@@ -58,8 +58,12 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         let rule = "CONNECT is not proxied: there is nothing to connect to but the service itself";
         return Err(ProxyError::Unsupported { status: StatusCode::BAD_REQUEST, rule });
     }
-    if request.uri().authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    if authority.contains('@') {
         return Err(ProxyError::Malformed("user information in the request target"));
+    }
+    if !is_host(authority.as_bytes()) {
+        return Err(ProxyError::Malformed("malformed authority"));
     }
     if is_http1(request) && request.uri().scheme().is_none() && request.uri().authority().is_some() {
         return Err(ProxyError::Malformed("the request target is neither a path nor a URI"));
@@ -71,7 +75,7 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
             return Err(ProxyError::Malformed("missing required Host header"));
         }
         (Some(_), Some(_)) => return Err(ProxyError::Malformed("more than one Host header")),
-        (Some(host), None) if !is_host(host) => return Err(ProxyError::Malformed("malformed Host header")),
+        (Some(host), None) if !is_host(host.as_bytes()) => return Err(ProxyError::Malformed("malformed Host header")),
         _ => {}
     }
     if !is_http1(request) && references::are_repeated(fields) {
@@ -98,15 +102,17 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// RFC 3986's host and port, as far as its alphabet goes. An empty one is allowed.
-fn is_host(value: &HeaderValue) -> bool {
-    value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%[]:".contains(b))
+/// RFC 3986's host and port, as far as its alphabet goes, but for the comma: servers that join fields read two hosts there.
+/// An empty one is allowed.
+fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%[]:".contains(b))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use http::HeaderValue;
     use http_body_util::{Empty, Full};
 
     fn head(target: &str, version: Version, fields: &[(&str, &[u8])]) -> http::request::Builder {
@@ -128,7 +134,7 @@ mod tests {
     #[test]
     fn a_host_is_named_once_and_is_one() {
         type Row<'a> = (&'a str, Version, &'a [(&'a str, &'a [u8])], u16);
-        let rows: [Row<'_>; 13] = [
+        let rows: [Row<'_>; 16] = [
             ("nowhere", Version::HTTP_11, &[("host", b"a")], 400),
             ("/", Version::HTTP_11, &[("host", b"a")], 0),
             ("/", Version::HTTP_11, &[("host", b"")], 0),
@@ -141,6 +147,9 @@ mod tests {
             ("/", Version::HTTP_11, &[("host", b"a b")], 400),
             ("/", Version::HTTP_11, &[("host", b"a/b@c")], 400),
             ("/", Version::HTTP_11, &[("host", b"\xe9")], 400),
+            ("/", Version::HTTP_11, &[("host", b"a,b")], 400),
+            ("http://a,b/", Version::HTTP_2, &[], 400),
+            ("http://a,b/", Version::HTTP_11, &[("host", b"a")], 400),
             ("http://user@a/", Version::HTTP_11, &[("host", b"a")], 400),
         ];
         for (target, version, fields, expected) in rows {

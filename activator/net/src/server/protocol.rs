@@ -3,32 +3,23 @@
 //! # Where anything may come
 //!
 //! A port that carries HTTP and anything else ([`told_or_other`]) must not let through as bytes what a pod could take for
-//! HTTP: then anybody could pass by our checks, and say in the name of others whom a request has passed. So whatever a
-//! lenient server might read as the first line of a request is HTTP, and refused as such if it is not in order:
+//! HTTP: then anybody could pass by our checks, and say in the name of others whom a request has passed. So whatever the
+//! most lenient server reads as the first line of a request ([`RequestLine`]) is HTTP, and refused as such if it is not in
+//! order:
 //!
 //! | first bytes | taken for |
 //! |---|---|
 //! | HTTP/2's preface | HTTP/2 |
-//! | blanks, empty lines, a word of token characters, a blank, and somewhere behind it in the line `HTTP/` | HTTP/1 |
-//! | the same without an end of the line in [`LINE_MAX`] bytes | HTTP/1 |
-//! | `GET`, a blank and a path without `HTTP/`: HTTP/0.9, of which Python's server reads fields, too | HTTP/1 |
+//! | a request line | HTTP/1 |
+//! | blanks, empty lines, a word of token characters, a blank and text, without an end of the line in [`LINE_MAX`] bytes | HTTP/1 |
 //! | what begins so and is not all there | looked at again when more comes |
-//! | a control character, or no token character where one must be (TLS, PostgreSQL, Kafka) | other |
-//! | any other line without `HTTP/` (`PING`, `SSH-2.0-…`, memcached's commands) | other |
-//! | what the client has ended before it could be told | other |
+//! | anything else, also what the client has ended before it could be told | other |
 //!
-//! A blank is whatever some server splits a line at ([`is_blank`]), so only LF ends a line. Servers take control
-//! characters in a path, so there they tell nothing, unless the word before begins with a digit: then it is a length
-//! (git's).
-//!
-//! # What cannot be told
-//!
-//! Some servers pass over control characters before the first line (Netty), or take any bytes for a method (Python's
-//! wsgiref). Protocols that are not HTTP begin so. Such a server is safe behind a port that carries HTTP alone.
-//!
-//! The other way round, bytes that begin with what is a blank to some server, and go on as text without an LF, are waited
-//! for as a request line: so do some protocols that say a length first. Such a port is to be called one of TCP.
+//! Bytes of a protocol that is not HTTP must not be waited for, so what is passed on as other may still turn out to be a
+//! request line: the relay reads on ([`crate::relay`]), and resets the connection before a pod has the end of that line.
 
+use crate::relay::mark;
+use crate::request_line::{RequestLine, is_blank};
 use common_runtime::tls::server::TlsStream;
 use rustix::net::{RecvFlags, recv};
 use std::future::poll_fn;
@@ -52,9 +43,8 @@ pub(super) enum Protocol {
     Closed,
 }
 
-/// What HTTP/2's preface begins with, and what stands in each first line.
+/// Begin of HTTP/2's preface.
 const PRI: &[u8] = b"PRI * HTTP/2";
-const VERSION: &[u8] = b"HTTP/";
 
 /// What a request's first line may have before it is taken for one.
 const LINE_MAX: usize = 2048;
@@ -112,33 +102,30 @@ fn told_by(first: &[u8]) -> io::Result<Protocol> {
 /// # Errors
 /// `WouldBlock`: that depends on what follows.
 fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
-    if first.is_empty() {
-        return Ok(Some(Protocol::Closed));
+    // What nearly all clients send need not be looked at byte by byte.
+    let end = first.iter().position(|byte| *byte == b'\n').unwrap_or_default();
+    if first[..end].ends_with(b" HTTP/1.1\r") && first[0].is_ascii_uppercase() {
+        return Ok(Some(Protocol::Http1));
     }
-    if PREFACE.starts_with(first) && first.len() < PREFACE.len() {
-        return Err(ErrorKind::WouldBlock.into());
+    let mut line = RequestLine::default();
+    match line.read(first) {
+        _ if first.is_empty() => Ok(Some(Protocol::Closed)),
+        _ if PREFACE.starts_with(first) && first.len() < PREFACE.len() => Err(ErrorKind::WouldBlock.into()),
+        _ if first.starts_with(mark::BEGINS) => Ok(None),
+        Some(true) if first.starts_with(PRI) => Ok(Some(Protocol::Http2)),
+        Some(true) => Ok(Some(Protocol::Http1)),
+        None if !line.has_line() && may_become_request(first) => unfinished(first),
+        Some(false) | None => Ok(None),
     }
+}
+
+/// Whether a line that has not ended may become one that hyper reads as a request's.
+fn may_become_request(first: &[u8]) -> bool {
     let begins = first.iter().position(|byte| *byte != b'\n' && !is_blank(*byte)).unwrap_or(first.len());
     let line = &first[begins..];
-    let (line, is_whole) = match line.iter().position(|byte| *byte == b'\n') {
-        Some(end) => (&line[..end], true),
-        None => (line, false),
-    };
     let (method, behind) = line.split_at(line.iter().take_while(|byte| is_token(**byte)).count());
     let target = &behind[behind.iter().take_while(|byte| is_blank(**byte)).count()..];
-    match behind.first() {
-        Some(byte) if is_blank(*byte) && may_follow(method, target) => {
-            if line.windows(VERSION.len()).any(|part| part.eq_ignore_ascii_case(VERSION)) {
-                Ok(Some(if line.starts_with(PRI) { Protocol::Http2 } else { Protocol::Http1 }))
-            } else if is_whole {
-                Ok((method == b"GET" && target.starts_with(b"/")).then_some(Protocol::Http1))
-            } else {
-                unfinished(first)
-            }
-        }
-        None if !is_whole => unfinished(first),
-        _ => Ok(None),
-    }
+    behind.first().is_none_or(|byte| is_blank(*byte) && may_follow(method, target))
 }
 
 /// Whether a server may take `target`, as far as it has come, for what follows the method in a line.
@@ -151,12 +138,6 @@ fn may_follow(method: &[u8], target: &[u8]) -> bool {
 /// What may become a request's first line.
 fn unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
     if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
-}
-
-/// What some server passes over before a method and splits the line at, but for LF: what RFC 9112, 3, has lenient ones
-/// take, and what Python does, of bytes and of the two bytes that UTF-8 makes of the last ones.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0 | 0xc2)
 }
 
 /// What a method is made of (RFC 9110, 5.6.2).
@@ -222,7 +203,6 @@ mod tests {
         let rows: &[(&[u8], Option<Option<Protocol>>)] = &[
             (b"", Some(Some(Closed))),
             (b"GET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET / HTTP/1.1", Some(Some(Http1))),
             (b"GET http://a/ HTTP/1.0\n", Some(Some(Http1))),
             (b"OPTIONS * HTTP/1.1\r\n", Some(Some(Http1))),
             (b"CONNECT a:1 HTTP/1.1\r\n", Some(Some(Http1))),
@@ -240,32 +220,38 @@ mod tests {
             (b"GET\x85/\x85HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET\xa0/\xa0HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET\xc2\x85/\xc2\xa0HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"GET ?\x01 HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"G@T / HTTP/1.1\r\n", Some(Some(Http1))),
+            (b"G@T /\r\nHost: a\r\n", Some(Some(Http1))),
             (b" GET / HTTP/1.1\r\n", Some(Some(Http1))),
             (b"\x0b\r\n\x1c\xa0GET / HTTP/1.1\r\n", Some(Some(Http1))),
             (b"\xc2\x85GET / HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET /\xff HTTP/1.1\r\n", Some(Some(Http1))),
             (b"GET /?\x00\x01\x7f HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET /a\r\n", Some(Some(Http1))), // HTTP/0.9
-            (b"GET\x0b/a\n", Some(Some(Http1))),
+            (b"GET /a\r\n\r\n", Some(Some(Http1))), // HTTP/0.9
+            (b"GET\x0b/a\nhost:", Some(Some(Http1))),
             (&long_line, Some(Some(Http1))),
             (&long_word, Some(Some(Http1))),
             (PREFACE, Some(Some(Http2))),
             (b"PRI * HTTP/2.0\r\n\r\nXX", Some(Some(Http2))),
             // What may become one.
             (b"G", None),
+            (b"GET / HTTP/1.1", None),
             (b"GET", None),
             (b"GET ", None),
             (b"GET /a HT", None),
             (b"\r\n", None),
             (b"\x0c", None),
-            (b" \xc2", None),
             (b"GET\r", None),
             (b"GET\xa0/a\x1fHT", None),
             (b"GET /?\x01", None),
             (&PREFACE[..3], None),
             (&PREFACE[..10], None),
             (&PREFACE[..18], None),
-            // What is none.
+            // What is none, as far as it can be told at once.
+            (b"G@T /", Some(None)),
+            (b"GET /a\r\n", Some(None)),
+            (b"\0zeroscale mark\na:", Some(None)),             // Another activator.
             (b"\x16\x03\x01\x02\x00\x01", Some(None)),         // TLS
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(None)), // PostgreSQL's SSLRequest
             (b"\x00\x00\x00\x1f\x00\x03\x00\x00user\x00", Some(None)),
@@ -304,9 +290,7 @@ mod tests {
     async fn what_ends_before_it_is_told_is_not_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        for (sent, expected) in
-            [("hello", None), ("", Some(Protocol::Closed)), ("GET / HTTP/1.1", Some(Protocol::Http1))]
-        {
+        for (sent, expected) in [("hello", None), ("", Some(Protocol::Closed)), ("GET / HTTP/1.1", None)] {
             let mut client = TcpStream::connect(address).await.expect("connected");
             let (server, _) = listener.accept().await.expect("accepted");
             client.write_all(sent.as_bytes()).await.expect("open");

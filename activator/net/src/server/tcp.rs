@@ -90,6 +90,8 @@ pub(super) struct Connection {
     pub(super) listener: Listener,
     pub(super) progress: Arc<Progress>,
     pub(super) drain: Drain,
+    /// Its port carries HTTP too: what is passed on must not be a request.
+    pub(super) beside_http: bool,
 }
 
 impl Connection {
@@ -112,7 +114,7 @@ impl Connection {
     }
 
     async fn relayed<C: Connector>(self, connector: C) -> Result<(), BodyError> {
-        let Self { stream, address, keepalive, mut listener, .. } = self;
+        let Self { stream, address, keepalive, mut listener, beside_http, .. } = self;
         let mark = match connector.takes_relayed() {
             true => mark::taken(&stream, || connector.is_sibling(address)).await?,
             false => None,
@@ -138,7 +140,8 @@ impl Connection {
         // Registered anew: what has been looked at and left in the socket is told again.
         let stream = TcpStream::from_std(stream.into_std()?)?;
         let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
-        let mut relay = Relay::new(client, pod, place.idle());
+        let relay = Relay::new(client, pod, place.idle());
+        let mut relay = if beside_http { relay.without_requests() } else { relay };
         let how = tokio::select! {
             how = relay.run() => how,
             () = listener.cut() => Ended::Cut,

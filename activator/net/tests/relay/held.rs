@@ -151,3 +151,78 @@ async fn a_drain_resets_who_is_still_held() {
     let read = patient(client.read(&mut [0; 1])).await;
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
 }
+
+/// Goal: what a lenient server reads as a request is refused, or cut off before its line ends, however it is sent; what else
+/// comes is passed on as it is. Method: a pod that keeps all bytes; each row is sent whole, in two parts and byte by byte.
+#[tokio::test]
+async fn no_request_reaches_a_pod_as_bytes() {
+    let rig = Rig::start(AUTO).await;
+    let second = "GET /admin HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.0.0.1\r\n\r\n";
+    let keep = "Host: a\r\nConnection: keep-alive\r\n\r\n";
+    let firsts: [&[u8]; 14] = [
+        b"GET ?\x01 HTTP/1.1\r\n",
+        b"G@T / HTTP/1.1\r\n",
+        b"G@T /\r\n",
+        b"\r\n \0\r\nGET / FOO/1.1\r\n",
+        b"get\t/\tHTTP/1.1\n",
+        b"GET / HTTP/1.1\n",
+        b"GET /\r\n",
+        b"GET\0/ / HTTP/1.1\r\n",
+        b"\x01 / HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 / HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 /\r\n",
+        b"\x00\x00\x00\x08\x04\xd2\x16\x2f / HTTP/1.1\r\n",
+        b"GET\xe2\x80\x83/\xe2\x80\x83HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\nG@T / HTTP/1.1\r\n",
+    ];
+    for first in firsts {
+        let bytes = [first, keep.as_bytes(), second.as_bytes()].concat();
+        for size in [bytes.len(), first.len() - 2, 1] {
+            let shown = format!("{:?} by {size}", first.escape_ascii().to_string());
+            let mut client = rig.client().await;
+            client.set_nodelay(true).expect("open");
+            let sends = async {
+                for piece in bytes.chunks(size) {
+                    if client.write_all(piece).await.is_err() {
+                        break; // It was reset.
+                    }
+                    tokio::time::sleep(Duration::from_micros(200)).await;
+                }
+                let mut answer = Vec::new();
+                let _ = client.read_to_end(&mut answer).await; // A reset is an end as well.
+                answer
+            };
+            let pods = async {
+                loop {
+                    let (mut pod, _) = rig.pod.accept().await.expect("a connection");
+                    let mut read = Vec::new();
+                    let _ = pod.read_to_end(&mut read).await;
+                    let blanks = read.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0).count();
+                    let lines = read[blanks..].iter().filter(|byte| **byte == b'\n').count();
+                    // A line without a version, and without a field behind it, forges nothing.
+                    assert!(lines <= 1 && !read.contains(&b':'), "{shown}: {}", read.escape_ascii());
+                }
+            };
+            let answer = patient(async {
+                tokio::select! {
+                    answer = sends => answer,
+                    () = pods => Vec::new(),
+                }
+            });
+            let answer = String::from_utf8_lossy(&answer.await).into_owned();
+            assert!(answer.matches("HTTP/1.1 200").count() <= 1, "{shown}: {answer}");
+        }
+    }
+    for sent in [
+        "SET key value\r\nGET key\r\nGET other\r\n",
+        "\0\0\0\u{8} / HTTP\r\nHost: a\r\n",
+        "NICK a\r\nUSER a 0 * :A\r\n",
+    ] {
+        let mut client = rig.client().await;
+        client.write_all(sent.as_bytes()).await.expect("open");
+        client.shutdown().await.expect("open");
+        let mut read = String::new();
+        patient(rig.accepted().await.read_to_string(&mut read)).await.expect("text");
+        assert_eq!(read, sent);
+    }
+}

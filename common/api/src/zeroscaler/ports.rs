@@ -19,8 +19,8 @@ pub struct Port {
     /// is read), or auto, which tells HTTP/1.1 and h2c by the first bytes and takes anything else, TLS included, as tcp.
     /// With auto, `appProtocol`, the names of the Service's and the container's port (such as grpc, http2-api, mysql), a gRPC
     /// readiness probe and well-known numbers (such as 3306) tell what the pods speak; the status shows it. gRPC is sent to
-    /// pods as HTTP/2 in any case. If messages begin with a length and go on as text, say tcp; before a server that is
-    /// lenient about request lines, http1.
+    /// pods as HTTP/2 in any case. Anything that a lenient server could read as an HTTP request is served as one or refused:
+    /// RTSP and SIP look like that and need tcp, as do messages that begin with a length and go on as text.
     #[serde(default)]
     pub protocol: PortProtocol,
     /// For protocol tcp alone: how long a connection on which the client says nothing stands before it wakes the workload.

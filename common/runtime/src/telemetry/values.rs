@@ -55,6 +55,7 @@ pub const TCP_ENDS: Values = &[
     ("closed", "both sides had closed it"),
     ("client", "the client broke it off"),
     ("pod", "the pod broke it off"),
+    ("request", "the client sent what a pod could read as an HTTP request that is not in order"),
     ("idle-timeout", "nothing moved for the workload's time for that"),
     ("drain", "the activator ended"),
 ];

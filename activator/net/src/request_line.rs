@@ -1,0 +1,309 @@
+//! Tells the first line of a request, as the most lenient HTTP server reads it, from any other bytes.
+//!
+//! A port that carries HTTP and other protocols must not pass a request on as bytes: its client could write fields in the
+//! name of others, such as `X-Forwarded-For`. hyper reads well-formed requests. Servers read more than that: any bytes for a
+//! method (wsgiref, gevent, waitress), any blank between words (http.server), any protocol's name (Netty), no version at all.
+//!
+//! # The rule
+//!
+//! Bytes are read up to the end of the first line, LF. No server acts on less.
+//!
+//! | the line | read as a request line by |
+//! |---|---|
+//! | three words, the last a name, `/` and a version | http.server, wsgiref, waitress, Netty, Node (RTSP, ICE) |
+//! | the third word begins with `HTTP/`, and the first has no lower-case letter | cheroot |
+//! | a later word begins with `HTTP/`, and the first has capital letters alone | nginx before 1.21 |
+//! | `HTTP/` behind a byte that is not ASCII, which may end a Unicode blank | aiohttp's parser in Python |
+//! | `GET` and a word, and the next line is empty or begins as a field does | http.server (HTTP/0.9) |
+//! | two words, the first without a lower-case letter, CR LF, and the same | waitress |
+//!
+//! Words end at a blank ([`is_blank`]); waitress ends them at spaces alone, so both are counted. Lines before the first are
+//! passed over if they hold nothing but blanks and control characters (Netty).
+//!
+//! Without an LF nothing is decided, up to [`LENGTH_MAX`]: beyond that no server reads on.
+//!
+//! # False alarms
+//!
+//! A binary message has an LF by chance, but not CR before it, two words around a space and a field behind it. RTSP and SIP
+//! are taken for requests: their ports must be declared `tcp`.
+
+/// Longest line that a server reads: Undertow's limit, twice over.
+const LENGTH_MAX: usize = 2 << 20;
+
+/// The method that needs no version.
+const GET: &[u8] = b"GET";
+
+/// Begin of the version in a request line.
+const HTTP: &[u8] = b"HTTP/";
+
+/// Reads the first bytes of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLine {
+    line: Line,
+    /// The line before may be a request's without a version: if this one begins as a field does, it is.
+    field: Option<Field>,
+    /// This line is not the first.
+    is_second: bool,
+    length: usize,
+}
+
+/// A line so far.
+#[derive(Debug, Default)]
+struct Line {
+    /// Words between blanks, and between spaces.
+    words: usize,
+    spaced: usize,
+    in_word: bool,
+    after_space: bool,
+    /// Not only blanks and control characters.
+    has_text: bool,
+    /// The line ends with CR so far.
+    ends_with_cr: bool,
+    /// The first word, up to a space, has a lower-case letter.
+    first_lower: bool,
+    /// The first word has a byte that old nginx takes for no method's.
+    first_other: bool,
+    /// How much of [`GET`] the first word is; none: it is another.
+    get: Option<usize>,
+    word: Word,
+    /// Index of the first word behind the second that begins with [`HTTP`].
+    http_at: Option<usize>,
+    /// `HTTP/` stands behind a byte that is not ASCII.
+    http_behind_wide: bool,
+}
+
+/// A word so far.
+#[derive(Debug, Default)]
+struct Word {
+    /// How much of [`HTTP`] it begins with; none: it begins otherwise.
+    http: Option<usize>,
+    behind_wide: bool,
+    version: Version,
+}
+
+/// How much of `NAME/1.1` a word is. Python once took any digits and signs for a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Version {
+    #[default]
+    Empty,
+    Name,
+    Slash,
+    Number,
+}
+
+/// How much of a field's begin a line is.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    /// So many bytes of a name; of `From ` as well.
+    Name(usize, bool),
+}
+
+impl RequestLine {
+    /// Reads on. Returns whether a request has begun; none: that depends on what follows.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
+        for byte in bytes {
+            if let Some(field) = self.field {
+                match field.next(*byte) {
+                    Some(Err(())) => self.field = None,
+                    Some(Ok(next)) => self.field = Some(next),
+                    None => return Some(true),
+                }
+            }
+            if self.field.is_none() && self.is_second {
+                return Some(false);
+            }
+            match byte {
+                b'\n' if !self.is_second && self.line.is_request() => return Some(true),
+                b'\n' => {
+                    let line = std::mem::take(&mut self.line);
+                    self.field = line.may_lack_version().then_some(Field::Name(0, true));
+                    self.is_second |= line.has_text;
+                    if self.is_second && self.field.is_none() {
+                        return Some(false);
+                    }
+                }
+                byte => self.line.push(*byte),
+            }
+            self.length += usize::from(self.line.has_text || self.is_second);
+        }
+        (self.length > LENGTH_MAX).then_some(false)
+    }
+
+    /// Returns whether a whole line has come that holds more than blanks.
+    pub(crate) fn has_line(&self) -> bool {
+        self.is_second
+    }
+}
+
+impl Line {
+    fn push(&mut self, byte: u8) {
+        self.has_text |= !(byte.is_ascii_control() || is_blank(byte));
+        self.ends_with_cr = byte == b'\r';
+        if is_blank(byte) {
+            self.in_word = false;
+            self.after_space |= byte == b' ';
+            return;
+        }
+        if !self.in_word {
+            self.in_word = true;
+            self.words += 1;
+            self.spaced += usize::from(self.after_space || self.spaced == 0);
+            self.after_space = false;
+            self.word = Word { http: Some(0), ..Word::default() };
+            self.get = if self.words == 1 { Some(0) } else { self.get };
+        }
+        self.first_lower |= self.spaced == 1 && byte.is_ascii_lowercase();
+        if self.words == 1 {
+            self.first_other |= !(byte.is_ascii_uppercase() || b"_-".contains(&byte));
+            self.get = self.get.filter(|at| GET.get(*at) == Some(&byte)).map(|at| at + 1);
+        }
+        if self.word.push(byte) {
+            self.http_behind_wide |= self.word.behind_wide;
+            self.http_at = self.http_at.or(Some(self.words).filter(|at| *at > 2));
+        }
+    }
+
+    fn is_request(&self) -> bool {
+        (self.word.version == Version::Number && (self.words == 3 || self.spaced == 3))
+            || (self.http_at == Some(3) && !self.first_lower)
+            || (self.http_at.is_some() && !self.first_other)
+            || self.http_behind_wide
+    }
+
+    fn may_lack_version(&self) -> bool {
+        (self.words == 2 && self.get == Some(GET.len())) || (self.spaced == 2 && self.ends_with_cr && !self.first_lower)
+    }
+}
+
+impl Word {
+    /// Returns whether that completes [`HTTP`].
+    fn push(&mut self, byte: u8) -> bool {
+        self.version = self.version.next(byte);
+        if !byte.is_ascii() {
+            (self.http, self.behind_wide) = (Some(0), true);
+            return false;
+        }
+        self.http = self.http.filter(|at| HTTP.get(*at).is_some_and(|next| byte.eq_ignore_ascii_case(next)));
+        self.http = self.http.map(|at| at + 1);
+        self.http == Some(HTTP.len())
+    }
+}
+
+impl Version {
+    fn next(self, byte: u8) -> Self {
+        match (self, byte) {
+            (Self::Empty, _) => Self::Name,
+            (_, b'/') => Self::Slash,
+            (Self::Slash | Self::Number, b'0'..=b'9' | b'.' | b'_' | b'+' | b'-' | 0x80..) => Self::Number,
+            _ => Self::Name,
+        }
+    }
+}
+
+impl Field {
+    /// The state after one more byte; an error: it is no field; none: it is one. A blank at the begin folds a line, and
+    /// `From ` is passed over by Python's parser of messages.
+    fn next(self, byte: u8) -> Option<Result<Self, ()>> {
+        let Self::Name(at, is_from) = self;
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' if at == 0 => None,
+            b':' => None,
+            b' ' if is_from && at == 4 => None,
+            b'!'..=b'~' => Some(Ok(Self::Name(at + 1, is_from && b"From".get(at) == Some(&byte)))),
+            _ => Some(Err(())),
+        }
+    }
+}
+
+/// Returns whether some server ends a word there: at what RFC 9112, 3, has lenient ones take, and what Python does.
+pub(crate) fn is_blank(byte: u8) -> bool {
+    matches!(byte, b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of bytes that come in pieces of `size`.
+    fn told(bytes: &[u8], size: usize) -> Option<bool> {
+        let mut line = RequestLine::default();
+        bytes.chunks(size).find_map(|piece| line.read(piece))
+    }
+
+    /// Goal: a line that any known server reads as a request's is one, wherever its bytes are cut, and the bytes of other
+    /// protocols are none.
+    #[test]
+    fn a_request_line_is_what_a_lenient_server_reads_as_one() {
+        let rows: &[(&[u8], Option<bool>)] = &[
+            (b"GET / HTTP/1.1\r\n", Some(true)),
+            (b"GET ?\x01 HTTP/1.1\r\n", Some(true)),
+            (b"G@T / HTTP/1.1\r\n", Some(true)),
+            (b"G@T /\r\nConnection: keep-alive\r\n", Some(true)), // waitress
+            (b"G@T /\r\n\r\n", Some(true)),
+            (b"\x01 /\r\nX-Forwarded-For: 1\r\n", Some(true)),
+            (b"GET key\r\nX-Forwarded-For: 1\r\n", Some(true)), // http.server: HTTP/0.9 with fields
+            (b"GET key\r\n folded\r\n", Some(true)),
+            (b"GET key\r\nFrom me\r\n", Some(true)),
+            (b"GET /a\tb\r\nX:", Some(true)),
+            (b"get / http/1.1\r\n", Some(true)),
+            (b"\r\n\t\r\n \x00\nGET / HTTP/1.1\n", Some(true)),
+            (b"\x01\x02GET / HTTP/1.1\n", Some(true)),
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f / HTTP/1.1\r\n", Some(true)),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 / HTTP/1.1\r\n", Some(true)),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 /\r\nHost: a", Some(true)),
+            (b"GET\t/\tHTTP/1.1\r\n", Some(true)),
+            (b"GET\x1c/\x85HTTP/1.1\r\n", Some(true)),
+            (b"GET\xe2\x80\x83/\xe2\x80\x83HTTP/1.1\r\n", Some(true)),
+            (b"GET / HTTP/1.1 more\r\n", Some(true)),     // cheroot
+            (b"GET /a b c HTTP/1.1\r\n", Some(true)),     // nginx before 1.21
+            (b"GET / HTTP/1.1_1\r\n", Some(true)),        // http.server, once
+            (b"GET / FOO/1.1\r\n", Some(true)),           // Netty
+            (b"\x01\x00GET / FOO/10.17\n", Some(true)),   // the same
+            (b"SOURCE /a ICE/1.0\r\n", Some(true)),       // Node
+            (b"DESCRIBE /a RTSP/1.0\r\n", Some(true)),    // Node
+            (b"A\x0bB /\x0bc HTTP/1.1 \r\n", Some(true)), // waitress: words end at spaces
+            (b"A\x0bB /c\r\na:", Some(true)),
+            // Not decided.
+            (b"", None),
+            (b"\r\n\0\x01\r\n", None),
+            (b"GET / HTTP/1.1", None),
+            (b"G@T /\r\n", None),
+            (b"G@T /\r\nconnection", None),
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", None),
+            // None.
+            (b"PING\r\n", Some(false)),
+            (b"SET key value\r\n", Some(false)),
+            (b"get a\r\nget b\r\n", Some(false)), // memcached
+            (b"set a 0 0 5\r\na:b", Some(false)),
+            (b"PING a\r\nQUIT\r\n", Some(false)), // Redis, by hand
+            (b"*1\r\n$4\r\nPING\r\n", Some(false)),
+            (b"EHLO a\r\nMAIL FROM:<a@b>\r\n", Some(false)),
+            (b"NICK a\r\nUSER a 0 * :A\r\n", Some(false)),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(false)),
+            (b"a.b 17 1700000000\n", Some(false)), // Graphite
+            (b"{\"log\":\"GET /x HTTP/1.1\"}\n", Some(false)),
+            (b"<34>1 2026-01-01T00:00:00Z h - - - - \"GET / HTTP/1.1\" 200\n", Some(false)),
+            (b"10.0.0.1 - - [1] \"GET / HTTP/1.1\" 200 5\n", Some(false)),
+            (b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed\x03\x03 a\x0a:\x08http/1.1\x0a", Some(false)), // TLS
+            (b"\x10\x20\x00\x04MQTT\x04\x02\x00\x3c\x00\x0aclient:id", Some(false)),
+            (b"\r\n\r\n\0\r\nQUIT\n\x21\x11", Some(false)), // HAProxy's PROXY
+        ];
+        for (bytes, expected) in rows {
+            for size in 1..=bytes.len().max(1) {
+                assert_eq!(told(bytes, size), *expected, "{:?} by {size}", bytes.escape_ascii().to_string());
+            }
+        }
+    }
+
+    /// Goal: a line without an end is given up, but nothing in front of a line is.
+    #[test]
+    fn a_line_that_no_server_reads_is_given_up() {
+        let piece = [0; 64 * 1024];
+        let mut line = RequestLine::default();
+        assert!((0..LENGTH_MAX / piece.len() * 2).all(|_| line.read(&piece).is_none()));
+        assert_eq!(line.read(b"GET / HTTP/1.1\n"), Some(true));
+        let mut line = RequestLine::default();
+        let given_up = (0..).find(|_| line.read(&[b'a'; 64 * 1024]).is_some());
+        assert_eq!(given_up, Some(LENGTH_MAX / piece.len()));
+    }
+}
