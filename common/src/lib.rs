@@ -21,6 +21,7 @@ pub mod pod_names;
 pub mod ports;
 pub mod scaling;
 pub mod stat;
+pub mod text;
 pub mod time;
 pub mod wire;
 pub mod write_rate;

@@ -18,6 +18,7 @@ use crate::metrics::Refused;
 use crate::refusal::Refusal;
 use activator_net::{PortGone, ProxyError, TURNED_AWAY};
 use bytes::Bytes;
+use common::text::printable_document;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Version};
 use http_body_util::Full;
@@ -69,7 +70,7 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     }
     let mut response = match grpc_code(refusal) {
         Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
-        _ => plain(status, front_end.text(refusal), !is_timeout(refusal)),
+        _ => plain(status, printable_document(&front_end.text(refusal)).into_owned(), !is_timeout(refusal)),
     };
     let headers = response.headers_mut();
     if status.is_server_error() {

@@ -14,6 +14,7 @@
 //!
 //! Anybody may read the words, the clients of a workload among them: they name no pod, no address and no namespace.
 
+use common::text::excerpt;
 use std::fmt;
 use std::time::Duration;
 
@@ -237,13 +238,7 @@ fn is_missing(message: &str) -> bool {
 
 /// Returns what others say as one line of bounded length.
 fn foreign(text: &str) -> String {
-    let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    let line = line.collect::<Vec<_>>().join(" ");
-    let line = line.trim_end_matches(['.', ';']);
-    match line.char_indices().nth(FOREIGN_MAX) {
-        None => line.to_owned(),
-        Some(_) => line.chars().take(FOREIGN_MAX - 1).chain(['…']).collect(),
-    }
+    excerpt(text.trim_end().trim_end_matches(['.', ';']), FOREIGN_MAX)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::scale::multiscaler::LOAD_MIN;
 use autoscaler_core::history::{Cause, Obstacle, Outcome};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{DeciderSpec, ScalingMetric};
+use common::text::printable_line;
 use common_api::zeroscaler::State;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -174,10 +175,10 @@ impl Facts<'_> {
     fn cut<'b>(&self, text: &'b str) -> Cow<'b, str> {
         let text = text.trim();
         let most = if self.is_whole { usize::MAX } else { FOREIGN_MAX };
-        if text.chars().count() <= most && !text.contains(['\n', '\r']) {
-            return text.into();
+        if text.chars().count() <= most {
+            return printable_line(text);
         }
-        let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect();
+        let line: String = printable_line(text).chars().take(most).collect();
         let more = if text.chars().count() > most { "…" } else { "" };
         format!("{}{more}", line.trim_end()).into()
     }

@@ -8,6 +8,7 @@
 //! no addresses of ours: of an API server that gives no answer only that is said.
 
 use common::RevisionKey as Key;
+use common::text::excerpt;
 use common_controller::{WorkQueue, WriteError};
 use dashmap::DashMap;
 use std::sync::Arc;
@@ -93,20 +94,11 @@ fn words(error: &WriteError) -> Option<Arc<str>> {
     match error {
         WriteError::Api { source: kube::Error::Api(status), .. } => {
             let text = if status.message.is_empty() { &status.reason } else { &status.message };
-            Some(one_line(text).into())
+            Some(excerpt(text, SAID_MAX).into())
         }
         WriteError::Api { .. } => Some("the API server could not be asked".into()),
         WriteError::NoAnswer { .. } => Some("the API server gave no answer in time".into()),
         WriteError::LeaseEnds | WriteError::Outdated { .. } | WriteError::NotOwned { .. } => None,
-    }
-}
-
-fn one_line(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    let line = words.collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SAID_MAX) {
-        None => line,
-        Some(_) => line.chars().take(SAID_MAX - 1).chain(['…']).collect(),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::limiter::WriteLimiter;
 use crate::repeats::Repeats;
 use crate::store::key_of;
+use common::text::printable_line;
 use common::write_rate::{Rate, WriteClass};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -92,6 +93,7 @@ impl Recorder {
         reason: &str,
         message: String,
     ) {
+        let message = printable_line(&message).into_owned();
         let event = event(component, object, severity, reason, message, Timestamp::now());
         if self.events.try_send(event).is_err() {
             tracing::debug!(reason, "an event was dropped: too many wait to be written");

@@ -1,5 +1,6 @@
 //! What Go writes: `strconv.Quote` (`%q`), in which its programs show names, and `html.EscapeString`.
 
+use crate::text::is_unprintable;
 use std::fmt::Write;
 
 /// `bytes` in double quotes, with what does not print as escapes. Invalid UTF-8 shows as `\xNN`.
@@ -45,7 +46,7 @@ fn push(out: &mut String, c: char) {
         '\r' => out.push_str("\\r"),
         '\t' => out.push_str("\\t"),
         '\u{b}' => out.push_str("\\v"),
-        c if c == ' ' || !(c.is_control() || c.is_whitespace()) => out.push(c),
+        c if c == ' ' || !(is_unprintable(c) || c.is_whitespace()) => out.push(c),
         c if (c as u32) < 0x80 => {
             let _ = write!(out, "\\x{:02x}", c as u32);
         }

@@ -1,6 +1,7 @@
 //! `kubectl-zeroscale`, a program and a plugin of kubectl.
 
 use cli::arguments::Arguments;
+use common::text::printable_line;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed(&error) => ExitCode::SUCCESS, // Whoever reads has seen enough, such as `head`.
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", printable_line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,6 @@
 //! Tables, colours, and numbers as people read them.
 
+use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -60,7 +61,7 @@ pub struct Cell {
 impl Cell {
     /// A cell that means something.
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: printable(&text.into()), tone }
+        Self { text: printable_line(&text.into()).into_owned(), tone }
     }
 }
 
@@ -74,11 +75,6 @@ impl From<String> for Cell {
     fn from(text: String) -> Self {
         Self::new(text, Tone::Plain)
     }
-}
-
-/// What others have written, without what would move a terminal's cursor or colour it.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Rows below their heads, each column as wide as its widest cell. The last one is cut at the terminal's edge, if there is
@@ -213,6 +209,6 @@ mod tests {
 
     #[test]
     fn what_others_have_written_moves_no_cursor() {
-        assert_eq!(Cell::from("a\u{1b}[2Jb\r\nc").text, "a [2Jb  c");
+        assert_eq!(Cell::from("a\u{1b}[2Jb\r\nc").text, "a\\u{1b}[2Jb  c");
     }
 }

@@ -6,6 +6,7 @@ use crate::model::Summary;
 use crate::status::list::{Look, table};
 use crate::text::{Colours, width};
 use clap::{Args, ValueEnum};
+use common::text::printable_line;
 use crossterm::{cursor, queue, terminal};
 use k8s_openapi::jiff::Timestamp;
 use std::cmp::Ordering;
@@ -54,7 +55,7 @@ pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow:
     let is_terminal = std::io::stdout().is_terminal();
     let mut workloads = Ok(listing.workloads);
     if !is_terminal {
-        warnings.iter().for_each(|text| eprintln!("warning: {text}"));
+        warnings.iter().for_each(|text| eprintln!("warning: {}", printable_line(text)));
         return Ok(out.write_all(drawn(workloads?, args, &warnings, None).as_bytes())?);
     }
     let _screen = Screen::enter(out)?;

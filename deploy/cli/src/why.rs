@@ -2,9 +2,9 @@
 
 use crate::cluster::{Name, Where};
 use crate::gather::Sources;
-use crate::text::printable;
 use autoscaler_core::history::words;
 use clap::Args;
+use common::text::printable_line;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -33,7 +33,7 @@ pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow:
     if args.output.is_some() {
         return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&detail)?)?);
     }
-    writeln!(out, "{}", printable(&format!("{name}: {}", detail.summary.why)))?;
+    writeln!(out, "{}", printable_line(&format!("{name}: {}", detail.summary.why)))?;
     Ok(out.write_all(words::table(&with_name(detail.decision, &name)).as_bytes())?)
 }
 

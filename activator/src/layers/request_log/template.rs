@@ -14,6 +14,7 @@
 //! What is known when a request comes is written then, what its end tells after it: nothing of the request is kept.
 
 use crate::layers::call::Call;
+use common::text::is_unprintable;
 use http::Version;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, REFERER, USER_AGENT};
 use std::fmt::Write;
@@ -262,14 +263,16 @@ fn push(line: &mut String, value: &str, js: bool) {
             '\'' => line.push_str("\\'"),
             '"' => line.push_str("\\\""),
             '<' | '>' | '&' | '=' => push_escape(line, c),
-            c if c.is_control() => push_escape(line, c),
+            c if is_unprintable(c) => push_escape(line, c),
             c => line.push(c),
         }
     }
 }
 
 fn push_escape(line: &mut String, c: char) {
-    let _ = write!(line, "\\u{:04X}", c as u32); // Writing to a String cannot fail.
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        let _ = write!(line, "\\u{unit:04X}"); // Writing to a String cannot fail.
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! `lastTransitionTime` moves when the status of a condition changes, and only then; reason, message and generation may
 //! change without it.
 
+use common::text::printable_line;
 use common::time::Timestamp;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -97,11 +98,12 @@ pub fn set(
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let mut end = said.message.len().min(MESSAGE_LENGTH_MAX);
-    while !said.message.is_char_boundary(end) {
+    let message = printable_line(said.message);
+    let mut end = message.len().min(MESSAGE_LENGTH_MAX);
+    while !message.is_char_boundary(end) {
         end -= 1;
     }
-    let message = &said.message[..end];
+    let message = &message[..end];
     if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) {
         let moved = condition.status != said.status.as_str();
         let changed = moved || condition.reason != said.reason || condition.message != message;

@@ -4,11 +4,14 @@
 //!
 //! `RUST_LOG` beats both the level at the start and every later one: whoever sets it wants exactly that.
 //!
+//! What others wrote is printed as text that does nothing ([`printable_document`]).
+//!
 //! Above debug the API client's own lines are left out: they repeat, at each attempt, the errors that it returns, which
 //! [`crate::api_server`] logs once.
 
 use common::config::LogLevel;
-use std::io::IsTerminal;
+use common::text::printable_document;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tracing_subscriber::layer::SubscriberExt;
@@ -38,14 +41,31 @@ pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| directives(default_level)));
     let registry = tracing_subscriber::registry().with(filter);
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let is_terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal && !no_colour);
+    let is_terminal = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let lines = fmt::layer().with_writer(|| Printable(io::stderr())).with_ansi(is_terminal && !no_colour);
     // An error means that a subscriber is installed already, which is then the one to keep.
     let installed = match format {
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
         Format::Text => registry.with(lines.compact()).try_init(),
     };
     LogControl { filter: (installed.is_ok() && !is_fixed).then_some(handle) }
+}
+
+/// Writes lines without characters that reorder or hide text.
+struct Printable<W>(W);
+
+impl<W: Write> Write for Printable<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(printable_document(text).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?, // A part of a line, cut within a character.
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// What the API client says for itself: that it was told to trust any certificate.
@@ -94,7 +114,6 @@ impl LogControl {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
-    use std::io::{self, Write};
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -108,6 +127,18 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Goal: a name cannot make a line of the log look like another one.
+    #[test]
+    fn lines_show_what_others_wrote_as_text() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = fmt::layer().json().with_writer(move || Printable(writer.clone()));
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || tracing::info!(name = "a\u{202e}b\u{1b}[2Kc", "said"));
+        let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+        assert!(text.contains("a\\\\u{202e}b") && !text.contains(['\u{202e}', '\u{1b}']), "{text}");
     }
 
     /// The subscriber of the process is left alone: this one holds for the closure.

@@ -17,9 +17,10 @@ pub mod rights;
 pub mod workloads;
 
 use crate::cluster::{Cluster, Where};
-use crate::text::{Cell, Colours, Tone, printable};
+use crate::text::{Cell, Colours, Tone};
 use anyhow::bail;
 use clap::Args;
+use common::text::printable_line;
 use futures::future::join_all;
 use futures::{FutureExt, future::LocalBoxFuture};
 use serde::Serialize;
@@ -158,10 +159,10 @@ fn shown(findings: &[Finding], colours: Colours) -> String {
             "{} {:<11} {}",
             colours.paint(word.tone, &word.text),
             finding.about,
-            printable(&finding.says)
+            printable_line(&finding.says)
         );
         if !finding.remedy.is_empty() {
-            let _ = writeln!(out, "{:<20} do: {}", "", printable(&finding.remedy));
+            let _ = writeln!(out, "{:<20} do: {}", "", printable_line(&finding.remedy));
         }
     }
     out

@@ -29,8 +29,8 @@ mod source;
 mod tests;
 mod triggers;
 
-use crate::text::printable;
 use common::config::AutoscalerConfig;
+use common::text::printable_line;
 use common_api::ZeroScaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
@@ -181,7 +181,7 @@ fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt
 
 /// A text without what would end its line. YAML takes two more characters for that than control characters.
 fn one_line(text: &str) -> String {
-    printable(text).replace(['\u{2028}', '\u{2029}'], " ")
+    printable_line(text).into_owned()
 }
 
 /// Why our own ZeroScaler would be refused: a value of the source that is out of our bounds.

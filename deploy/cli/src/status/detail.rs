@@ -4,7 +4,8 @@ use super::list::{most, saved, state};
 use crate::cluster::Name;
 use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
-use crate::text::{Cell, Colours, Tone, number, printable, seconds, since, table};
+use crate::text::{Cell, Colours, Tone, number, seconds, since, table};
+use common::text::printable_line;
 use common_api::ZeroScaler;
 use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     let mut out = String::new();
     // Writing to a string does not fail.
     let mut line = |head: &str, text: &str| {
-        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{head:<13}")), printable(text));
+        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{head:<13}")), printable_line(text));
     };
     line("Workload", &format!("{}/{}", workload.namespace, workload.name));
     let service = object.and_then(|object| object.status.as_ref()?.service.clone());
@@ -91,7 +92,8 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
         let at: Option<Timestamp> = request.at.parse().ok();
         let at = at.map_or_else(|| format!("at {}", request.at), |at| format!("{} ago", since(at, now)));
         let text = format!("{} was asked for {at}: {:?}{why}", request.state, request.result);
-        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable(&text));
+        let _ =
+            writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable_line(&text));
     }
     let rows: Vec<Vec<Cell>> = status
         .conditions
@@ -133,7 +135,8 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
         let _ = write!(out, "\n{}", table(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], &rows, colours, None));
     }
     if !object.spec.hosts.is_empty() {
-        let _ = writeln!(out, "\nHosts: {} of {}", status.hosts.join(", "), printable(&object.spec.hosts.join(", ")));
+        let _ =
+            writeln!(out, "\nHosts: {} of {}", status.hosts.join(", "), printable_line(&object.spec.hosts.join(", ")));
     }
     let rows: Vec<Vec<Cell>> = object
         .spec

@@ -8,6 +8,7 @@ use crate::gather::Sources;
 use crate::model::{Listing, Summary};
 use crate::text::{Colours, width};
 use clap::{Args, ValueEnum};
+use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
 use std::io::Write;
@@ -64,7 +65,7 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
     let mut told = Vec::new();
     let mut warn = |text: String| {
         if !told.contains(&text) {
-            eprintln!("warning: {text}");
+            eprintln!("warning: {}", printable_line(&text));
             told.push(text);
         }
     };

@@ -1,0 +1,94 @@
+//! Makes text that others wrote safe to print: in a terminal, a log, a condition, an answer, a page.
+//!
+//! Control characters move a terminal's cursor. Bidirectional controls and invisible characters make a name look like
+//! another one (CVE-2021-42574). They are shown by their number, `\u{202e}`, which no longer does anything.
+
+use std::borrow::Cow;
+
+/// Returns whether a character does something else than show itself: controls, line and paragraph separators, and those
+/// format characters that reorder or hide text. The joiners of emoji and of Indic scripts are no danger by themselves, but
+/// invisible too.
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Returns text as a part of one line: blanks are spaces, other unprintable characters numbers.
+pub fn printable_line(text: &str) -> Cow<'_, str> {
+    replaced(text, is_unprintable, |c, out| match c {
+        '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => out.push(' '),
+        c => out.extend(c.escape_unicode()),
+    })
+}
+
+/// Returns a document, such as JSON, lines of a log or a coloured table, with its ASCII control characters as they are. What
+/// stands in a string of JSON is still that string when it is read: the backslash is escaped.
+pub fn printable_document(text: &str) -> Cow<'_, str> {
+    let is_replaced = |c: char| is_unprintable(c) && !(c.is_ascii() && c != '\u{7f}');
+    replaced(text, is_replaced, |c, out| {
+        out.push('\\');
+        out.extend(c.escape_unicode());
+    })
+}
+
+/// Returns the words of a text on one line, cut to `most` characters.
+pub fn excerpt(text: &str, most: usize) -> String {
+    let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_ascii_control()).collect();
+    let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = printable_line(&line);
+    match line.char_indices().nth(most) {
+        None => line.into_owned(),
+        Some(_) => line.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+fn replaced(text: &str, is_replaced: impl Fn(char) -> bool, replace: impl Fn(char, &mut String)) -> Cow<'_, str> {
+    let Some((first, _)) = text.char_indices().find(|(_, c)| is_replaced(*c)) else { return text.into() };
+    let mut out = String::with_capacity(text.len() + 16);
+    out.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        if is_replaced(c) { replace(c, &mut out) } else { out.push(c) }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_does_nothing() {
+        let rows = [
+            ("plain, ünïcödé 漢字 👍", "plain, ünïcödé 漢字 👍"),
+            ("two\nlines\t\r", "two lines  "),
+            ("\u{1b}[31mred\u{7f}\u{9b}", "\\u{1b}[31mred\\u{7f}\\u{9b}"),
+            ("a\u{202e}txt.exe\u{2066}b\u{200b}c", "a\\u{202e}txt.exe\\u{2066}b\\u{200b}c"),
+            ("\u{e0041}\u{feff}", "\\u{e0041}\\u{feff}"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(printable_line(text), expected);
+            assert!(!printable_line(text).chars().any(is_unprintable), "{text:?}");
+        }
+        assert_eq!(printable_document("{\"a\":\"\u{202e}\"}\n"), "{\"a\":\"\\\\u{202e}\"}\n");
+        assert_eq!(printable_document("\u{1b}[1mbold\u{1b}[0m"), "\u{1b}[1mbold\u{1b}[0m");
+    }
+
+    #[test]
+    fn an_excerpt_is_one_line_of_bounded_length() {
+        assert_eq!(excerpt(" a \n\n b\u{7}c ", 20), "a b c");
+        assert_eq!(excerpt("abcdef", 6), "abcdef");
+        assert_eq!(excerpt("abcdefg", 6), "abcde…");
+        assert_eq!(excerpt("a\u{202e}b", 20), "a\\u{202e}b");
+    }
+}
