@@ -25,7 +25,7 @@
 //! 4. **A number rests before another workload gets it** ([`plan()`]). Its line is released when no workload wants it and no
 //!    slice names it. Another workload gets it only when the range has no unused number left, and [`RESTS_FOR`] after the
 //!    last slice that named it; the number that has rested longest is first. If a slice names a released number, the time
-//!    begins anew.
+//!    begins anew. Tenants write slices: those that are a workload's own count ([`claims`]).
 //!
 //! # Why they suffice
 //!
@@ -54,6 +54,7 @@
 //! Sockets, objects and names of slices: those are the shell's.
 
 pub mod carriers;
+pub mod claims;
 pub mod plan;
 pub mod proofs;
 pub mod slices;

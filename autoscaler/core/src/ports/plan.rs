@@ -46,6 +46,11 @@ use std::time::Duration;
 /// One in so many numbers of the range is not for a namespace that has all others.
 const KEPT: usize = 10;
 
+/// Numbers of the range that one namespace may have.
+pub fn quota(range: PortRange) -> usize {
+    range.len() - range.len() / KEPT
+}
+
 /// A port that is to have a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -78,7 +83,7 @@ pub struct View<'a> {
     pub ledger: &'a Ledger,
     /// Numbers whose lines cannot be read. Nobody is given them.
     pub unreadable: &'a BTreeSet<u16>,
-    /// Numbers that any slice names. They are neither released nor given to another workload.
+    /// Numbers that slices name which count ([`super::claims`]). They are neither released nor given to another workload.
     pub listed: &'a BTreeSet<u16>,
     /// Numbers that another process has on some activator.
     pub in_use: &'a BTreeSet<u16>,
@@ -344,8 +349,7 @@ impl<'a, 'v> Planner<'a, 'v> {
     /// Returns a number for a port: one that it had, else an unused one, else the one that has rested longest.
     fn free(&mut self, namespace: &'a str, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
         let View { range, ledger, listed, .. } = *self.view;
-        let kept = range.len() / KEPT;
-        let quota = range.len() - kept;
+        let quota = quota(range);
         let is_free = |number: &u16| self.view.is_usable(*number) && !self.given.contains(number);
         let is_former = |number: &u16| {
             let is_lost = !ledger.contains_key(number) && (wanted.listed == Some(*number) || !listed.contains(number));
@@ -355,7 +359,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         let former = known.or_else(|| released.iter().copied().find(is_free));
         let next = match former {
             Some(former) => former,
-            None if kept > 0 && self.has.get(namespace).is_some_and(|has| *has >= quota) => {
+            None if quota < range.len() && self.has.get(namespace).is_some_and(|has| *has >= quota) => {
                 self.rests_until.into_iter().for_each(|until| self.look_again(until));
                 return Err(Problem::Quota { range, quota });
             }

@@ -5,6 +5,7 @@ use super::Numbers;
 use super::state::{Given, State};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
+use autoscaler_core::ports::claims;
 use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
@@ -86,7 +87,7 @@ impl Controller {
             state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
         }
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
-        let State { objects, wants, given, maps, listed, proofs, asks, .. } = &mut *state;
+        let State { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         // What was said while it was led here before, or of one that has gone since, may be old.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
@@ -94,7 +95,8 @@ impl Controller {
         let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
         let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let listed: BTreeSet<u16> = listed.values().flatten().copied().collect();
+        let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
+        let listed = claims::listed(claims.values(), &maps.lines, range, is_known);
         shared.clock.resync();
         let wall = shared.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));

@@ -1,7 +1,8 @@
 //! What is known of numbers at the moment, and whom news concern. No I/O.
 
-use super::super::serverless::slices::{SERVICE_NAME, leads_to_activators, numbers_of};
+use super::super::serverless::slices::{SERVICE_NAME, claim_of};
 use super::questions::Answers;
+use autoscaler_core::ports::claims::Claim;
 use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
 use common::names;
@@ -24,8 +25,8 @@ pub(super) struct State {
     /// What each has.
     pub(super) given: HashMap<Key, Given>,
     pub(super) maps: Maps,
-    /// Numbers that slices lead to, by slice.
-    pub(super) listed: HashMap<Key, BTreeSet<u16>>,
+    /// Numbers that slices say they lead to, by slice.
+    pub(super) claims: HashMap<Key, Claim>,
     /// Addresses of activators, by the slice of their Service, and the port that they share for HTTP/1.1.
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
@@ -189,12 +190,12 @@ impl State {
             self.proofs.follow(&activators, |number| self.maps.lines.contains_key(&number), now);
             self.asks.keep(|address, _| activators.iter().any(|activator| activator.address == address));
         }
-        let numbers = slice.filter(|slice| leads_to_activators(slice)).map(numbers_of).unwrap_or_default();
-        let before = match numbers.is_empty() {
-            true => self.listed.remove(key).unwrap_or_default(),
-            false => self.listed.insert(key.clone(), numbers.clone()).unwrap_or_default(),
+        let claim = slice.and_then(claim_of);
+        let before = match &claim {
+            None => self.claims.remove(key),
+            Some(claim) => self.claims.insert(key.clone(), claim.clone()),
         };
-        activators_moved || before != numbers
+        activators_moved || before != claim
     }
 
     /// All activators, in order of their addresses.

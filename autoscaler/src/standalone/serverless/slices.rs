@@ -1,5 +1,7 @@
 //! EndpointSlices of ours: what marks them, and what brings them from what they are to what they should be.
 
+use autoscaler_core::ports::claims::Claim;
+use common::RevisionKey as Key;
 use common::names;
 use common_api::ZeroScaler;
 use common_controller::objects::controller;
@@ -51,9 +53,13 @@ pub(crate) fn leads_to_activators(slice: &EndpointSlice) -> bool {
     says_so && is_ours(slice) && owner.is_some_and(|owner| owner.kind == ZeroScaler::kind(&()))
 }
 
-/// Numbers that a slice leads to.
-pub(crate) fn numbers_of(slice: &EndpointSlice) -> BTreeSet<u16> {
-    slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok()).collect()
+/// The numbers that a slice says it leads a ZeroScaler's clients to; none if it says no such thing. Anybody may write that.
+pub(crate) fn claim_of(slice: &EndpointSlice) -> Option<Claim> {
+    let owner = controller(&slice.metadata).filter(|_| leads_to_activators(slice))?;
+    let key = Key::new(slice.metadata.namespace.as_deref()?, owner.name.as_str());
+    let numbers: BTreeSet<u16> =
+        slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok()).collect();
+    (!numbers.is_empty()).then(|| Claim { key, uid: owner.uid.as_str().into(), numbers })
 }
 
 /// One write that brings what is nearer to what should be.

@@ -45,7 +45,8 @@ fn only_a_zeroscalers_own_slices_lead_to_activators() {
     assert!(!leads_to_activators(&marked), "a Service's");
     marked.metadata.owner_references = Some(owned("ZeroScaler"));
     assert!(leads_to_activators(&marked));
-    assert_eq!(numbers_of(&marked), [20_000].into());
+    let claim = claim_of(&marked).expect("it says so");
+    assert_eq!((claim.key.as_str(), &*claim.uid, claim.numbers), ("ns/a", "u", [20_000].into()));
     marked.metadata.labels.get_or_insert_default().insert(names::LEADS_TO.to_owned(), names::LEADS_TO_PODS.to_owned());
     assert!(!leads_to_activators(&marked), "to pods");
 }

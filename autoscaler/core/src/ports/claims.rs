@@ -1,0 +1,112 @@
+//! Numbers that EndpointSlices name, as far as a slice may speak for its workload.
+//!
+//! Tenants write slices, with any label and owner. A number that a slice names is neither released nor given to another
+//! workload ([`super::plan()`]), so a slice counts only where it is the workload's own:
+//!
+//! | the number | counts if |
+//! |---|---|
+//! | has a line in the ledger | the line is of the slice's namespace and of the uid of its owner |
+//! | has no line: it was lost, or never written | the owner is a known ZeroScaler with that uid, which names no more than [`UNRECORDED_MAX`] such numbers, and its namespace has fewer than its quota |
+
+use super::plan::quota;
+use common::RevisionKey;
+use common::config::PortRange;
+use common::ports::ledger::Ledger;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Numbers without a line that the slices of one ZeroScaler may name: a Service has few ports.
+pub const UNRECORDED_MAX: usize = 16;
+
+/// A slice that says that it leads clients of a ZeroScaler to activators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its namespace, and the name of its owner.
+    pub key: RevisionKey,
+    /// The owner's uid.
+    pub uid: Arc<str>,
+    /// The numbers that it names.
+    pub numbers: BTreeSet<u16>,
+}
+
+/// Returns the numbers that count. `is_known`: whether there is a ZeroScaler with this name and uid.
+pub fn listed<'a>(
+    claims: impl IntoIterator<Item = &'a Claim>,
+    ledger: &Ledger,
+    range: PortRange,
+    is_known: impl Fn(&RevisionKey, &str) -> bool,
+) -> BTreeSet<u16> {
+    let (mut listed, mut unrecorded) = (BTreeSet::new(), BTreeMap::<&RevisionKey, BTreeSet<u16>>::new());
+    for Claim { key, uid, numbers } in claims {
+        let is_known = is_known(key, uid);
+        for number in numbers {
+            match ledger.get(number) {
+                Some(line) if line.uid == *uid && line.key.namespace() == key.namespace() => _ = listed.insert(*number),
+                None if is_known => _ = unrecorded.entry(key).or_default().insert(*number),
+                Some(_) | None => {}
+            }
+        }
+    }
+    if unrecorded.is_empty() {
+        return listed;
+    }
+    let mut has: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in ledger.values() {
+        *has.entry(line.key.namespace()).or_default() += 1;
+    }
+    for (key, numbers) in unrecorded {
+        let has = has.entry(key.namespace()).or_default();
+        let room = quota(range).saturating_sub(*has).min(UNRECORDED_MAX);
+        *has += numbers.len().min(room);
+        listed.extend(numbers.into_iter().take(room));
+    }
+    listed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use common::ports::ledger::Entry;
+
+    const RANGE: PortRange = PortRange { first: 100, last: 199 };
+
+    fn claim(key: (&str, &str), uid: &str, numbers: impl IntoIterator<Item = u16>) -> Claim {
+        Claim { key: RevisionKey::new(key.0, key.1), uid: uid.into(), numbers: numbers.into_iter().collect() }
+    }
+
+    fn ledger(lines: &[(u16, &str)]) -> Ledger {
+        lines.iter().map(|(number, line)| (*number, Entry::parse(line).expect("a line"))).collect()
+    }
+
+    /// Goal: a slice speaks for its own workload alone, whatever it says of its owner.
+    #[test]
+    fn a_number_counts_where_ledger_and_owner_agree() {
+        let ledger = ledger(&[(100, "held shop/a ua 80 http"), (101, "released:1795000000 shop/a ua 80 http")]);
+        let rows: [(&str, Claim, &[u16]); 7] = [
+            ("its own", claim(("shop", "a"), "ua", [100, 101]), &[100, 101]),
+            ("of one that had its name", claim(("shop", "a"), "other", [100]), &[]),
+            ("another namespace's, with its uid", claim(("evil", "a"), "ua", [100, 101]), &[]),
+            ("another namespace's, with its own", claim(("evil", "b"), "ub", [100]), &[]),
+            ("lost, of a known one", claim(("evil", "b"), "ub", [150]), &[150]),
+            ("lost, of one that is not known", claim(("evil", "c"), "uc", [150]), &[]),
+            ("lost, of another one with that name", claim(("evil", "b"), "uc", [150]), &[]),
+        ];
+        let is_known =
+            |key: &RevisionKey, uid: &str| matches!((key.as_str(), uid), ("shop/a", "ua") | ("evil/b", "ub"));
+        for (case, claim, expected) in rows {
+            assert_eq!(listed([&claim], &ledger, RANGE, is_known), expected.iter().copied().collect(), "{case}");
+        }
+    }
+
+    /// Goal: slices without lines take a few numbers for each workload, and never a namespace's whole range.
+    #[test]
+    fn forged_slices_do_not_exhaust_the_range() {
+        let one = [claim(("evil", "b"), "u", 100..=199), claim(("evil", "b"), "u", 100..=199)];
+        assert_eq!(listed(&one, &Ledger::new(), RANGE, |_, _| true).len(), UNRECORDED_MAX);
+        let names: Vec<String> = (0..49).map(|n| format!("b{n}")).collect();
+        let mine = ledger(&[(100, "held evil/b0 u 80 http")]);
+        let many = names.iter().zip(0_u16..).map(|(name, n)| claim(("evil", name), "u", [101 + 2 * n, 102 + 2 * n]));
+        let many: Vec<Claim> = many.collect();
+        assert_eq!(listed(&many, &mine, RANGE, |_, _| true).len(), quota(RANGE) - 1);
+    }
+}
