@@ -179,6 +179,39 @@ async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     none_is_surplus(&record, "base")
 }
 
+/// Goal: SECURITY.md has a row for each right of the base, with exactly its verbs, and no others. Method: rows of its two
+/// tables, read as text.
+#[test]
+fn each_right_is_explained() -> anyhow::Result<()> {
+    let page = folder().join("../../.github/SECURITY.md");
+    let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    let words = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let mut explained = BTreeSet::new();
+    for (account, part) in [("activator", "The activator's"), ("autoscaler", "The autoscaler's")] {
+        let (_, part) = page.split_once(part).context(part)?;
+        let rows = part.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+        for row in rows.skip(2) {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            ensure!(cells.len() == 4 && cells.iter().all(|cell| !cell.is_empty()), "{row}");
+            let (resources, place) = cells[0].split_once(" in ").unwrap_or((cells[0], ""));
+            let resources = resources.split_once(" of ").map_or(resources, |(resources, _)| resources);
+            for resource in words(resources) {
+                let verbs = words(cells[1]);
+                let named =
+                    verbs.into_iter().map(|verb| (account.to_owned(), place.replace('`', ""), resource.clone(), verb));
+                explained.extend(named);
+            }
+        }
+    }
+    let given = rights("base")?.into_iter();
+    let given = given.map(|right| (right.account, right.namespace.unwrap_or_default(), right.resource, right.verb));
+    let given: BTreeSet<_> = given.collect();
+    let missing: Vec<_> = given.difference(&explained).collect();
+    let surplus: Vec<_> = explained.difference(&given).collect();
+    ensure!(missing.is_empty() && surplus.is_empty(), "without a row: {missing:#?}; not given: {surplus:#?}");
+    Ok(())
+}
+
 /// Goal: Knative Serving's definitions and objects may be in the same cluster: nobody of ours reads or writes them, or has
 /// a right to, and a workload beside them sleeps, wakes and is given back.
 #[tokio::test(flavor = "multi_thread")]
