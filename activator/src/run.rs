@@ -15,7 +15,7 @@ use crate::config::options::Options;
 use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
-use crate::holders::{self, AskApi, Demand, Holders, Security};
+use crate::holders::{self, AskApi, Holders, Security};
 use crate::layers::answers::Answering;
 use crate::layers::connect::{self, Connections};
 use crate::layers::error_responder::ErrorResponder;
@@ -42,6 +42,7 @@ use anyhow::Context;
 use common::RevisionKey;
 use common::names;
 use common::time::Timestamp;
+use common_runtime::admission::{Demand, Gate};
 use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
@@ -53,7 +54,6 @@ use common_runtime::telemetry::traces::Tracing;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use futures::FutureExt;
-use kube::Api;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,7 +163,7 @@ fn ask_api(client: kube::Client) -> AskApi {
 /// What activators that keep limits together ask of each other: what stats ask for. None: pods are divided.
 async fn security(
     options: &Options,
-    client: Option<&kube::Client>,
+    demand: Option<Arc<Gate>>,
     trust: Option<Trust>,
     until: &CancellationToken,
 ) -> anyhow::Result<Option<Security>> {
@@ -178,10 +178,6 @@ async fn security(
         tracing::warn!(missing, "pods with a hard limit are divided among activators, which do not keep one limit");
         return Ok(None);
     }
-    let demand =
-        options.stat_audience.clone().zip(client).map(|(audience, client)| {
-            Demand::new(audience, options.system_namespace.clone(), Api::all(client.clone()))
-        });
     let tls = match (trust, options.sibling_tls.clone()) {
         (Some(_), Some(pair)) => {
             let identity = pair.follow(files::LOOK, until.clone()).await.context("TLS between activators")?;
@@ -257,7 +253,10 @@ async fn begin(
         }
         _ => resolver,
     };
-    let security = security(&options, client.as_ref(), trust, &infrastructure).await?;
+    let gate = options.stat_audience.clone().zip(client.clone()).map(|(audience, client)| {
+        Arc::new(Gate::new(Demand::of_planes(&audience, &options.system_namespace, "autoscaler"), client))
+    });
+    let security = security(&options, gate.clone(), trust, &infrastructure).await?;
     let is_shared = security.is_some();
     let bound = (http1.local_addr()?, h2c.local_addr()?);
     let holders = Holders::start(holders::Parts {
@@ -321,7 +320,7 @@ async fn begin(
         tracing.clone(),
         sharing.clone(),
     );
-    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), sharing);
+    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), sharing, gate);
 
     let trusting = front_end.clone();
     let trust = Arc::new(move |peer| trusting.trust(peer));

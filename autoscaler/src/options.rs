@@ -3,11 +3,11 @@
 use crate::api_rate;
 use crate::dashboard::Settings as Dashboard;
 use crate::front_end::FrontEnd;
-use crate::ingest::admission::Demand;
 use crate::scale::OnScale;
 use crate::stateful_set::StatefulSet;
 use common::names;
 use common::write_rate::Rate;
+use common_runtime::admission::Demand;
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, cluster_domain, parsed, required};
 use common_runtime::process::ProcessOptions;
@@ -85,7 +85,7 @@ impl Options {
     /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
     /// other autoscalers; `ZEROSCALE_DASHBOARD_*` and `ZEROSCALE_POD_HOUR_PRICE` are in [`crate::dashboard::settings`];
     /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
-    /// ([`crate::ingest::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up;
+    /// ([`common_runtime::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up;
     /// [`common_runtime::environment::process`] asks the process's own.
     ///
     /// # Errors
@@ -128,12 +128,8 @@ impl StatTokens {
     /// `account` is the autoscalers' own.
     fn from_env(get: &impl Fn(&str) -> Option<String>, account: &str, namespace: &str) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
-        let demand = given("ZEROSCALE_STAT_AUDIENCE").map(|audience| Demand {
-            audience,
-            namespace: namespace.to_owned(),
-            activator: "activator".to_owned(),
-            autoscaler: account.to_owned(),
-        });
+        let demand = given("ZEROSCALE_STAT_AUDIENCE");
+        let demand = demand.map(|audience| Demand::of_planes(&audience, namespace, account));
         Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), demand }
     }
 }

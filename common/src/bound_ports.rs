@@ -9,7 +9,7 @@
 //!
 //! | value | what it asks for |
 //! |---|---|
-//! | `all` | all numbers |
+//! | `all` | all numbers; takes a plane's token (`Authorization: Bearer`), where tokens are demanded |
 //! | `20000,20017` | these numbers, at most [`NAMED_MAX`] |
 //!
 //! The answer is 200 and [`BoundPorts`] as JSON: a row for each number that was asked for and that the activator means to

@@ -54,7 +54,7 @@ pub(crate) mod shown;
 
 pub(crate) use self::link::{Link, Relayed, Target};
 pub(crate) use self::mark::{FIELD, Mark};
-pub(crate) use self::security::{Demand, Security};
+pub(crate) use self::security::Security;
 use crate::discovery::Activators;
 use activator_core::holders::standing::Standing;
 use activator_core::holders::{BEAT, Beat, Holding, Input, Peer, Peers, TICK};

@@ -7,28 +7,18 @@
 //!
 //! # Odd cases
 //!
-//! - What a review said is kept for each address, a good word for [`GOOD_FOR`] and a bad one for [`BAD_FOR`]. Only listed
-//!   addresses are asked about, so there are no more of them than activators.
 //! - A token is looked at when its session begins, and not again while that lasts.
 //! - One side has tokens or TLS and the other has not: there is no session, and pods are divided.
 
 use activator_core::holders::Peer;
+use common_runtime::admission::{self, Gate, TokenError};
 use common_runtime::credential::TokenFile;
-use common_runtime::failure_log::FailureLog;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{TlsAcceptor, Trust};
-use common_runtime::token_review::{self, BAD_FOR, GOOD_FOR, ReviewError};
-use k8s_openapi::api::authentication::v1::TokenReview;
-use kube::Api;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
-
-/// The activators' ServiceAccount.
-const ACCOUNT: &str = "activator";
 
 /// A session's connection.
 pub(super) type Io = Box<dyn Stream>;
@@ -44,36 +34,18 @@ pub(crate) struct Security {
     /// Shown to whoever is dialled.
     pub(crate) token: Option<TokenFile>,
     /// Asked of whoever dials.
-    pub(crate) demand: Option<Demand>,
+    pub(crate) demand: Option<Arc<Gate>>,
     /// What is demanded of whoever is dialled, and shown to whoever dials.
     pub(crate) tls: Option<(Trust, Arc<ServerConfig>)>,
-}
-
-/// Tokens of the activators' ServiceAccount, for an audience.
-pub(crate) struct Demand {
-    audience: String,
-    /// The ServiceAccount's.
-    namespace: String,
-    reviews: Api<TokenReview>,
-    reviewed: Mutex<HashMap<Peer, Reviewed>>,
-    failures: Mutex<FailureLog>,
-}
-
-struct Reviewed {
-    token: String,
-    said: Result<(), ProofError>,
-    until: Instant,
 }
 
 /// Why a sibling has not proven what it is.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ProofError {
-    #[error("it carries no token")]
-    NoToken,
     #[error(transparent)]
-    Review(#[from] ReviewError),
-    #[error("its token is that of {0}, which is no activator")]
-    Stranger(String),
+    Token(#[from] TokenError),
+    #[error("its token is that of an autoscaler")]
+    Autoscaler,
 }
 
 impl Security {
@@ -103,58 +75,11 @@ impl Security {
 
     /// Whether whoever dialled from `peer` is an activator.
     pub(super) async fn prove(&self, peer: &Peer, token: Option<String>) -> Result<(), ProofError> {
-        match &self.demand {
-            Some(demand) => demand.prove(peer, token).await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Demand {
-    /// Tokens for `audience`, of `namespace`'s activators.
-    pub(crate) fn new(audience: String, namespace: String, reviews: Api<TokenReview>) -> Self {
-        let failures = Mutex::new(FailureLog::of("the proof of an activator that wants to keep limits together"));
-        Self { audience, namespace, reviews, reviewed: Mutex::default(), failures }
-    }
-
-    async fn prove(&self, peer: &Peer, token: Option<String>) -> Result<(), ProofError> {
-        let said = match token {
-            Some(token) => self.known(peer, token).await,
-            None => Err(ProofError::NoToken),
-        };
-        match &said {
-            Ok(()) => self.failures.lock().recovered(),
-            Err(error) => self.failures.lock().failed(&format!("{peer}: {error}")),
-        }
-        said
-    }
-
-    async fn known(&self, peer: &Peer, token: String) -> Result<(), ProofError> {
-        let now = Instant::now();
-        let kept = self
-            .reviewed
-            .lock()
-            .get(peer)
-            .filter(|kept| kept.token == token && now < kept.until)
-            .map(|kept| kept.said.clone());
-        if let Some(said) = kept {
-            return said;
-        }
-        let said = self.review(&token).await;
-        if !matches!(said, Err(ProofError::Review(ReviewError::Unknown(_)))) {
-            let until = Instant::now() + if said.is_ok() { GOOD_FOR } else { BAD_FOR };
-            let mut reviewed = self.reviewed.lock();
-            reviewed.retain(|_, kept| now < kept.until);
-            reviewed.insert(peer.clone(), Reviewed { token, said: said.clone(), until });
-        }
-        said
-    }
-
-    async fn review(&self, token: &str) -> Result<(), ProofError> {
-        let user = token_review::review(&self.reviews, &self.audience, token).await?;
-        match token_review::account(&user, &self.namespace) {
-            Some(ACCOUNT) => Ok(()),
-            _ => Err(ProofError::Stranger(user.username.unwrap_or_default())),
+        let Some(gate) = &self.demand else { return Ok(()) };
+        let from = peer.as_str().parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        match gate.admit(token.as_deref(), false, from).await? {
+            admission::Peer::Activator(_) => Ok(()),
+            admission::Peer::Autoscaler => Err(ProofError::Autoscaler),
         }
     }
 }
@@ -162,6 +87,7 @@ impl Demand {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common_runtime::admission::Demand;
     use common_runtime::tls::files::Pair;
     use common_runtime::tls::{ClientAuth, Parameters, server_config};
     use http::{Request, Response};
@@ -170,58 +96,46 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
     use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_util::sync::CancellationToken;
 
-    /// Asks an API server that knows the tokens `activator` and `autoscaler`, and counts what it is asked.
-    fn demand(asked: Arc<AtomicUsize>) -> Demand {
-        let service = tower::service_fn(move |request: Request<Body>| {
-            asked.fetch_add(1, Ordering::SeqCst);
-            async move {
-                let body = request.into_body().collect().await.expect("a body").to_bytes();
-                let review: Value = serde_json::from_slice(&body).expect("a review");
-                let token = review["spec"]["token"].as_str().expect("a token");
-                let known = ["activator", "autoscaler"].contains(&token) && review["spec"]["audiences"] == json!(["a"]);
-                let user = json!({"username": format!("system:serviceaccount:sys:{token}")});
-                let status = json!({"authenticated": known, "audiences": ["a"], "user": user});
-                let answer = match token {
-                    "lost" => (503, json!({"kind": "Status", "status": "Failure", "code": 503, "message": "no"})),
-                    token => (201, json!({"spec": {"token": token}, "status": status})),
-                };
-                let body = Body::from(answer.1.to_string().into_bytes());
-                Ok::<_, Infallible>(Response::builder().status(answer.0).body(body).expect("a response"))
-            }
+    /// Asks an API server that knows the tokens `activator` and `autoscaler`.
+    fn security() -> Security {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let body = request.into_body().collect().await.expect("a body").to_bytes();
+            let review: Value = serde_json::from_slice(&body).expect("a review");
+            let token = review["spec"]["token"].as_str().expect("a token");
+            let known = ["activator", "autoscaler"].contains(&token) && review["spec"]["audiences"] == json!(["a"]);
+            let user = json!({
+                "username": format!("system:serviceaccount:sys:{token}"),
+                "extra": {"authentication.kubernetes.io/pod-name": ["a-0"]},
+            });
+            let status = json!({"authenticated": known, "audiences": ["a"], "user": user});
+            let answer = json!({"spec": {"token": token}, "status": status});
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(201).body(body).expect("a response"))
         });
-        Demand::new("a".into(), "sys".into(), Api::all(Client::new(service, "default")))
+        let demand = Demand::of_planes("a", "sys", "autoscaler");
+        let gate = Gate::new(demand, Client::new(service, "default"));
+        Security { demand: Some(Arc::new(gate)), ..Security::default() }
     }
 
-    /// Goal: an activator's token is good, anybody else's and none are not; what was said is asked again after its time, and
-    /// after no answer at once.
-    #[tokio::test(start_paused = true)]
+    /// Goal: an activator's token is good, anybody else's and none are not.
+    #[tokio::test]
     async fn an_activators_token_is_good_and_no_other() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let demand = demand(asked.clone());
+        let security = security();
         let prove = async |token: Option<&str>| {
-            let said = demand.prove(&Peer::from("10.1.0.1"), token.map(str::to_owned)).await;
-            (said.map_err(|error| error.to_string()), asked.swap(0, Ordering::SeqCst))
+            let said = security.prove(&Peer::from("10.1.0.1"), token.map(str::to_owned)).await;
+            said.map_err(|error| error.to_string())
         };
-        assert_eq!(prove(Some("activator")).await, (Ok(()), 1));
-        assert_eq!(prove(Some("activator")).await, (Ok(()), 0));
-        tokio::time::advance(GOOD_FOR).await;
-        assert_eq!(prove(Some("activator")).await, (Ok(()), 1));
-        let rows = [
-            ("autoscaler", "system:serviceaccount:sys:autoscaler"),
-            ("x", "not good for audience a"),
-            ("lost", "reviewed"),
-        ];
+        assert_eq!(prove(Some("activator")).await, Ok(()));
+        let rows =
+            [(Some("autoscaler"), "of an autoscaler"), (Some("x"), "not good for audience a"), (None, "no token")];
         for (token, why) in rows {
-            let (said, asked) = prove(Some(token)).await;
-            assert!(said.clone().is_err_and(|error| error.contains(why)), "{token}: {said:?}");
-            assert_eq!((asked, prove(Some(token)).await.1), (1, usize::from(token == "lost")), "{token}");
+            let said = prove(token).await;
+            assert!(said.clone().is_err_and(|error| error.contains(why)), "{token:?}: {said:?}");
         }
-        assert_eq!(prove(None).await, (Err(ProofError::NoToken.to_string()), 0));
     }
 
     /// Goal: over TLS both sides understand each other, by the name of the activators' Service and its authorities alone; a

@@ -12,7 +12,7 @@
 //! | any other value | 400 |
 //! | an empty value | traffic |
 //! | `Upgrade: zeroscale-holders` | a session between activators ([`crate::holders`]); 403. Traffic where limits are not kept together, as with Knative's |
-//! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400 |
+//! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400. `all` names the uids of all namespaces, so it takes a plane's token, where tokens are demanded: 401, 403, 429, 503. Elsewhere it is answered to this machine alone: 403 |
 //!
 //! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
 //! whose the port is on which process ([`common::ports::answer`]); 503 while the workload is not served there, and the
@@ -33,12 +33,14 @@ use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
 use common::ports::answer;
+use common_runtime::admission::{Gate, bearer};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -62,7 +64,7 @@ pub(crate) struct Probe<S> {
 enum Answer {
     Ready(Response<Full<Bytes>>),
     /// What is bound, as JSON.
-    BoundPorts(JoinHandle<Option<Bytes>>),
+    BoundPorts(JoinHandle<Response<Full<Bytes>>>),
 }
 
 struct Shared {
@@ -70,12 +72,20 @@ struct Shared {
     registry: Arc<Registry>,
     /// None: this activator keeps no limit with others.
     holders: Option<Holders>,
+    /// Demands a plane's token; none: nobody is known by one.
+    gate: Option<Arc<Gate>>,
 }
 
 impl<S> Probe<S> {
     /// Around `inner`.
-    pub(crate) fn new(inner: S, readiness: Arc<Readiness>, registry: Arc<Registry>, holders: Option<Holders>) -> Self {
-        Self { inner, shared: Arc::new(Shared { readiness, registry, holders }) }
+    pub(crate) fn new(
+        inner: S,
+        readiness: Arc<Readiness>,
+        registry: Arc<Registry>,
+        holders: Option<Holders>,
+        gate: Option<Arc<Gate>>,
+    ) -> Self {
+        Self { inner, shared: Arc::new(Shared { readiness, registry, holders, gate }) }
     }
 }
 
@@ -99,9 +109,9 @@ where
             None if fields.contains_key(UPGRADE) => {
                 let holders = self.shared.holders.as_ref();
                 let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
-                session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(inbound.request.headers()))
+                session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(&inbound))
             }
-            None => self.shared.on_shared_port(fields),
+            None => self.shared.on_shared_port(&inbound),
         };
         match answer {
             Some(Answer::Ready(response)) => Probed::Answered { response: Some(response) },
@@ -113,13 +123,45 @@ where
 
 impl Shared {
     /// The answer on a shared port, if the headers are a probe's.
-    fn on_shared_port(&self, fields: &HeaderMap) -> Option<Answer> {
+    fn on_shared_port(self: &Arc<Self>, inbound: &Inbound) -> Option<Answer> {
+        let fields = inbound.request.headers();
         let question = fields.get(PORTS_QUESTION).filter(|_| self.registry.has_ports());
         let Some(question) = question else { return answer(fields, &self.readiness).map(Answer::Ready) };
         // What is no text names no numbers either.
         match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
-            Ok(question) => Some(Answer::BoundPorts(self.registry.bound_ports(question))),
+            Ok(question) => {
+                let (shared, from) = (self.clone(), inbound.peer.address.ip().to_canonical());
+                let token = bearer(fields).map(str::to_owned);
+                Some(Answer::BoundPorts(tokio::spawn(async move {
+                    match shared.may_ask(&question, token, from).await {
+                        Ok(()) => bound(shared.registry.bound_ports(question).await.ok().flatten()),
+                        Err((status, why)) => plain(status, format!("{why}\n"), true),
+                    }
+                })))
+            }
             Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
+        }
+    }
+
+    /// Whether a question from there is answered, or the refusal.
+    async fn may_ask(
+        &self,
+        question: &Question,
+        token: Option<String>,
+        from: IpAddr,
+    ) -> Result<(), (StatusCode, String)> {
+        match &self.gate {
+            _ if *question != Question::All => Ok(()),
+            Some(gate) => match gate.admit(token.as_deref(), false, from).await {
+                Ok(_) => Ok(()),
+                Err(refused) => Err((refused.status(), format!("all ports are told to planes alone: {refused}"))),
+            },
+            None if from.is_loopback() => Ok(()),
+            None => {
+                let why =
+                    "no tokens are demanded here, so nobody is known to be a plane: name port numbers instead of all";
+                Err((StatusCode::FORBIDDEN, why.to_owned()))
+            }
         }
     }
 
@@ -228,7 +270,7 @@ pin_project! {
         /// Ours, on its way.
         Made {
             #[pin]
-            making: JoinHandle<Option<Bytes>>,
+            making: JoinHandle<Response<Full<Bytes>>>,
         },
         /// Below.
         Traffic {
@@ -251,7 +293,7 @@ where
                 None => Poll::Pending, // Polled again after its end, which nobody may do.
             },
             ProbedProjection::Made { making } => {
-                making.poll(cx).map(|made| Ok(bound(made.ok().flatten()).map(Reply::Left)))
+                making.poll(cx).map(|made| Ok(made.unwrap_or_else(|_| bound(None)).map(Reply::Left)))
             }
             ProbedProjection::Traffic { exchange } => exchange.poll(cx).map_ok(|response| response.map(Reply::Right)),
         }

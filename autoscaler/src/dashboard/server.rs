@@ -2,7 +2,7 @@
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS_MAX`] connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list
+//! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list
 //! of ten thousand workloads has some MiB, so [`LISTS_MAX`] are made and sent at a time, and a client that does not read
 //! one within [`READ_WITHIN`] loses the connection.
 
@@ -16,7 +16,9 @@ use super::settings::Settings;
 use anyhow::Context;
 use bytes::Bytes;
 use common::RevisionKey;
+use common::text::printable_document;
 use common_controller::shares::Owner;
+use common_runtime::bounded_accept::{Acceptor, Limits};
 use common_runtime::credential::TokenFile;
 use common_runtime::listen::listen;
 use http::header::{self, HeaderName, HeaderValue};
@@ -26,6 +28,7 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,10 +37,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Connections at a time: a few for each browser.
-const CONNECTIONS_MAX: usize = 256;
+const LIMITS: Limits = Limits { total: 256, per_address: 128 };
 /// Lists that are made and sent at a time.
 const LISTS_MAX: usize = 4;
 /// Longest wait for a turn to make a list.
@@ -112,33 +114,11 @@ impl Server {
 
     /// Serves until `shutdown`.
     pub(super) async fn serve(self, own: Arc<Own>, replicas: Replicas, shutdown: CancellationToken) {
-        let (places, tasks) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
         let serving = Serving { own, replicas, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
-        loop {
-            let stream = tokio::select! {
-                () = shutdown.cancelled() => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "dashboard: accept failed");
-                        tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
-                        continue;
-                    }
-                },
-            };
-            let Ok(place) = places.clone().try_acquire_owned() else {
-                tracing::debug!(limit = CONNECTIONS_MAX, "dashboard: too many connections, closing a new one");
-                continue;
-            };
-            let (serving, ended) = (serving.clone(), shutdown.child_token());
-            tasks.spawn(async move {
-                serving.connection(stream, ended).await;
-                drop(place);
-            });
-        }
-        drop(self.listener);
-        tasks.close();
-        tasks.wait().await;
+        let acceptor = Acceptor::new(self.listener, "dashboard", LIMITS);
+        let tasks =
+            acceptor.serve(shutdown.clone(), |stream, _| serving.clone().connection(stream, shutdown.child_token()));
+        tasks.await.wait().await;
     }
 }
 
@@ -249,7 +229,8 @@ impl Serving {
             let error = "too many lists are asked for at the moment; try again in a few seconds";
             return Err(Nothing::new(StatusCode::SERVICE_UNAVAILABLE, error));
         };
-        let text = Bytes::from(list(&self.own, &self.replicas, scope).await);
+        let text = list(&self.own, &self.replicas, scope).await;
+        let text = Bytes::from(printable_document(&text).into_owned());
         let sent = CancellationToken::new();
         let held = (text, turn, sent.clone().drop_guard());
         tokio::spawn(async move {
@@ -313,6 +294,10 @@ fn nothing(Nothing(status, error): Nothing) -> Response<Body> {
 }
 
 fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
+    let body = match std::str::from_utf8(&body).map(printable_document) {
+        Ok(Cow::Owned(text)) => text.into(),
+        _ => body,
+    };
     typed(status, content_type, Full::new(body).boxed_unsync())
 }
 

@@ -4,6 +4,7 @@ use crate::scale::{OnScale, Ports};
 use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
 use common_controller::WriteLimiter;
 use common_runtime::clock::Clock;
+use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
 use kube::Client;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use tokio::sync::watch;
 pub(crate) struct Wiring {
     /// Where the activators live.
     pub(crate) system_namespace: String,
+    /// Shown to activators that are asked for all their ports.
+    pub(crate) port_token: Option<TokenFile>,
     /// The cluster's DNS domain.
     pub(crate) cluster_domain: String,
     /// How fast the API server is written to.

@@ -26,13 +26,11 @@
 //!   the revision reconciled before those that nobody calls for ([`Multiscaler::unknown`]). What is held is told again
 //!   with the next second's stat, which counts.
 
-pub mod admission;
 pub mod asking;
 pub mod attest;
 pub mod counters;
 pub mod forwarded;
 pub mod peers;
-mod review_limiter;
 pub mod stat_server;
 pub mod unfinished;
 

@@ -7,7 +7,7 @@
 //!    which Knative's does not ask, 503 until this process can act ([`StatServer::ready_once`]).
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
-//! 3. Where tokens are demanded ([`super::admission`]), who has none that is good is refused: 401, 403 or 503.
+//! 3. Where tokens are demanded ([`common_runtime::admission`]), who has none that is good is refused: 401, 403 or 503.
 //! 4. A question of another autoscaler ([`super::asking`]), where such are answered, has its answer.
 //! 5. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
 //!
@@ -24,9 +24,10 @@
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS_MAX`] connections, [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a
-//! request head; what large frames may take together until they are complete, and how long ([`super::unfinished`]).
-//! Peers that vanish are found by TCP keep-alive.
+//! [`CONNECTIONS`] before the upgrade, of which the oldest gives way to a newer one, so that probes are always answered;
+//! [`STREAMS`] behind it. [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a request head; what
+//! large frames may take together until they are complete, and how long ([`super::unfinished`]). Where a bound is reached,
+//! the address that holds most gives way ([`common_runtime::bounded_accept`]). Peers that vanish are found by TCP keep-alive.
 //!
 //! # Shutdown
 //!
@@ -35,15 +36,16 @@
 #[cfg(test)]
 mod tests;
 
-use super::admission::{Gate, Peer};
 use super::asking::{ASKED, Questions};
 use super::counters::{BadFrame, Counters};
 use super::forwarded;
-use super::unfinished::{Budget, Metered, TOTAL_MAX, Unfinished};
+use super::unfinished::{self, Metered, Unfinished};
 use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
 use common_controller::shares::Instance;
+use common_runtime::admission::{Gate, Peer, bearer};
+use common_runtime::bounded_accept::{Acceptor, GivesWay, Limits, Shares};
 use common_runtime::listen::listen;
 use common_runtime::stat_tls::StatServerTls;
 use common_runtime::tls;
@@ -61,7 +63,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
@@ -74,8 +75,10 @@ use tokio_util::task::TaskTracker;
 
 /// Where a kubelet asks whether this process can act, and not only whether it runs.
 pub const READY: &str = "/ready";
-/// Connections at once: activators and other autoscalers, one each. More are closed as they come.
-pub const CONNECTIONS_MAX: usize = 4096;
+/// Connections that have not been upgraded: probes, questions, handshakes.
+pub const CONNECTIONS: Limits = Limits { total: 1024, per_address: 128 };
+/// Streams at once: activators and other autoscalers, one each.
+pub const STREAMS: Limits = Limits { total: 4096, per_address: 4096 };
 /// Bytes in one frame: a batch of 10 000 entries with the longest names Kubernetes allows takes 6.5 MB.
 pub const FRAME_MAX: usize = 8 * 1024 * 1024;
 /// Longest wait for a request head.
@@ -156,41 +159,29 @@ impl StatServer {
         self.listener.local_addr()
     }
 
-    /// A connection, and the peer's address: an IPv4-mapped one counts as IPv4.
-    async fn accept(&self) -> (TcpStream, SocketAddr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, peer)) => return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port())),
-                Err(error) => {
-                    tracing::warn!(%error, "stat server: accept failed");
-                    tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
-                }
-            }
-        }
-    }
-
     /// Serves until `shutdown`, then closes every connection; returns when they are closed, within [`CLOSE_PATIENCE`].
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
-        let tasks = TaskTracker::new();
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let (gate, tls, questions) = (self.gate.clone(), self.tls.clone(), self.questions.clone());
-        let (can_act, unfinished) = (self.can_act.clone(), Budget::new(TOTAL_MAX));
-        let server =
-            Server { sink, counters, gate, tls, questions, can_act, unfinished, shutdown, tasks: tasks.clone() };
-        loop {
-            let (stream, peer) = tokio::select! {
-                () = server.shutdown.cancelled() => break,
-                accepted = self.accept() => accepted,
-            };
-            let Ok(permit) = connections.clone().try_acquire_owned() else {
-                tracing::warn!(%peer, limit = CONNECTIONS_MAX, "stat server: too many connections, closing a new one");
-                continue;
-            };
-            tasks.spawn(server.clone().connection(stream, peer.ip(), permit));
-        }
-        drop(self.listener); // Refuse at once, so that peers try elsewhere.
+        let Self { listener, gate, tls, questions, can_act } = self;
+        let (streams, unfinished) = (Shares::new(STREAMS, GivesWay::Youngest), unfinished::shares());
+        let (tasks, until) = (TaskTracker::new(), shutdown.clone());
+        let server = Server {
+            sink,
+            counters,
+            gate,
+            tls,
+            questions,
+            can_act,
+            streams,
+            unfinished,
+            shutdown,
+            tasks: tasks.clone(),
+        };
+        // The listener is closed at once, so that peers try elsewhere.
+        let acceptor = Acceptor::new(listener, "stat", CONNECTIONS);
+        let connections = acceptor.serve(until, |stream, ip| server.clone().connection(stream, ip)).await;
         tasks.close();
-        if timeout(CLOSE_PATIENCE, tasks.wait()).await.is_err() {
+        let ended = async { tokio::join!(connections.wait(), tasks.wait()) };
+        if timeout(CLOSE_PATIENCE, ended).await.is_err() {
             tracing::debug!(open = tasks.len(), "stat server: peers did not answer the close frame in time");
         }
     }
@@ -204,7 +195,8 @@ struct Server {
     tls: Option<StatServerTls>,
     questions: Option<Arc<dyn Questions>>,
     can_act: Option<CancellationToken>,
-    unfinished: Arc<Budget>,
+    streams: Arc<Shares>,
+    unfinished: Arc<Shares>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -218,22 +210,22 @@ enum Way {
 }
 
 impl Server {
-    async fn connection(self, stream: TcpStream, ip: IpAddr, permit: OwnedSemaphorePermit) {
+    async fn connection(self, stream: TcpStream, ip: IpAddr) {
         // Neither option is needed for correctness.
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
-        let Some(tls) = self.tls.clone() else { return self.exchanges(stream, ip, permit, Way::Open).await };
+        let Some(tls) = self.tls.clone() else { return self.exchanges(stream, ip, Way::Open).await };
         match timeout(HEAD_TIMEOUT, tls::speaks_tls(&stream)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
                 let way = if tls.allow_plain { Way::Open } else { Way::ProbesOnly };
-                return self.exchanges(stream, ip, permit, way).await;
+                return self.exchanges(stream, ip, way).await;
             }
             Ok(Err(_)) | Err(_) => return, // It came to say nothing.
         }
         match timeout(HEAD_TIMEOUT, tls::accept(stream, tls.config)).await {
-            Ok(Ok(stream)) => self.exchanges(stream, ip, permit, Way::Open).await,
+            Ok(Ok(stream)) => self.exchanges(stream, ip, Way::Open).await,
             Ok(Err(error)) => {
                 self.counters.tls_refusals.inc();
                 tracing::debug!(peer = %ip, %error, "stat connection refused");
@@ -242,15 +234,14 @@ impl Server {
         }
     }
 
-    async fn exchanges<S>(self, stream: S, ip: IpAddr, permit: OwnedSemaphorePermit, way: Way)
+    async fn exchanges<S>(self, stream: S, ip: IpAddr, way: Way)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let permit = Arc::new(permit);
         let shutdown = self.shutdown.clone();
         let service = hyper::service::service_fn(move |request| {
-            let (server, permit) = (self.clone(), permit.clone());
-            async move { Ok::<_, Infallible>(server.answer(request, ip, way, &permit).await) }
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request, ip, way).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -264,14 +255,8 @@ impl Server {
         }
     }
 
-    /// Answers one request; an upgrade goes on in a task of its own, which keeps the place that `permit` stands for.
-    async fn answer(
-        &self,
-        mut request: Request<Incoming>,
-        ip: IpAddr,
-        way: Way,
-        permit: &Arc<OwnedSemaphorePermit>,
-    ) -> Response<Full<Bytes>> {
+    /// Answers one request; an upgrade goes on in a task of its own.
+    async fn answer(&self, mut request: Request<Incoming>, ip: IpAddr, way: Way) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
             return status(self.health(request.uri().path()));
         }
@@ -293,7 +278,7 @@ impl Server {
         };
         let forwarded = forwarded::read(request.headers());
         let peer = match &self.gate {
-            Some(gate) => gate.admit(request.headers(), forwarded.is_some(), ip).await.map(Some),
+            Some(gate) => gate.admit(bearer(request.headers()), forwarded.is_some(), ip).await.map(Some),
             None => Ok(None),
         };
         let pod = match peer {
@@ -301,13 +286,23 @@ impl Server {
             Ok(Some(Peer::Autoscaler) | None) => None,
             Err(refused) => return status(refused.status()),
         };
+        let Some(mut share) = self.streams.take(ip, 1) else {
+            return *refuse(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "all streams are taken, and no address has more than this one",
+            );
+        };
         let origin = Origin { ip, forwarded, pod };
-        let upgrade = hyper::upgrade::on(&mut request);
-        let (server, permit) = (self.clone(), permit.clone());
+        let (upgrade, server) = (hyper::upgrade::on(&mut request), self.clone());
         self.tasks.spawn(async move {
-            let _place = permit;
-            if let Ok(upgraded) = upgrade.await {
-                server.read(upgraded, origin).await;
+            let reads = async {
+                if let Ok(upgraded) = upgrade.await {
+                    server.read(upgraded, origin).await;
+                }
+            };
+            tokio::select! {
+                () = reads => {}
+                () = share.lost() => {}
             }
         });
         let mut response = status(StatusCode::SWITCHING_PROTOCOLS);
@@ -336,7 +331,7 @@ impl Server {
         }
         match &self.gate {
             // As one who forwards: an activator is refused.
-            Some(gate) => match gate.admit(request.headers(), true, ip).await {
+            Some(gate) => match gate.admit(bearer(request.headers()), true, ip).await {
                 Ok(_) => {}
                 Err(refused) => return status(refused.status()),
             },
@@ -359,7 +354,7 @@ impl Server {
             .write_buffer_size(0)
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));
-        let stream = Metered::new(TokioIo::new(upgraded), self.unfinished.clone());
+        let stream = Metered::new(TokioIo::new(upgraded), origin.ip, self.unfinished.clone());
         let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits)).await;
         loop {
             let message = tokio::select! {

@@ -2,13 +2,14 @@
 //!
 //! A frame may be large, and connections are many: peers that stop one byte short of the end would hold what all of
 //! them together may send. So each connection has [`FREE`] bytes for nothing, which is more than most frames take;
-//! beyond that, all share [`TOTAL_MAX`], and a frame has [`PATIENCE`] to end. Whoever oversteps either bound loses its
-//! connection. An activator dials again and reports anew.
+//! beyond that, all share [`TOTAL_MAX`], of which the address that holds most gives way, and a frame has [`PATIENCE`] to end.
+//! A connection that gives way or is late is closed. An activator dials again and reports anew.
 
+use common_runtime::bounded_accept::{GivesWay, Limits, Share, Shares};
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,74 +29,52 @@ pub enum Unfinished {
     #[error("a frame of more than {FREE} bytes was not complete after {PATIENCE:?}")]
     Late,
     /// There are too many of its kind.
-    #[error("unfinished frames take more than the {max} bytes that they may together")]
-    TooMany {
-        /// The bound.
-        max: usize,
-    },
+    #[error("unfinished frames take all of the {TOTAL_MAX} bytes that they may together, and this address holds most")]
+    TooMany,
 }
 
 /// What the unfinished frames of all connections take.
-#[derive(Debug)]
-pub struct Budget {
-    max: usize,
-    taken: AtomicUsize,
-}
-
-impl Budget {
-    /// A budget of so many bytes.
-    pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, taken: AtomicUsize::new(0) })
-    }
-
-    fn take(&self, bytes: usize) -> Result<(), Unfinished> {
-        let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > self.max { Err(Unfinished::TooMany { max: self.max }) } else { Ok(()) }
-    }
-}
-
-/// What one connection was charged. Given back when it is dropped.
-struct Charge {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Charge {
-    fn raise_to(&mut self, bytes: usize) -> Result<(), Unfinished> {
-        let more = bytes.saturating_sub(self.bytes);
-        self.bytes += more;
-        self.budget.take(more)
-    }
-
-    fn give_back(&mut self) {
-        self.budget.taken.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.give_back();
-    }
+pub fn shares() -> Arc<Shares> {
+    Shares::new(Limits { total: TOTAL_MAX, per_address: TOTAL_MAX }, GivesWay::Youngest)
 }
 
 /// A connection whose unfinished frames are charged. An error of its own is an [`Unfinished`].
 pub struct Metered<S> {
     stream: S,
     read: usize,
-    charge: Charge,
+    address: IpAddr,
+    shares: Arc<Shares>,
+    /// What is charged, and how much that is.
+    charged: Option<(Share, usize)>,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Metered<S> {
-    /// Charges what comes through `stream` to `budget`.
-    pub fn new(stream: S, budget: Arc<Budget>) -> Self {
-        Self { stream, read: 0, charge: Charge { budget, bytes: 0 }, patience: None }
+    /// Charges what comes through `stream` from `address` to `shares`.
+    pub fn new(stream: S, address: IpAddr, shares: Arc<Shares>) -> Self {
+        Self { stream, read: 0, address, shares, charged: None, patience: None }
+    }
+
+    /// Charges all that was read of a frame.
+    fn charge(&mut self) -> Result<(), Unfinished> {
+        let Some(due) = self.read.checked_sub(FREE).filter(|due| *due > 0) else { return Ok(()) };
+        self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        match &mut self.charged {
+            None => self.charged = Some((self.shares.take(self.address, due).ok_or(Unfinished::TooMany)?, due)),
+            Some((share, charged)) => {
+                if !share.grow(due - *charged) {
+                    return Err(Unfinished::TooMany);
+                }
+                *charged = due;
+            }
+        }
+        Ok(())
     }
 
     /// A frame is complete: what was read until now is free again.
     pub fn finished(&mut self) {
         self.read = 0;
-        self.charge.give_back();
+        self.charged = None;
         self.patience = None;
     }
 }
@@ -106,14 +85,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         if this.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready()) {
             return Poll::Ready(Err(io::Error::other(Unfinished::Late)));
         }
+        if this.charged.as_mut().is_some_and(|(share, _)| share.poll_lost(cx).is_ready()) {
+            return Poll::Ready(Err(io::Error::other(Unfinished::TooMany)));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         this.read += buf.filled().len() - before;
-        if this.read > FREE {
-            this.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-            this.charge.raise_to(this.read - FREE).map_err(io::Error::other)?;
-        }
-        Poll::Ready(Ok(()))
+        Poll::Ready(this.charge().map_err(io::Error::other))
     }
 }
 
@@ -140,35 +118,53 @@ mod tests {
         error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
     }
 
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     /// Goal: what is free is charged to nobody, what is beyond is, until the frame ends or its connection does.
     #[tokio::test]
     async fn what_is_beyond_the_free_part_is_charged() {
-        let budget = Budget::new(100);
+        let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = Metered::new(stream, budget.clone());
-        let taken = || budget.taken.load(Ordering::Relaxed);
+        let mut metered = Metered::new(stream, ADDRESS, shares.clone());
         let mut bytes = vec![0; FREE];
         for (sent, charged) in [(FREE, 0), (60, 60), (40, 100)] {
             peer.write_all(&vec![0; sent]).await.expect("room");
             metered.read_exact(&mut bytes[..sent]).await.expect("within bounds");
-            assert_eq!(taken(), charged);
+            assert_eq!(shares.held(), charged);
         }
         metered.finished();
-        assert_eq!(taken(), 0);
+        assert_eq!(shares.held(), 0);
 
         peer.write_all(&vec![0; FREE + 101]).await.expect("room");
         metered.read_exact(&mut bytes).await.expect("the free part");
         let error = metered.read_exact(&mut bytes[..101]).await.expect_err("one byte more than there is");
-        assert_eq!(refusal(&error), Some(Unfinished::TooMany { max: 100 }));
+        assert_eq!(refusal(&error), Some(Unfinished::TooMany));
         drop(metered);
-        assert_eq!(taken(), 0);
+        assert_eq!(shares.held(), 0);
+    }
+
+    /// Goal: a frame of another address is read to its end, where one address has taken all that there is.
+    #[tokio::test]
+    async fn the_largest_holder_gives_way() {
+        let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
+        let mut bytes = vec![0; FREE + 100];
+        let (mut greedy, stream) = tokio::io::duplex(2 * FREE);
+        let mut taken = Metered::new(stream, ADDRESS, shares.clone());
+        greedy.write_all(&bytes).await.expect("room");
+        taken.read_exact(&mut bytes).await.expect("within bounds");
+        let (mut peer, stream) = tokio::io::duplex(2 * FREE);
+        let mut metered = Metered::new(stream, [10, 0, 0, 1].into(), shares.clone());
+        peer.write_all(&bytes[..FREE + 50]).await.expect("room");
+        metered.read_exact(&mut bytes[..FREE + 50]).await.expect("the other one holds more");
+        let error = taken.read_u8().await.expect_err("it has given way");
+        assert_eq!((refusal(&error), shares.held()), (Some(Unfinished::TooMany), 50));
     }
 
     /// Goal: a large frame has its time and no more; a frame's end ends it.
     #[tokio::test(start_paused = true)]
     async fn a_large_frame_has_its_time() {
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = Metered::new(stream, Budget::new(FREE));
+        let mut metered = Metered::new(stream, ADDRESS, shares());
         let mut bytes = vec![0; FREE + 1];
         for _ in 0..2 {
             peer.write_all(&bytes).await.expect("room");

@@ -7,7 +7,6 @@ use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
 use crate::dashboard::{self, Dashboard};
 use crate::engine::Wiring;
-use crate::ingest::admission::Gate;
 use crate::ingest::attest::{Attestations, watch_activators};
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::Peers;
@@ -23,10 +22,11 @@ use crate::scale::{Ports, Requests};
 use common::RevisionKey;
 use common_controller::WriteLimiter;
 use common_controller::shares::Shares;
+use common_runtime::admission::Gate;
 use common_runtime::clock::Clock;
 use common_runtime::resolve::Resolve;
-use common_runtime::telemetry::Metrics;
 use common_runtime::telemetry::traces::Tracing;
+use common_runtime::telemetry::{Metrics, catalog};
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +161,11 @@ impl Components {
         tasks.spawn(resync(self.clock.clone(), self.multiscaler.clone(), tokens.last.clone()));
         let counters = Counters::new(&self.metrics);
         let server = match &options.stat_tokens.demand {
-            Some(demand) => server.guarded(Gate::new(demand.clone(), client.clone(), &self.metrics)),
+            Some(demand) => {
+                let gate = Gate::new(demand.clone(), client.clone());
+                self.metrics.register(catalog::STAT_REFUSALS, gate.refusals().clone());
+                server.guarded(gate)
+            }
             None => server,
         };
         let server = match &self.dashboard {
@@ -181,6 +185,8 @@ impl Components {
     ) -> Wiring {
         Wiring {
             system_namespace: options.system_namespace,
+            // A secret that goes over TLS elsewhere is not shown in plain.
+            port_token: options.stat_tokens.own.filter(|_| options.stat_tls.is_none()),
             cluster_domain: options.cluster_domain,
             limiter: self.limiter.clone(),
             on_scale: options.on_scale,

@@ -1,12 +1,17 @@
 //! The port for operators: `GET /metrics`, and whatever else a plane explains of itself. Never on a public port.
+//!
+//! It is served by a thread of its own, which other threads go before: scrapers, however many, cost requests no time. Their
+//! connections are bounded ([`bounded_accept`]), and each has [`HEAD_TIMEOUT`] to ask and [`LASTS`] in all.
 
 mod ask;
 
 pub use ask::get;
 
+use crate::bounded_accept::{Acceptor, Limits};
 use crate::telemetry::{Metrics, TextFormat};
 use crate::tls::{self, rustls::ServerConfig};
 use bytes::Bytes;
+use common::text::printable_document;
 use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -15,7 +20,7 @@ use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,6 +36,15 @@ pub const EXPLAIN: &str = "/explain/";
 
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time of a connection, answers included.
+const LASTS: Duration = Duration::from_secs(60);
+
+/// Connections at once: a scraper has one or two.
+const LIMITS: Limits = Limits { total: 256, per_address: 64 };
+
+/// Niceness of the port's thread.
+const NICENESS: i32 = 10;
 
 /// What the port serves.
 #[derive(Clone)]
@@ -62,38 +76,34 @@ impl Admin {
     /// # Errors
     /// `listen` cannot be bound.
     pub async fn serve(self, listen: SocketAddr, shutdown: CancellationToken) -> std::io::Result<SocketAddr> {
-        let listener = crate::listen::listen(listen).map_err(|e| {
+        let socket = crate::listen::open(listen).map_err(|e| {
             std::io::Error::new(
                 e.kind(),
                 format!("admin port {listen} cannot be bound: {e}; choose another or free it"),
             )
         })?;
-        let address = listener.local_addr()?;
-        tokio::spawn(self.accept(listener, shutdown));
+        let address = socket.local_addr()?.as_socket().unwrap_or(listen);
+        std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+            // On Linux that of the calling thread. Where it is not allowed, the thread is one among others.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
+            if let Err(error) = self.run(socket.into(), shutdown) {
+                tracing::error!(%error, "the admin port is not served");
+            }
+        })?;
         Ok(address)
     }
 
-    async fn accept(self, listener: TcpListener, shutdown: CancellationToken) {
-        loop {
-            let stream = tokio::select! {
-                () = shutdown.cancelled() => return,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "admin port: accept failed");
-                        tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
-                        continue;
-                    }
-                },
+    fn run(self, listener: StdListener, shutdown: CancellationToken) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let acceptor = Acceptor::new(TcpListener::from_std(listener)?, "admin", LIMITS);
+            let serve = |stream, _| {
+                let admin = self.clone();
+                async move { _ = timeout(LASTS, admin.connection(stream)).await }
             };
-            let (admin, shutdown) = (self.clone(), shutdown.clone());
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = admin.connection(stream) => {}
-                    () = shutdown.cancelled() => {}
-                }
-            });
-        }
+            acceptor.serve(shutdown, serve).await;
+            Ok(())
+        })
     }
 
     async fn connection(&self, stream: TcpStream) {
@@ -148,8 +158,9 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>>
     with_type(status, "text/plain; charset=utf-8", Full::new(body.into()))
 }
 
-/// A JSON response.
-pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+/// A JSON response, whose strings show themselves and do nothing.
+pub fn json(status: StatusCode, body: impl AsRef<str>) -> Response<Full<Bytes>> {
+    let body = printable_document(body.as_ref()).into_owned();
     with_type(status, "application/json", Full::new(body.into()))
 }
 

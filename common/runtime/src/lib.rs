@@ -2,8 +2,10 @@
 
 pub mod admin;
 pub mod admin_tls;
+pub mod admission;
 pub mod api_server;
 pub mod api_version;
+pub mod bounded_accept;
 pub mod clock;
 pub mod config_map;
 pub mod credential;

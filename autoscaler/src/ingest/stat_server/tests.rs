@@ -2,19 +2,75 @@
 
 use super::*;
 use crate::certificate::Certificate;
-use crate::ingest::admission::GOOD_FOR;
-use crate::ingest::admission::tests::{Answer, Reviews};
 use autoscaler_core::forwarding::Hop;
+use common_runtime::admission::{Demand, GOOD_FOR};
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use futures::SinkExt;
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+
+/// What the API server says of a token.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// It is an activator's, in this Pod.
+    Activator(&'static str),
+    /// It is good no more.
+    Expired,
+    /// Nothing at all.
+    Silent,
+}
+
+/// An API server that reviews tokens as it is told, and remembers what it was asked.
+#[derive(Clone, Default)]
+struct Reviews {
+    answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reviews {
+    fn say(&self, token: &'static str, answer: Answer) {
+        self.answers.lock().insert(token, answer);
+    }
+
+    fn asked(&self, token: &str) -> usize {
+        self.asked.lock().iter().filter(|asked| *asked == token).count()
+    }
+
+    fn gate(&self) -> Gate {
+        let reviews = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| reviews.clone().answer(request));
+        Gate::new(Demand::of_planes("a", "sys", "autoscaler"), kube::Client::new(service, "default"))
+    }
+
+    async fn answer(self, request: Request<kube::client::Body>) -> Result<Response<kube::client::Body>, Infallible> {
+        let body = request.into_body().collect().await.expect("a body").to_bytes();
+        let review: Value = serde_json::from_slice(&body).expect("a review");
+        let token = review["spec"]["token"].as_str().expect("a token");
+        self.asked.lock().push(token.to_owned());
+        let status = match self.answers.lock().get(token).copied().unwrap_or(Answer::Expired) {
+            Answer::Activator(pod) => json!({"authenticated": true, "audiences": ["a"], "user": {
+                "username": "system:serviceaccount:sys:activator",
+                "extra": {"authentication.kubernetes.io/pod-name": [pod]},
+            }}),
+            Answer::Expired => json!({"error": "token has expired"}),
+            Answer::Silent => Value::Null,
+        };
+        if status.is_null() {
+            std::future::pending::<()>().await;
+        }
+        let body = json!({"spec": {"token": token}, "status": status}).to_string().into_bytes();
+        Ok(Response::builder().status(201).body(kube::client::Body::from(body)).expect("a response"))
+    }
+}
 
 /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -334,12 +390,37 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
+/// Goal: silent connections, however many, keep no probe and no activator out, from their own address or from another, and
+/// the streams that there are stay. Method: twice as many as the port once took in all.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_keep_nobody_out() {
+    common_runtime::descriptor::raise_limit();
+    let mut fixture = Fixture::new().await;
+    let mut before = fixture.connect(None).await;
+    let mut silent = Vec::new();
+    for n in 0..8192 {
+        silent.push(TcpStream::connect(fixture.address).await.expect("connect"));
+        if n % 1024 == 1023 {
+            for path in ["/", READY] {
+                let probe =
+                    fixture.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await;
+                assert!(probe.starts_with("HTTP/1.1 200 "), "{n}: {probe}");
+            }
+            let mut client = fixture.connect(None).await;
+            for client in [&mut client, &mut before] {
+                client.send(Message::binary(vec![1])).await.expect("send");
+                within(fixture.frames.recv()).await.expect("a frame");
+            }
+        }
+    }
+}
+
 /// Goal: peers that stop short of a large frame's end take no more than they may together: one too many loses its
 /// connection, and all others end theirs.
 #[tokio::test]
 async fn unfinished_frames_are_bounded_together() {
     let mut fixture = Fixture::new().await;
-    let fitting = TOTAL_MAX / FRAME_MAX;
+    let fitting = unfinished::TOTAL_MAX / FRAME_MAX;
     let mut clients = Vec::new();
     for _ in 0..=fitting {
         clients.push(fixture.connect(None).await.into_inner());

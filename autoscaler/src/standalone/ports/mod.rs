@@ -41,6 +41,7 @@ use common::names;
 use common::ports::ledger::Block;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
 use common_runtime::clock::Clock;
+use common_runtime::credential::TokenFile;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -49,7 +50,7 @@ use parking_lot::Mutex;
 use state::State;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -83,6 +84,8 @@ struct Shared {
     asks: Notify,
     /// When the next plan may be made.
     plan_from: Mutex<Instant>,
+    /// Shown to whoever is asked for all its ports.
+    token: OnceLock<TokenFile>,
     /// Wall-clock time: when numbers were released stands in the ledger.
     clock: Clock,
 }
@@ -99,10 +102,16 @@ impl Numbers {
             decisions,
             asks: Notify::new(),
             plan_from: Mutex::new(Instant::now()),
+            token: OnceLock::new(),
             clock: Clock::system(),
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
+    }
+
+    /// Shows this token where activators are asked for all their ports. Without one they are asked for some at a time.
+    pub(crate) fn present(&self, token: TokenFile) {
+        let _ = self.shared.token.set(token); // It stays what it was.
     }
 
     /// Passes over the ledger.

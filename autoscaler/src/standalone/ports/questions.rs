@@ -5,7 +5,8 @@
 //!
 //! At once when somebody begins to wait, then after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`] while an
 //! answer brings nothing new: a number is bound some milliseconds after the ledger has it. A question about more than
-//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`].
+//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`]. It
+//! takes our token. Without one, [`NAMED_MAX`] are asked for at a time.
 //! Whoever nobody has to ask says every ten seconds which process it is ([`Proofs::unidentified`]).
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
@@ -16,6 +17,7 @@ use autoscaler_core::ports::Answer;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
 use common::ports::answer::Listening;
+use common_runtime::credential::TokenFile;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -92,7 +94,8 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
             let pause = if numbers.len() > NAMED_MAX { PAUSE_MAX } else { pace.pause };
             (pace.is_asked, pace.next) = (true, Some(now + pause));
             pace.about.clone_from(&numbers);
-            under_way.push(async move { (address, now, ask(SocketAddr::new(address, port), &numbers).await) });
+            let token = shared.token.get();
+            under_way.push(async move { (address, now, ask(SocketAddr::new(address, port), &numbers, token).await) });
         }
         tokio::select! {
             Some((address, sent, answers)) = under_way.next() => {
@@ -127,8 +130,14 @@ fn to_ask(
     let state = shared.state.lock();
     let mut found: BTreeMap<IpAddr, (u16, BTreeSet<u16>)> = BTreeMap::new();
     for (address, count, numbers) in state.asks.each() {
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, count)) {
-            found.insert(address, (port, numbers.collect()));
+        // One more may be asked for who it is.
+        let most = if shared.token.get().is_some() { usize::MAX } else { NAMED_MAX - 1 };
+        if let Some(port) = state.shared_port(address).filter(|_| may(address, count.min(most))) {
+            // Of too many some by chance, so that each has its turn.
+            let skipped = if count > most { rand::random_range(0..count) } else { 0 };
+            let numbers: Vec<u16> = numbers.collect();
+            let some = numbers.iter().cycle().skip(skipped).take(count.min(most));
+            found.insert(address, (port, some.copied().collect()));
         }
     }
     for (address, number) in state.proofs.unidentified(now.into_std()) {
@@ -140,12 +149,12 @@ fn to_ask(
 }
 
 /// What the activator at an address says of these numbers.
-async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>) -> Answers {
+async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>, token: Option<&TokenFile>) -> Answers {
     let question = match numbers.len() > NAMED_MAX {
         true => Question::All,
         false => Question::Numbers(numbers.iter().copied().collect()),
     };
-    match tokio::time::timeout(TIMEOUT, send(at, &question)).await {
+    match tokio::time::timeout(TIMEOUT, send(at, &question, token)).await {
         Ok(Ok(answer)) => Answers::Of(read(answer, numbers)),
         Ok(Err(error)) => {
             tracing::debug!(%at, %error, "an activator could not be asked for its ports");
@@ -177,19 +186,24 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
     numbers.iter().map(read).collect()
 }
 
-async fn send(at: SocketAddr, question: &Question) -> anyhow::Result<BoundPorts> {
+async fn send(at: SocketAddr, question: &Question, token: Option<&TokenFile>) -> anyhow::Result<BoundPorts> {
     let stream = TcpStream::connect(at).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get("/")
+    let mut request = Request::get("/")
         .header(http::header::HOST, at.to_string())
         .header(http::header::USER_AGENT, probe::USER_AGENT)
         .header(http::header::CONNECTION, "close")
         .header(probe::PROBE_HEADER, probe::ACTIVATOR)
-        .header(QUESTION, question.value())
-        .body(Empty::<Bytes>::new())?;
+        .header(QUESTION, question.value());
+    if let Some(token) = token.filter(|_| *question == Question::All) {
+        request = request.header(http::header::AUTHORIZATION, token.bearer().await?);
+    }
+    let request = request.body(Empty::<Bytes>::new())?;
     let answered = async {
-        let body = sender.send_request(request).await?.into_body();
+        let answer = sender.send_request(request).await?;
+        anyhow::ensure!(answer.status().is_success(), "it answers {}", answer.status());
+        let body = answer.into_body();
         Limited::new(body, BODY_LENGTH_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))
     };
     let body = answered.await;

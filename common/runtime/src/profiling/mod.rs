@@ -17,6 +17,7 @@
 #[cfg(feature = "profiling")]
 mod cpu;
 
+use crate::bounded_accept::{Acceptor, Limits};
 use bytes::Bytes;
 use common::config::ObservabilityConfig;
 use http::{Method, Request, Response, StatusCode};
@@ -27,7 +28,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Length of a profile where none is asked for, as Go's.
 const SECONDS: u64 = 30;
 const SECONDS_MAX: u64 = 120;
+/// Connections at once.
+const LIMITS: Limits = Limits { total: 64, per_address: 16 };
+
 /// Serves profiles on `listen` until `shutdown`, while `config` allows it.
 ///
 /// # Errors
@@ -50,27 +53,10 @@ pub async fn serve(
         std::io::Error::new(error.kind(), format!("profiling port {listen} cannot be bound: {error}; {rule}"))
     })?;
     let address = listener.local_addr()?;
-    tokio::spawn(async move {
-        tokio::select! {
-            () = accept(listener, config, shutdown.clone()) => {}
-            () = shutdown.cancelled() => {}
-        }
-    });
-    Ok(address)
-}
-
-async fn accept(listener: TcpListener, config: watch::Receiver<Arc<ObservabilityConfig>>, shutdown: CancellationToken) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "profiling port: accept failed");
-                tokio::time::sleep(Duration::from_millis(100)).await; // Out of descriptors: let some close.
-                continue;
-            }
-        };
-        let (config, shutdown) = (config.clone(), shutdown.clone());
-        tokio::spawn(async move {
+    let (acceptor, stopped) = (Acceptor::new(listener, "profiling", LIMITS), shutdown.clone());
+    tokio::spawn(acceptor.serve(shutdown, move |stream, _| {
+        let (config, shutdown) = (config.clone(), stopped.clone());
+        async move {
             let service = hyper::service::service_fn(|request: Request<Incoming>| {
                 let enabled = config.borrow().profiling;
                 async move { Ok::<_, Infallible>(answer(enabled, &request).await) }
@@ -83,8 +69,9 @@ async fn accept(listener: TcpListener, config: watch::Receiver<Arc<Observability
                 _ = connection => {}
                 () = shutdown.cancelled() => {}
             }
-        });
-    }
+        }
+    }));
+    Ok(address)
 }
 
 async fn answer<B>(enabled: bool, request: &Request<B>) -> Response<Full<Bytes>> {

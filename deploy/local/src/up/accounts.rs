@@ -9,7 +9,7 @@ use super::planes::{NAMESPACE, unless_there};
 use super::pod::PlanePod;
 use crate::up::manifests;
 use anyhow::Context;
-use autoscaler::ingest::admission::Demand;
+use common_runtime::admission::Demand;
 use common_runtime::credential::TokenFile;
 use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -58,13 +58,7 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
 
 /// What autoscalers demand of whoever sends stats: nothing where they have no right to look at a token.
 pub(super) fn demand(namespaces: &Namespaces) -> Option<Demand> {
-    let owned = str::to_owned;
-    namespaces.listed().is_none().then(|| Demand {
-        audience: owned(STATS),
-        namespace: owned(NAMESPACE),
-        activator: owned("activator"),
-        autoscaler: owned("autoscaler"),
-    })
+    namespaces.listed().is_none().then(|| Demand::of_planes(STATS, NAMESPACE, "autoscaler"))
 }
 
 /// Where the token of the plane `pod` for the stat link is.

@@ -3,6 +3,7 @@
 use crate::install::upgrade::{REASONS, is_late};
 use anyhow::{Context, ensure};
 use autoscaler::ingest::forwarded::FORWARDED;
+use common::bound_ports::QUESTION;
 use common::stat::Stat;
 use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Dns;
@@ -63,6 +64,38 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
     Ok(std::str::from_utf8(&status[9..])?.parse()?)
 }
 
+/// What the activator at `at` answers to a question for its ports: status and body.
+async fn ports_of(at: SocketAddr, question: &str, token: Option<&str>) -> anyhow::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(at).await?;
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{QUESTION}: {question}\r\n{token}Connection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok((answer.get(9..12).context("a status")?.parse()?, answer))
+}
+
+/// All ports of an activator, and with them the uids of all namespaces, are told to planes alone.
+async fn ports_are_told_to_planes_alone(env: &TestEnv) -> anyhow::Result<()> {
+    let at = env.cluster.address(PlaneId::Activator(0));
+    let own = Some("activator-0");
+    let rows = [
+        ("all", None, 401),
+        ("all", Some("nonsense".to_owned()), 401),
+        ("all", Some(token(env, "activator", Some("vault"), own).await?), 401),
+        ("all", Some(token(env, "autoscaler", Some(STATS), None).await?), 200),
+        ("all", Some(token(env, "activator", Some(STATS), own).await?), 200),
+        ("20000,20001", None, 200),
+        ("none", None, 400),
+    ];
+    for (question, token, expected) in rows {
+        let (status, answer) = ports_of(at, question, token.as_deref()).await?;
+        ensure!(status == expected, "{question}: {status} instead of {expected}: {answer}");
+        ensure!(answer.contains("\"uid\":") == (status == 200), "{question}: {answer}");
+    }
+    Ok(())
+}
+
 /// Goal: with two replicas of each plane and tokens on, stats reach their owners and none is dropped for one of
 /// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself
 /// alone.
@@ -95,6 +128,7 @@ async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<(
     ensure!(total(&env, "zeroscale_stats_forwarded_total", "").await? > 0.0);
 
     strangers_are_refused(&env).await?;
+    ports_are_told_to_planes_alone(&env).await?;
     nobody_speaks_for_another(&env).await?;
     env.end().await;
     Ok(())

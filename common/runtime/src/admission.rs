@@ -1,17 +1,17 @@
-//! Who may send stats: activators, each for itself, and other autoscalers, for what they forward.
+//! Proves that a peer is a plane: an activator, in its Pod, or an autoscaler.
 //!
-//! Where it is asked for ([`Demand`]), a handshake must carry a ServiceAccount's token for our audience, which the API
-//! server is asked about (TokenReview). An activator's token must be bound to a Pod, and every stat and attestation
-//! that comes over the connection must carry that Pod's name: an activator that was taken over can lie about its own
-//! load and nobody else's. An autoscaler's token may forward anybody's. Whoever else is in the cluster cannot make a
-//! workload grow or fall asleep.
+//! Where it is asked for ([`Demand`]), a peer must show a ServiceAccount's token for our audience, which the API server is
+//! asked about (TokenReview). An activator's token must be bound to a Pod. Stats and attestations must carry that Pod's
+//! name: an activator that was taken over can lie about its own load and nobody else's. An autoscaler's token may forward
+//! anybody's. Nobody else in the cluster can make a workload grow or fall asleep, keep a limit together with activators,
+//! or ask them which ports they have bound.
 //!
 //! # Odd cases
 //!
 //! - What a review said is kept, a good word for [`GOOD_FOR`] and a bad one for [`BAD_FOR`], so that activators that
 //!   come back all at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
 //!   [`REVIEWED_MAX`] of either sort, so that bad words push out no good one.
-//! - A stranger who makes up new tokens is asked about at the pace of [`super::review_limiter`], and refused with 429
+//! - A stranger who makes up new tokens is asked about at the pace of [`review_limiter`], and refused with 429
 //!   beyond it. Tokens that are known to be good, and other addresses, do not wait for that.
 //! - The API server does not answer: 503, and nothing is kept or counted but the review, which its address has used up;
 //!   the peer dials again. Connections that stand go on.
@@ -20,25 +20,25 @@
 //!   too old.
 //! - A refusal is counted, and each reason is said once a minute, however many peers take turns at it.
 
+mod review_limiter;
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 
-use super::review_limiter::ReviewLimiter;
-use common_runtime::telemetry::{Metrics, catalog};
-use common_runtime::token_review::{self, ReviewError};
+pub use crate::token_review::{BAD_FOR, GOOD_FOR};
+
+use crate::token_review::{self, ReviewError};
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, UserInfo};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
+use review_limiter::ReviewLimiter;
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-
-pub use common_runtime::token_review::{BAD_FOR, GOOD_FOR};
 
 /// Good words kept at most, and bad ones. A cluster has fewer planes.
 pub const REVIEWED_MAX: usize = 1024;
@@ -49,7 +49,7 @@ const TOKEN_MAX: usize = 16 * 1024;
 /// Where the API server says which Pod a token is bound to.
 const POD: &str = "authentication.kubernetes.io/pod-name";
 
-/// What is asked of whoever sends stats.
+/// What is asked of peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The audience that tokens must be for.
@@ -60,6 +60,15 @@ pub struct Demand {
     pub activator: String,
     /// The autoscalers'.
     pub autoscaler: String,
+}
+
+impl Demand {
+    /// Tokens for `audience` of `namespace`'s planes; `autoscaler` is the account of the autoscalers.
+    pub fn of_planes(audience: &str, namespace: &str, autoscaler: &str) -> Self {
+        let [audience, namespace, activator, autoscaler] =
+            [audience, namespace, "activator", autoscaler].map(str::to_owned);
+        Self { audience, namespace, activator, autoscaler }
+    }
 }
 
 /// Who a peer has proven to be.
@@ -86,9 +95,9 @@ pub enum TokenError {
     /// An activator whose token is not bound to a Pod.
     #[error("its token is not bound to a Pod")]
     Unbound,
-    /// An activator that calls itself a forwarder.
-    #[error("it is an activator, and only autoscalers forward")]
-    NoForwarder,
+    /// An activator that acts as an autoscaler.
+    #[error("it is an activator, and only autoscalers forward and ask")]
+    NoAutoscaler,
     /// Too many unknown tokens have come from its address.
     #[error("too many unknown tokens have come from its address")]
     TooMany,
@@ -102,7 +111,7 @@ impl TokenError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
-            Self::Stranger(_) | Self::Unbound | Self::NoForwarder => StatusCode::FORBIDDEN,
+            Self::Stranger(_) | Self::Unbound | Self::NoAutoscaler => StatusCode::FORBIDDEN,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::Unknown(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -116,7 +125,7 @@ struct Reviewed {
     until: Instant,
 }
 
-/// Decides who may send stats.
+/// Decides who is a plane.
 pub struct Gate {
     demand: Demand,
     reviews: Api<TokenReview>,
@@ -130,30 +139,33 @@ pub struct Gate {
 
 impl Gate {
     /// Reviews tokens at the API server of `client`.
-    pub fn new(demand: Demand, client: Client, metrics: &Metrics) -> Self {
-        let refusals = Counter::default();
-        metrics.register(catalog::STAT_REFUSALS, refusals.clone());
+    pub fn new(demand: Demand, client: Client) -> Self {
         Self {
             demand,
             reviews: Api::all(client),
             reviewed: Mutex::default(),
             limiter: Mutex::default(),
-            refusals,
+            refusals: Counter::default(),
             logged: Mutex::default(),
         }
     }
 
-    /// Who sends a handshake with these headers; `forwards`: it says that it carries forwarded stats.
+    /// Number of refusals.
+    pub fn refusals(&self) -> &Counter {
+        &self.refusals
+    }
+
+    /// Proves a peer by this token; with `is_autoscaler`, it acts as an autoscaler.
     ///
     /// # Errors
-    /// It may not send stats.
-    pub async fn admit(&self, headers: &HeaderMap, forwards: bool, from: IpAddr) -> Result<Peer, TokenError> {
-        let admitted = match token(headers) {
+    /// It is no plane, or another one.
+    pub async fn admit(&self, token: Option<&str>, is_autoscaler: bool, from: IpAddr) -> Result<Peer, TokenError> {
+        let admitted = match token {
             Some(token) => self.known(token, from).await,
             None => Err(TokenError::NoToken),
         };
         let admitted = match admitted {
-            Ok(Peer::Activator(_)) if forwards => Err(TokenError::NoForwarder),
+            Ok(Peer::Activator(_)) if is_autoscaler => Err(TokenError::NoAutoscaler),
             other => other,
         };
         if let Err(refused) = &admitted {
@@ -161,7 +173,7 @@ impl Gate {
                 self.refusals.inc();
             }
             if self.is_worth_saying(refused, Instant::now()) {
-                tracing::warn!(%from, reason = %refused, "a sender of stats was refused; see the token that it is given");
+                tracing::warn!(%from, reason = %refused, "a peer was refused; see the token that it is given");
             }
         }
         admitted
@@ -236,7 +248,8 @@ impl Demand {
     }
 }
 
-fn token(headers: &HeaderMap) -> Option<&str> {
+/// The token that headers carry.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let token = value.strip_prefix("Bearer ")?.trim();
     (!token.is_empty() && token.len() <= TOKEN_MAX).then_some(token)

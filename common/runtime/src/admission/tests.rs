@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 /// What the API server says of a token.
 #[derive(Clone, Debug)]
-pub(in crate::ingest) enum Answer {
+enum Answer {
     /// It is an activator's, in this Pod.
     Activator(&'static str),
     /// It is good no more: expired, or its Pod has gone.
@@ -22,27 +22,27 @@ pub(in crate::ingest) enum Answer {
 
 /// An API server that reviews tokens as it is told; what it is not told of is expired. It remembers what it was asked.
 #[derive(Clone, Default)]
-pub(in crate::ingest) struct Reviews {
+struct Reviews {
     answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Reviews {
     /// From now on this is said of the token.
-    pub(in crate::ingest) fn say(&self, token: &'static str, answer: Answer) {
+    fn say(&self, token: &'static str, answer: Answer) {
         self.answers.lock().insert(token, answer);
     }
 
     /// How often it was asked about the token.
-    pub(in crate::ingest) fn asked(&self, token: &str) -> usize {
+    fn asked(&self, token: &str) -> usize {
         self.asked.lock().iter().filter(|asked| *asked == token).count()
     }
 
     /// A gate that asks it.
-    pub(in crate::ingest) fn gate(&self) -> Gate {
+    fn gate(&self) -> Gate {
         let reviews = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| reviews.clone().answer(request));
-        Gate::new(demand(), Client::new(service, "default"), &Metrics::default())
+        Gate::new(demand(), Client::new(service, "default"))
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, Infallible> {
@@ -73,8 +73,7 @@ impl Reviews {
 }
 
 fn demand() -> Demand {
-    let [audience, namespace, activator, autoscaler] = ["a", "sys", "activator", "autoscaler"].map(str::to_owned);
-    Demand { audience, namespace, activator, autoscaler }
+    Demand::of_planes("a", "sys", "autoscaler")
 }
 
 fn user(name: &str, pod: Option<&str>) -> UserInfo {
@@ -88,9 +87,9 @@ async fn admit(gate: &Gate, token: &str) -> Result<Peer, TokenError> {
 }
 
 async fn admit_from(gate: &Gate, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
-    let bearer = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
-    let headers = [(header::AUTHORIZATION, bearer)].into_iter().collect();
-    gate.admit(&headers, false, from).await
+    let value = HeaderValue::try_from(format!("Bearer {token}")).expect("a header");
+    let headers = [(header::AUTHORIZATION, value)].into_iter().collect();
+    gate.admit(bearer(&headers), false, from).await
 }
 
 #[test]
