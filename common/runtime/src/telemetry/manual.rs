@@ -7,24 +7,7 @@ use std::fmt::Write;
 /// Where the page lies, from the root of the repository.
 pub const PAGE: &str = "deploy/docs/metrics.md";
 
-const HEAD: &str = "<!-- Generated: cargo run -p common-runtime --example metrics -->
-# Metrics
-
-Each process shows its metrics at `/metrics` on port 9090, as OpenMetrics or in Prometheus's own format, whichever
-`Accept` prefers, and sends them over OTLP where `config-observability` says so. This page lists all of them. A series'
-attributes are its labels there, with `_` for each dot. A family without any series is not shown. At an activator a
-workload's series begin with its first request or pod; they end when the workload is deleted, or has had neither for
-five minutes. At an autoscaler they are there while it decides about the workload.
-
-In standalone `kn_revision_name` and `kn_configuration_name` are a ZeroScaler's name. `kn_service_name` is its Service's at an
-activator, and empty at an autoscaler unless the ZeroScaler has the label `serving.knative.dev/service`.
-
-`error_type` is there in standalone, where an exchange failed: a reason of `zeroscale_refused_total` where the activator
-answered itself, `connection` where a pod could not be reached or broke off, else the status. An exchange without an answer
-has no status.
-
-Beside what is listed, a histogram has `_bucket`, `_sum` and `_count`, and `target_info` says which process it is.
-";
+const HEAD: &str = include_str!("manual.md");
 
 /// The page.
 pub fn page() -> String {
