@@ -30,6 +30,7 @@
 
 pub mod api_rate;
 #[cfg(test)]
+#[path = "tests/certificate.rs"]
 mod certificate;
 mod cluster;
 pub mod collect;

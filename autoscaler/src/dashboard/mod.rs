@@ -24,8 +24,6 @@
 
 mod access;
 mod containers;
-#[cfg(test)]
-mod contrast;
 mod detail;
 mod list;
 mod own;

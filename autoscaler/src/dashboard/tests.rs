@@ -1,5 +1,7 @@
 //! The dashboard over sockets: one replica, and two that ask each other.
 
+mod contrast;
+
 use super::ring::Scale;
 use super::*;
 use crate::ingest::Here;

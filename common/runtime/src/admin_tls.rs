@@ -64,32 +64,4 @@ impl AdminTls {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn tls_from(pairs: &[(&str, &str)]) -> Result<Option<AdminTls>, EnvironmentError> {
-        let get = |name: &str| {
-            let of = |(key, _): &&(&str, &str)| format!("{PREFIX}_{key}") == name;
-            pairs.iter().find(of).map(|(_, value)| (*value).to_owned())
-        };
-        AdminTls::from_env(&get)
-    }
-
-    #[test]
-    fn variables_that_contradict_each_other_are_named() {
-        assert!(tls_from(&[]).expect("off").is_none());
-        assert!(tls_from(&[("CERT", "c"), ("KEY", "k"), ("CLIENT_AUTH", "None")]).expect("on").is_some());
-        let pair = [("CERT", "c"), ("KEY", "k")];
-        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
-        let rows: [Row<'_>; 5] = [
-            (&pair[..1], "CERT"),
-            (&pair[1..], "KEY"),
-            (&[pair[0], pair[1], ("CLIENT_AUTH", "require")], "CLIENT_AUTH"),
-            (&[pair[0], pair[1], ("CLIENT_AUTH", "often")], "CLIENT_AUTH"),
-            (&[pair[0], pair[1], ("MIN_VERSION", "1.1")], "MIN_VERSION"),
-        ];
-        for (pairs, named) in rows {
-            assert_eq!(tls_from(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
-        }
-    }
-}
+pub(crate) mod tests;

@@ -80,7 +80,7 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
 mod tests {
     use super::*;
     use crate::options::Options;
-    use crate::scenario::{NOW, bogus, external};
+    use crate::tests::scenario::{NOW, bogus, external};
     use crate::tolerance::Tolerances;
 
     /// External metrics, each with an average of 1 and this total in thousandths; none: its API fails.

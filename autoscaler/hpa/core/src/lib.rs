@@ -46,4 +46,4 @@ pub mod usage;
 pub mod validate;
 
 #[cfg(test)]
-mod scenario;
+mod tests;

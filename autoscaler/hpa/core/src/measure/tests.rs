@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::request::{Request, request};
-use crate::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
 use crate::spec::ContainerResourceSource;
+use crate::tests::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
 use common::labels::Expression;
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
@@ -139,7 +139,7 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
 }
 
 fn metric(name: &str) -> Metric {
-    crate::scenario::metric(name)
+    crate::tests::scenario::metric(name)
 }
 
 #[test]

@@ -139,6 +139,4 @@ impl Pass<'_> {
 }
 
 #[cfg(test)]
-mod cases;
-#[cfg(test)]
 mod tests;

@@ -1,11 +1,13 @@
 //! Whole passes. The limit on growth without a behavior is the real one here.
 
+mod cases;
+
 use super::*;
 use crate::behavior::Rules;
 use crate::memory::Recommendation;
-use crate::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
 use crate::selectors::Selectors;
 use crate::spec::{MetricSpec, Policy, ScalingRules};
+use crate::tests::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";

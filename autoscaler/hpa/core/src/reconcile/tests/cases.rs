@@ -1,7 +1,7 @@
 //! Whole passes in one table: pods in all their states, other kinds of metrics, and what the last scaling changes.
 
 use crate::reconcile::WriteResult;
-use crate::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
+use crate::tests::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";

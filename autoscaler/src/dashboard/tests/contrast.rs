@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = include_str!("../page/style.css");
 /// What is read, what is only seen, and what either stands on.
 const TEXTS: [&str; 6] = ["ink", "quiet", "accent", "problem", "awake", "waking"];
 const MARKS: [&str; 16] = [

@@ -1,0 +1,3 @@
+//! Parts that the tests of several modules share.
+
+pub(crate) mod scenario;

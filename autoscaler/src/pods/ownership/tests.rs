@@ -1,0 +1,105 @@
+use super::*;
+use serde_json::{Value, from_value, json};
+
+/// A controller `KIND NAME` with the uid `NAME`, of a pod with this template hash of a Deployment.
+pub(in crate::pods) fn of(kind: &str, name: &str, hash: Option<&str>) -> Controller {
+    hashed(kind, name, "pod-template-hash", hash)
+}
+
+fn hashed(kind: &str, name: &str, label: &str, hash: Option<&str>) -> Controller {
+    let api_version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    let labels: Value = hash.map_or(Value::Null, |hash| json!({"app": "web", label: hash}));
+    let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": name, "controller": true});
+    let guest = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"});
+    let meta = from_value(json!({"labels": labels, "ownerReferences": [guest, owner]})).expect("metadata");
+    Controller::of(&meta).expect("a controller")
+}
+
+fn owner(chain: Chain) -> PodOwner {
+    PodOwner { chain, name: "web".into(), uid: "u".into() }
+}
+
+fn told(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Controller>>) -> &'static str {
+    match controllers.standing(&owner(chain), controller) {
+        Standing::Own => "own",
+        Standing::Stranger => "stranger",
+        Standing::Unknown(_) => "unknown",
+    }
+}
+
+/// Goal: the rule of the table above. Method: each kind of controller against each kind of target; where the API server is
+/// to be asked, with each of its answers.
+#[test]
+fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
+    let itself = |kind| Some(Controller { uid: "u".into(), ..of(kind, "web", None) });
+    let [deployment, other] = [Some(of("Deployment", "u", None)), Some(of("Deployment", "canary", None))];
+    let adopted = || Some(of("ReplicaSet", "former-5d8f", Some("5d8f")));
+    let rollout = |name| Some(hashed("ReplicaSet", name, "rollouts-pod-template-hash", Some("5d8f")));
+    let hand_made = || Some(of("ReplicaSet", "web-5d8f", None));
+    // (controller, where it leads, of a StatefulSet, of a Deployment, of another kind)
+    let rows = [
+        (None, None, "stranger", "stranger", "own"),
+        (itself("StatefulSet"), None, "own", "own", "own"),
+        (Some(of("StatefulSet", "db", None)), Some(Ok(None)), "stranger", "stranger", "stranger"),
+        (Some(of("Job", "batch", None)), None, "stranger", "stranger", "own"),
+        (Some(of("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "stranger", "own", "unknown"),
+        (rollout("web-5d8f"), None, "stranger", "unknown", "own"),
+        (rollout("web-b-5d8f"), None, "stranger", "unknown", "unknown"),
+        (Some(of("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "stranger", "unknown", "unknown"),
+        (Some(of("ReplicaSet", "web-5d8f", Some("77cb"))), None, "stranger", "unknown", "unknown"),
+        (adopted(), Some(Ok(deployment)), "stranger", "own", "own"),
+        (adopted(), Some(Ok(other)), "stranger", "stranger", "unknown"),
+        (adopted(), Some(Ok(Some(of("Job", "custom", None)))), "stranger", "stranger", "own"),
+        (hand_made(), Some(Ok(None)), "stranger", "stranger", "own"),
+        (hand_made(), Some(Err(())), "stranger", "own", "own"),
+    ];
+    for (n, (controller, leads, direct, replica_sets, unknown)) in rows.into_iter().enumerate() {
+        let mut controllers = Controllers::default();
+        let controller = controller.map(|controller| controllers.share(controller));
+        if let Some((controller, leads)) = controller.as_ref().zip(leads) {
+            assert!(controllers.ask(controller) && !controllers.ask(controller), "asked once");
+            assert!(controllers.answered(controller.uid(), leads), "news");
+        }
+        let chains = [Chain::Direct, Chain::ReplicaSets, Chain::Unknown];
+        let found = chains.map(|chain| told(&controllers, chain, controller.as_ref()));
+        assert_eq!(found, [direct, replica_sets, unknown], "row {n}: {controller:?}");
+    }
+}
+
+/// Goal: a controller of a custom kind's is followed through the Deployment that it makes.
+#[test]
+fn a_way_may_be_long() {
+    let mut controllers = Controllers::default();
+    let set = controllers.share(of("ReplicaSet", "made-5d8f", Some("5d8f")));
+    controllers.answered(set.uid(), Ok(Some(of("Deployment", "made", None))));
+    let Standing::Unknown(next) = controllers.standing(&owner(Chain::Unknown), Some(&set)) else {
+        panic!("the Deployment has not been asked about")
+    };
+    assert!(controllers.ask(&next), "{next:?}");
+    let custom = Controller { uid: "u".into(), ..of("Job", "web", None) };
+    for (leads, expected) in [(Some(custom), "own"), (None, "stranger")] {
+        controllers.answered(next.uid(), Ok(leads));
+        assert_eq!(told(&controllers, Chain::Unknown, Some(&set)), expected);
+    }
+}
+
+/// Goal: others are named as people know them, and what no pod has any more is forgotten.
+#[test]
+fn controllers_are_named_and_forgotten() {
+    let mut controllers = Controllers::default();
+    let set = controllers.share(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
+    assert_eq!(controllers.told(&set), "Deployment canary", "as its name says");
+    assert!(controllers.ask(&set));
+    controllers.answered(set.uid(), Ok(None));
+    assert_eq!(controllers.told(&set), "ReplicaSet canary-5d8f");
+    controllers.answered(set.uid(), Ok(Some(of("Deployment", "blue", None))));
+    assert_eq!(controllers.told(&set), "Deployment blue");
+    let again = controllers.share(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
+    assert!(Arc::ptr_eq(&set, &again) && controllers.is_used("canary-5d8f"));
+    controllers.release(again);
+    controllers.release(set);
+    assert!(!controllers.is_used("canary-5d8f"));
+    let unasked = controllers.share(of("Job", "batch", None));
+    controllers.release(unasked);
+    assert!(controllers.0.is_empty(), "{controllers:?}");
+}
