@@ -15,175 +15,90 @@ pub const WINDOW_MIN: GoDuration = GoDuration::from_secs(6);
 /// Longest stable window.
 pub const WINDOW_MAX: GoDuration = GoDuration::from_secs(3600);
 
-/// Everything that `config-autoscaler` says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AutoscalerConfig {
-    /// `enable-scale-to-zero`, default true.
-    pub enable_scale_to_zero: bool,
-    /// `container-concurrency-target-percentage`, as a fraction in (0, 1], default 0.7. Values up to 1 are fractions
-    /// already: `1` means all of it.
-    pub container_concurrency_target_fraction: f64,
-    /// `container-concurrency-target-default`: requests in flight per pod without a hard limit, default 100. Times the
-    /// fraction it is at least [`TARGET_MIN`].
-    pub container_concurrency_target_default: f64,
-    /// `requests-per-second-target-default`, at least [`TARGET_MIN`], default 200.
-    pub rps_target_default: f64,
-    /// `target-burst-capacity`: 0 or more, or -1 for unlimited; default 211.
-    pub target_burst_capacity: f64,
-    /// `activator-capacity`: requests in flight that one activator can carry, at least 1, default 100.
-    pub activator_capacity: f64,
-    /// `allow-zero-initial-scale`, default false.
-    pub allow_zero_initial_scale: bool,
-    /// `initial-scale`, at least 1 (0 where allowed), default 1.
-    pub initial_scale: i32,
-    /// `min-scale`, at least 0, at most `max-scale` if that is set; default 0.
-    pub min_scale: i32,
-    /// `max-scale`; 0: unlimited, the default.
-    pub max_scale: i32,
-    /// `max-scale-limit`: the most that `max-scale` may say; 0: no limit, the default.
-    pub max_scale_limit: i32,
-    /// `max-scale-up-rate`, more than 1, default 1000.
-    pub max_scale_up_rate: f64,
-    /// `max-scale-down-rate`, more than 1, default 2.
-    pub max_scale_down_rate: f64,
-    /// `stable-window`, whole seconds from 6 s to 1 h, default 60 s.
-    pub stable_window: Duration,
-    /// `panic-window-percentage` of the stable window, from 1 to 100, default 10.
-    pub panic_window_percentage: f64,
-    /// `panic-threshold-percentage` of what the ready pods can take, default 200; any number.
-    pub panic_threshold_percentage: f64,
-    /// `scale-to-zero-grace-period`, more than 0, default 30 s.
-    pub scale_to_zero_grace_period: Duration,
-    /// `scale-to-zero-pod-retention-period`, default 0.
-    pub scale_to_zero_pod_retention_period: Duration,
-    /// `scale-down-delay`, whole seconds, default 0.
-    pub scale_down_delay: Duration,
-    /// `pod-autoscaler-class`, what a PodAutoscaler without a class is admitted as.
-    pub pod_autoscaler_class: String,
+/// Settings: for each its meaning, name, type and default, what reads it, and its key.
+macro_rules! settings {
+    ($($(#[$meaning:meta])+ $field:ident: $type:ty = $default:expr, $read:ident $key:literal;)+) => {
+        /// Everything that `config-autoscaler` says.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct AutoscalerConfig {
+            $($(#[$meaning])+ pub $field: $type,)+
+        }
+
+        impl Default for AutoscalerConfig {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl AutoscalerConfig {
+            /// Every key that is read.
+            pub const KEYS: &[&str] = &[$($key),+];
+
+            fn read(read: Reader<'_>) -> Result<Self, ConfigError> {
+                Ok(Self { $($field: read.$read($key, $default)?,)+ })
+            }
+        }
+    };
 }
 
-impl Default for AutoscalerConfig {
-    fn default() -> Self {
-        Self {
-            enable_scale_to_zero: true,
-            container_concurrency_target_fraction: 0.7,
-            container_concurrency_target_default: 100.0,
-            rps_target_default: 200.0,
-            target_burst_capacity: 211.0,
-            activator_capacity: 100.0,
-            allow_zero_initial_scale: false,
-            initial_scale: 1,
-            min_scale: 0,
-            max_scale: 0,
-            max_scale_limit: 0,
-            max_scale_up_rate: 1000.0,
-            max_scale_down_rate: 2.0,
-            stable_window: Duration::from_secs(60),
-            panic_window_percentage: 10.0,
-            panic_threshold_percentage: 200.0,
-            scale_to_zero_grace_period: Duration::from_secs(30),
-            scale_to_zero_pod_retention_period: Duration::ZERO,
-            scale_down_delay: Duration::ZERO,
-            pod_autoscaler_class: crate::names::CLASS_KPA.to_owned(),
-        }
-    }
+settings! {
+    /// `enable-scale-to-zero`, default true.
+    enable_scale_to_zero: bool = true, boolean "enable-scale-to-zero";
+    /// `allow-zero-initial-scale`, default false.
+    allow_zero_initial_scale: bool = false, boolean "allow-zero-initial-scale";
+    /// `max-scale-up-rate`, more than 1, default 1000.
+    max_scale_up_rate: f64 = 1000.0, float "max-scale-up-rate";
+    /// `max-scale-down-rate`, more than 1, default 2.
+    max_scale_down_rate: f64 = 2.0, float "max-scale-down-rate";
+    /// `container-concurrency-target-percentage`, as a fraction in (0, 1], default 0.7. Values up to 1 are fractions
+    /// already: `1` means all of it.
+    container_concurrency_target_fraction: f64 = 0.7, float "container-concurrency-target-percentage";
+    /// `container-concurrency-target-default`: requests in flight per pod without a hard limit, default 100. Times the
+    /// fraction it is at least [`TARGET_MIN`].
+    container_concurrency_target_default: f64 = 100.0, float "container-concurrency-target-default";
+    /// `requests-per-second-target-default`, at least [`TARGET_MIN`], default 200.
+    rps_target_default: f64 = 200.0, float "requests-per-second-target-default";
+    /// `target-burst-capacity`: 0 or more, or -1 for unlimited; default 211.
+    target_burst_capacity: f64 = 211.0, float "target-burst-capacity";
+    /// `panic-window-percentage` of the stable window, from 1 to 100, default 10.
+    panic_window_percentage: f64 = 10.0, float "panic-window-percentage";
+    /// `activator-capacity`: requests in flight that one activator can carry, at least 1, default 100.
+    activator_capacity: f64 = 100.0, float "activator-capacity";
+    /// `panic-threshold-percentage` of what the ready pods can take, default 200; any number.
+    panic_threshold_percentage: f64 = 200.0, float "panic-threshold-percentage";
+    /// `initial-scale`, at least 1 (0 where allowed), default 1.
+    initial_scale: i32 = 1, int32 "initial-scale";
+    /// `min-scale`, at least 0, at most `max-scale` if that is set; default 0.
+    min_scale: i32 = 0, int32 "min-scale";
+    /// `max-scale`; 0: unlimited, the default.
+    max_scale: i32 = 0, int32 "max-scale";
+    /// `max-scale-limit`: the most that `max-scale` may say; 0: no limit, the default.
+    max_scale_limit: i32 = 0, int32 "max-scale-limit";
+    /// `stable-window`, whole seconds from 6 s to 1 h, default 60 s.
+    stable_window: Duration = Duration::from_secs(60), time "stable-window";
+    /// `scale-to-zero-grace-period`, more than 0, default 30 s.
+    scale_to_zero_grace_period: Duration = Duration::from_secs(30), time "scale-to-zero-grace-period";
+    /// `scale-to-zero-pod-retention-period`, default 0.
+    scale_to_zero_pod_retention_period: Duration = Duration::ZERO, time "scale-to-zero-pod-retention-period";
+    /// `scale-down-delay`, whole seconds, default 0.
+    scale_down_delay: Duration = Duration::ZERO, time "scale-down-delay";
+    /// `pod-autoscaler-class`, what a PodAutoscaler without a class is admitted as.
+    pod_autoscaler_class: String = crate::names::CLASS_KPA.to_owned(), word "pod-autoscaler-class";
 }
 
 impl AutoscalerConfig {
-    /// Every key that is read.
-    pub const KEYS: &[&str] = &[
-        "enable-scale-to-zero",
-        "container-concurrency-target-percentage",
-        "container-concurrency-target-default",
-        "requests-per-second-target-default",
-        "target-burst-capacity",
-        "activator-capacity",
-        "allow-zero-initial-scale",
-        "initial-scale",
-        "min-scale",
-        "max-scale",
-        "max-scale-limit",
-        "max-scale-up-rate",
-        "max-scale-down-rate",
-        "stable-window",
-        "panic-window-percentage",
-        "panic-threshold-percentage",
-        "scale-to-zero-grace-period",
-        "scale-to-zero-pod-retention-period",
-        "scale-down-delay",
-        "pod-autoscaler-class",
-    ];
-
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// The first value that cannot be read; else the first rule that is broken, in upstream's order.
+    /// The first value that cannot be read; else the first rule that is broken.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let read = Reader(data);
-        let default = Self::default();
-        let enable_scale_to_zero = read.boolean("enable-scale-to-zero", default.enable_scale_to_zero)?;
-        let allow_zero_initial_scale = read.boolean("allow-zero-initial-scale", default.allow_zero_initial_scale)?;
-        let max_scale_up_rate = read.float("max-scale-up-rate", default.max_scale_up_rate)?;
-        let max_scale_down_rate = read.float("max-scale-down-rate", default.max_scale_down_rate)?;
-        let percentage = read
-            .float("container-concurrency-target-percentage", default.container_concurrency_target_fraction)
-            .map(|value| if value > 1.0 { value / 100.0 } else { value })?;
-        let concurrency_default =
-            read.float("container-concurrency-target-default", default.container_concurrency_target_default)?;
-        let rps_target_default = read.float("requests-per-second-target-default", default.rps_target_default)?;
-        let target_burst_capacity = read.float("target-burst-capacity", default.target_burst_capacity)?;
-        let panic_window_percentage = read.float("panic-window-percentage", default.panic_window_percentage)?;
-        let activator_capacity = read.float("activator-capacity", default.activator_capacity)?;
-        let panic_threshold_percentage =
-            read.float("panic-threshold-percentage", default.panic_threshold_percentage)?;
-        let initial_scale = read.int32("initial-scale", default.initial_scale)?;
-        let min_scale = read.int32("min-scale", default.min_scale)?;
-        let max_scale = read.int32("max-scale", default.max_scale)?;
-        let max_scale_limit = read.int32("max-scale-limit", default.max_scale_limit)?;
-        let stable_window = read.duration(&["stable-window"], default.stable_window.into())?;
-        let grace = read.duration(&["scale-to-zero-grace-period"], default.scale_to_zero_grace_period.into())?;
-        let retention =
-            read.duration(&["scale-to-zero-pod-retention-period"], default.scale_to_zero_pod_retention_period.into())?;
-        let delay = read.duration(&["scale-down-delay"], default.scale_down_delay.into())?;
-
-        // Durations are checked while they still have a sign.
-        ensure(grace > GoDuration::ZERO, "scale-to-zero-grace-period", grace, "must be positive")?;
-        ensure(delay >= GoDuration::ZERO, "scale-down-delay", delay, "cannot be negative")?;
-        ensure(delay.is_whole_seconds(), "scale-down-delay", delay, WHOLE_SECONDS)?;
-        ensure(retention >= GoDuration::ZERO, "scale-to-zero-pod-retention-period", retention, "cannot be negative")?;
-        let config = Self {
-            enable_scale_to_zero,
-            container_concurrency_target_fraction: percentage,
-            container_concurrency_target_default: concurrency_default,
-            rps_target_default,
-            target_burst_capacity,
-            activator_capacity,
-            allow_zero_initial_scale,
-            initial_scale,
-            min_scale,
-            max_scale,
-            max_scale_limit,
-            max_scale_up_rate,
-            max_scale_down_rate,
-            stable_window: stable_window.to_std(),
-            panic_window_percentage,
-            panic_threshold_percentage,
-            scale_to_zero_grace_period: grace.to_std(),
-            scale_to_zero_pod_retention_period: retention.to_std(),
-            scale_down_delay: delay.to_std(),
-            pod_autoscaler_class: read.text("pod-autoscaler-class", &default.pod_autoscaler_class),
-        };
+        let mut config = Self::read(Reader(data))?;
+        if config.container_concurrency_target_fraction > 1.0 {
+            config.container_concurrency_target_fraction /= 100.0;
+        }
+        config.check_times()?;
         config.check_targets()?;
         config.check_rates()?;
-        ensure(
-            (WINDOW_MIN..=WINDOW_MAX).contains(&stable_window),
-            "stable-window",
-            stable_window,
-            format!("must be in [{WINDOW_MIN}; {WINDOW_MAX}] range"),
-        )?;
-        ensure(stable_window.is_whole_seconds(), "stable-window", stable_window, WHOLE_SECONDS)?;
-        let panic = config.panic_window_percentage;
-        ensure((1.0..=100.0).contains(&panic), "panic-window-percentage", panic, "must be in [1, 100] interval")?;
         config.check_scales()?;
         Ok(config)
     }
@@ -205,6 +120,19 @@ impl AutoscalerConfig {
         let total = said.unwrap_or(default);
         let share = utilization.map_or(share, |percentage| percentage / 100.0);
         ((total * share).max(TARGET_MIN), total)
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        let (grace, delay) =
+            (GoDuration::from(self.scale_to_zero_grace_period), GoDuration::from(self.scale_down_delay));
+        let window = GoDuration::from(self.stable_window);
+        ensure(grace > GoDuration::ZERO, "scale-to-zero-grace-period", grace, "must be positive")?;
+        ensure(delay.is_whole_seconds(), "scale-down-delay", delay, WHOLE_SECONDS)?;
+        let rule = format!("must be in [{WINDOW_MIN}; {WINDOW_MAX}] range");
+        ensure((WINDOW_MIN..=WINDOW_MAX).contains(&window), "stable-window", window, rule)?;
+        ensure(window.is_whole_seconds(), "stable-window", window, WHOLE_SECONDS)?;
+        let panic = self.panic_window_percentage;
+        ensure((1.0..=100.0).contains(&panic), "panic-window-percentage", panic, "must be in [1, 100] interval")
     }
 
     fn check_targets(&self) -> Result<(), ConfigError> {

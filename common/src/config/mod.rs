@@ -29,6 +29,7 @@ pub use ports::{PortRange, PortsConfig};
 use crate::golang::{self, GoDuration, ParseError};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::time::Duration;
 
 /// Name of the config map that [`AutoscalerConfig`] reads.
 pub const AUTOSCALER: &str = "config-autoscaler";
@@ -107,6 +108,17 @@ impl<'a> Reader<'a> {
 
     fn duration(self, keys: &[&'a str], default: GoDuration) -> Result<GoDuration, ConfigError> {
         self.parse(keys, default, golang::parse_duration)
+    }
+
+    /// A time that is not negative.
+    fn time(self, key: &'a str, default: Duration) -> Result<Duration, ConfigError> {
+        let time = self.duration(&[key], default.into())?;
+        ensure(time >= GoDuration::ZERO, key, time, "cannot be negative")?;
+        Ok(time.to_std())
+    }
+
+    fn word(self, key: &'a str, default: String) -> Result<String, ConfigError> {
+        Ok(self.text(key, &default))
     }
 
     fn text(self, key: &'a str, default: &str) -> String {
