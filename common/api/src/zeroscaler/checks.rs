@@ -17,7 +17,7 @@ pub enum Check {
     /// A host, or `*.` and a domain.
     Host,
     /// A duration from `least` to `most`.
-    Span(&'static Span),
+    Span(Span),
     /// A number from the first to the second, both included.
     Within(f64, f64),
     /// A number above 1.
@@ -59,13 +59,16 @@ impl Pattern {
 }
 
 /// What a duration must be.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub(super) least: &'static str,
     pub(super) most: &'static str,
     pub(super) pattern: &'static Pattern,
-    /// What is expected, in words.
-    pub(super) rule: &'static str,
+    example: &'static str,
+}
+
+const fn span(least: &'static str, most: &'static str, pattern: &'static Pattern, example: &'static str) -> Check {
+    Check::Span(Span { least, most, pattern, example })
 }
 
 pattern!(
@@ -147,62 +150,6 @@ pub(super) const HOST_LENGTH_MAX: i64 = 253;
 pub(super) const HOST_RULE: &str = "a host has a dot and is no address: a name without a dot is that of a Service of the caller's own namespace, which leads \
      here without being listed";
 
-static WINDOW: Span = Span {
-    least: "6s",
-    most: "1h",
-    pattern: &WHOLE_SECONDS,
-    rule: "a duration in whole seconds from 6s to 1h is expected, such as 1m30s",
-};
-static DOWN_DELAY: Span = Span {
-    least: "0s",
-    most: "1h",
-    pattern: &WHOLE_SECONDS,
-    rule: "a duration in whole seconds up to 1h is expected, such as 1m30s",
-};
-static GRACE: Span = Span {
-    least: "1ms",
-    most: "1h",
-    pattern: &DURATION,
-    rule: "a duration above 0s and up to 1h is expected, such as 30s",
-};
-static RETENTION: Span =
-    Span { least: "0s", most: "1h", pattern: &DURATION, rule: "a duration up to 1h is expected, such as 1m30s" };
-static PANIC_WINDOW: Span = Span {
-    least: "1s",
-    most: "1h",
-    pattern: &WHOLE_SECONDS,
-    rule: "a duration in whole seconds from 1s to 1h is expected, such as 6s",
-};
-static WAKE_AFTER: Span =
-    Span { least: "0s", most: "1m", pattern: &DURATION, rule: "a duration up to 1m is expected, such as 100ms" };
-static TIMEOUT: Span = Span {
-    least: "1ms",
-    most: "720h",
-    pattern: &DURATION,
-    rule: "a duration above 0s and up to 720h is expected, such as 300s",
-};
-static AFTER: Span =
-    Span { least: "0s", most: "1h", pattern: &DURATION, rule: "a duration up to 1h is expected, such as 10s" };
-static LIMIT: Span = Span {
-    least: "0s",
-    most: "720h",
-    pattern: &DURATION,
-    rule: "a duration up to 720h is expected, such as 30s; 0s: no limit",
-};
-
-static FOR: Span = Span {
-    least: "1m",
-    most: "744h",
-    pattern: &WHOLE_SECONDS,
-    rule: "a duration in whole seconds from 1m to 744h is expected, such as 10h",
-};
-static PREWARM: Span = Span {
-    least: "0s",
-    most: "1h",
-    pattern: &WHOLE_SECONDS,
-    rule: "a duration in whole seconds up to 1h is expected, such as 5m",
-};
-
 /// The rules, by field. `[]` stands for each item of a list, braces for each of what stands in them.
 const FIELDS: &[(&str, Check)] = &[
     ("spec.target.apiVersion", Check::Text(&API_VERSION)),
@@ -215,13 +162,13 @@ const FIELDS: &[(&str, Check)] = &[
     ("spec.scale.load.concurrency", Check::Within(0.01, TARGET_MAX)),
     ("spec.scale.load.rps", Check::Within(0.01, TARGET_MAX)),
     ("spec.scale.load.utilization", Check::Within(1.0, 100.0)),
-    ("spec.scale.window", Check::Span(&WINDOW)),
-    ("spec.scale.downDelay", Check::Span(&DOWN_DELAY)),
-    ("spec.scale.grace", Check::Span(&GRACE)),
-    ("spec.scale.retention", Check::Span(&RETENTION)),
+    ("spec.scale.window", span("6s", "1h", &WHOLE_SECONDS, "1m30s")),
+    ("spec.scale.downDelay", span("0s", "1h", &WHOLE_SECONDS, "1m30s")),
+    ("spec.scale.grace", span("1ms", "1h", &DURATION, "30s")),
+    ("spec.scale.retention", span("0s", "1h", &DURATION, "1m30s")),
     ("spec.scale.initial", Check::Within(0.0, INT32_MAX)),
     ("spec.scale.activation", Check::Within(1.0, INT32_MAX)),
-    ("spec.scale.panic.window", Check::Span(&PANIC_WINDOW)),
+    ("spec.scale.panic.window", span("1s", "1h", &WHOLE_SECONDS, "6s")),
     ("spec.scale.panic.threshold", Check::Within(110.0, 1000.0)),
     ("spec.scale.rates.up", Check::AboveOne),
     ("spec.scale.rates.down", Check::AboveOne),
@@ -233,11 +180,11 @@ const FIELDS: &[(&str, Check)] = &[
     ("spec.behavior.{scaleUp,scaleDown}.policies[].periodSeconds", Check::Within(1.0, 1800.0)),
     ("spec.ports[].name", Check::Text(&PORT_NAME)),
     ("spec.ports[].protocol", Check::OneOf(&["auto", "http1", "h2c", "tcp"])),
-    ("spec.ports[].wakeAfter", Check::Span(&WAKE_AFTER)),
+    ("spec.ports[].wakeAfter", span("0s", "1m", &DURATION, "100ms")),
     ("spec.hosts[]", Check::Host),
     ("spec.request.state", Check::OneOf(&["Awake", "Asleep"])),
     ("spec.request.at", Check::Text(&TIME)),
-    ("spec.wake.timeout", Check::Span(&TIMEOUT)),
+    ("spec.wake.timeout", span("1ms", "720h", &DURATION, "300s")),
     ("spec.wake.maxHeld", Check::Within(1.0, INT32_MAX)),
     ("spec.wake.probe", Check::Text(&PROBE)),
     ("spec.wake.{page,placeholder,static[],fallback}.match.paths[]", Check::Text(&PATH)),
@@ -253,14 +200,14 @@ const FIELDS: &[(&str, Check)] = &[
     ("spec.wake.static[].answer", Check::OneOf(&["Always", "WhileAsleep"])),
     ("spec.wake.fallback.service", Check::Text(&SERVICE_NAME)),
     ("spec.wake.fallback.port", Check::Port),
-    ("spec.wake.fallback.after", Check::Span(&AFTER)),
-    ("spec.timeouts.request", Check::Span(&LIMIT)),
-    ("spec.timeouts.responseStart", Check::Span(&LIMIT)),
-    ("spec.timeouts.idle", Check::Span(&LIMIT)),
+    ("spec.wake.fallback.after", span("0s", "1h", &DURATION, "10s")),
+    ("spec.timeouts.request", span("0s", "720h", &DURATION, "30s; 0s: no limit")),
+    ("spec.timeouts.responseStart", span("0s", "720h", &DURATION, "30s; 0s: no limit")),
+    ("spec.timeouts.idle", span("0s", "720h", &DURATION, "30s; 0s: no limit")),
     ("spec.schedules[].cron", Check::Text(&CRON)),
     ("spec.schedules[].timeZone", Check::Text(&TIME_ZONE)),
-    ("spec.schedules[].duration", Check::Span(&FOR)),
-    ("spec.schedules[].prewarm", Check::Span(&PREWARM)),
+    ("spec.schedules[].duration", span("1m", "744h", &WHOLE_SECONDS, "10h")),
+    ("spec.schedules[].prewarm", span("0s", "1h", &WHOLE_SECONDS, "5m")),
     ("spec.schedules[].min", Check::Within(0.0, INT32_MAX)),
     ("spec.schedules[].max", Check::Within(0.0, INT32_MAX)),
 ];
@@ -341,9 +288,9 @@ impl Check {
                 let name = format!("!({form}) || (self.contains('.') && !{})", matches(&ADDRESS));
                 [cel(form, HOST.rule), cel(name, HOST_RULE)].concat()
             }
-            Self::Span(Span { least, most, pattern, rule }) => {
+            Self::Span(Span { least, most, pattern, .. }) => {
                 let (form, within) = (matches(pattern), format!("duration('{least}') <= duration(self)"));
-                cel(format!("{form} && {within} && duration(self) <= duration('{most}')"), rule)
+                cel(format!("{form} && {within} && duration(self) <= duration('{most}')"), &self.rule())
             }
             Self::AboveOne => cel("self > 1.0".to_owned(), ABOVE_ONE),
             Self::Within(..) | Self::OneOf(_) | Self::Length(_) | Self::Port => Vec::new(),
@@ -355,7 +302,7 @@ impl Check {
         match self {
             Self::Text(pattern) => pattern.rule.to_owned(),
             Self::Host => HOST.rule.to_owned(),
-            Self::Span(span) => span.rule.to_owned(),
+            Self::Span(span) => span.rule(),
             Self::Within(least, most) if *most < INT32_MAX => format!("a number from {least} to {most} is expected"),
             Self::Within(least, _) => format!("a number of at least {least} is expected"),
             Self::AboveOne => ABOVE_ONE.to_owned(),
@@ -401,6 +348,17 @@ fn matches(pattern: &Pattern) -> String {
 }
 
 impl Span {
+    fn rule(&self) -> String {
+        let Self { least, most, pattern, example } = *self;
+        let whole = if std::ptr::eq(pattern, &WHOLE_SECONDS) { " in whole seconds" } else { "" };
+        let range = match least {
+            "0s" => format!("up to {most}"),
+            "1ms" => format!("above 0s and up to {most}"),
+            least => format!("from {least} to {most}"),
+        };
+        format!("a duration{whole} {range} is expected, such as {example}")
+    }
+
     fn holds(&self, text: &str) -> bool {
         let bound = |text: &str| parse_duration(text).unwrap_or(GoDuration::ZERO);
         let within = |duration: GoDuration| (bound(self.least)..=bound(self.most)).contains(&duration);
