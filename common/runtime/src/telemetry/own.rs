@@ -4,9 +4,9 @@
 
 use super::otlp::Who;
 use super::{FamilyText, Instrument, Metrics, catalog};
+use procfs::ProcResult;
+use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
-use rustix::process::{Resource, getrlimit};
-use std::fs;
 
 /// What the kernel says of this process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,7 +33,7 @@ pub(crate) fn show(metrics: &Metrics, who: &Who) {
         let mut families = vec![FamilyText::new(catalog::BUILD, [labels], |labels, encoder| {
             encoder.encode_family(&labels)?.encode_gauge(&1)
         })];
-        let Some(usage) = Usage::now() else { return families };
+        let Ok(usage) = Usage::now() else { return families };
         families.push(FamilyText::new(catalog::PROCESS_CPU, [usage.cpu_seconds], |seconds, encoder| {
             encoder.encode_counter::<NoLabelSet, _, f64>(&seconds, None)
         }));
@@ -52,48 +52,31 @@ pub(crate) fn show(metrics: &Metrics, who: &Who) {
 }
 
 impl Usage {
-    /// None where there is no `/proc`, or it is not Linux's.
-    fn now() -> Option<Self> {
-        let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        let boot = fs::read_to_string("/proc/stat").ok()?;
-        let booted = boot.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()?;
-        // The folder that is read is open, too.
-        let open = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
-        let units = (rustix::param::clock_ticks_per_second(), rustix::param::page_size());
-        Some(Self { open: open as u64, open_max: getrlimit(Resource::Nofile).current, ..parse(&stat, booted, units)? })
+    /// Returns an error where there is no `/proc`, or it is not Linux's.
+    fn now() -> ProcResult<Self> {
+        let process = Process::myself()?;
+        let stat = process.stat()?;
+        let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+        let open_max = match process.limits()?.max_open_files.soft_limit {
+            LimitValue::Value(most) => Some(most),
+            LimitValue::Unlimited => None,
+        };
+        Ok(Self {
+            cpu_seconds: seconds(stat.utime + stat.stime),
+            resident: stat.rss * procfs::page_size(),
+            size: stat.vsize,
+            open: process.fd_count()? as u64,
+            open_max,
+            started_seconds: procfs::boot_time_secs()? as f64 + seconds(stat.starttime),
+        })
     }
-}
-
-/// Of a line of `/proc/PID/stat`. `units`: clock ticks in a second, bytes in a page.
-fn parse(stat: &str, booted: u64, units: (u64, usize)) -> Option<Usage> {
-    // The name is in parentheses, and may hold some.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // The first field behind the name is the third one of proc(5).
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let seconds = |ticks: u64| ticks as f64 / units.0 as f64;
-    Some(Usage {
-        cpu_seconds: seconds(field(14)? + field(15)?),
-        started_seconds: booted as f64 + seconds(field(22)?),
-        size: field(23)?,
-        resident: field(24)? * units.1 as u64,
-        open: 0,
-        open_max: None,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::time::UNIX_EPOCH;
-
-    #[test]
-    fn a_line_of_the_kernels_comes_apart() {
-        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 4 0 6000 8192 3 18446744073709551615 1";
-        let usage = parse(stat, 1000, (100, 4096)).expect("a line");
-        assert_eq!((usage.cpu_seconds, usage.started_seconds), (2.0, 1060.0));
-        assert_eq!((usage.size, usage.resident), (8192, 3 * 4096));
-        assert_eq!(parse("7 (a) S 1", 0, (100, 4096)), None);
-    }
 
     /// Goal: the numbers are those of this process, and all of them are listed.
     #[test]
