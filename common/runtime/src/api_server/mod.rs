@@ -32,6 +32,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use remedy::missing_right;
 use std::path::Path;
 
+pub use remedy::chain;
 pub use report::client;
 
 /// Whether [`client`] logs this error, so that whoever met it need not.

@@ -101,7 +101,7 @@ fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
 }
 
 /// An error with all that caused it, in one line.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     for cause in causes(error) {
         let text = cause.to_string();

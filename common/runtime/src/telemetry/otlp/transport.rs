@@ -5,19 +5,20 @@
 //! minute.
 
 use super::Environment;
-use crate::tls::rustls::pki_types::ServerName;
-use crate::tls::{Roots, TlsConnector, add_roots, rustls::RootCertStore};
+use crate::api_server::chain;
+use crate::tls::{Roots, add_roots, rustls::RootCertStore};
 use bytes::{BufMut, Bytes, BytesMut};
 use common::config::OtlpProtocol;
-use http::header::{CONTENT_TYPE, HOST, TE};
-use http::{Request, Response, Uri, Version};
+use http::header::{CONTENT_TYPE, TE};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use std::fmt;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Longest wait for a collector, as OpenTelemetry's default.
@@ -39,10 +40,7 @@ pub enum Signal {
 pub struct Sender {
     protocol: OtlpProtocol,
     uri: Uri,
-    host: String,
-    port: u16,
-    /// Whom it believes, for `https`.
-    roots: Option<Roots>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// An endpoint that cannot be used.
@@ -93,31 +91,32 @@ impl Sender {
         let refused = |rule: &str| SenderError { setting, value: value.to_owned(), rule: rule.to_owned() };
         let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
         let uri: Uri = url.parse().map_err(|_| refused("must be a URL such as http://collector:4318"))?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| refused("must name a host"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let (tls, default) = match (uri.scheme_str(), protocol) {
-            (Some("http"), OtlpProtocol::HttpProtobuf) => (false, 4318),
-            (Some("https"), OtlpProtocol::HttpProtobuf) => (true, 4318),
-            (Some("http"), OtlpProtocol::Grpc) => (false, 4317),
-            (Some("https"), OtlpProtocol::Grpc) => (true, 4317),
-            _ => return Err(refused("must begin with http:// or https://")),
-        };
-        let port = uri.port_u16().unwrap_or(match (value.contains("://"), tls) {
-            (true, true) => 443,
-            (true, false) => 80,
-            (false, _) => default,
-        });
+        uri.host().filter(|host| !host.is_empty()).ok_or_else(|| refused("must name a host"))?;
+        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+        let scheme = scheme.ok_or_else(|| refused("must begin with http:// or https://"))?;
         let path = match (protocol, uri.path()) {
             (OtlpProtocol::Grpc, _) => signal.path(protocol).to_owned(),
             (_, base) if is_base => format!("{}{}", base.trim_end_matches('/'), signal.path(protocol)),
             (_, "" | "/") => signal.path(protocol).to_owned(),
             (_, path) => path.to_owned(),
         };
-        let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
-        let scheme = if tls { "https" } else { "http" };
+        let mut authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+        if uri.port().is_none() && !value.contains("://") {
+            authority.push_str(if protocol == OtlpProtocol::Grpc { ":4317" } else { ":4318" });
+        }
         let uri = format!("{scheme}://{authority}{path}").parse().map_err(|_| refused("must be a URL"))?;
-        let roots = if tls { Some(roots(environment)?) } else { None };
-        Ok(Self { protocol, uri, host, port, roots })
+        let roots = if scheme == "https" { roots(environment)? } else { RootCertStore::empty() };
+        let roots = Roots::new(roots).map_err(|error| refused(&error.to_string()))?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config((*roots.config()).clone()).https_or_http();
+        let connector = match protocol {
+            OtlpProtocol::Grpc => connector.enable_http2().build(),
+            OtlpProtocol::HttpProtobuf => connector.enable_http1().build(),
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .http2_only(protocol == OtlpProtocol::Grpc)
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Ok(Self { protocol, uri, client })
     }
 
     /// Sends one message, within ten seconds.
@@ -135,59 +134,25 @@ impl Sender {
     }
 
     async fn exchange(&self, message: Vec<u8>) -> Result<(), String> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
-        let stream = stream.map_err(|error| format!("connect: {error}"))?;
-        let Some(roots) = &self.roots else { return self.over(stream, message).await };
-        let name = ServerName::try_from(self.host.clone()).map_err(|error| error.to_string())?;
-        let mut config = (*roots.config()).clone();
-        config.alpn_protocols = match self.protocol {
-            OtlpProtocol::Grpc => vec![b"h2".to_vec()],
-            OtlpProtocol::HttpProtobuf => vec![b"http/1.1".to_vec()],
-        };
-        let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(name, stream).await;
-        self.over(stream.map_err(|error| format!("TLS: {error}"))?, message).await
-    }
-
-    async fn over<S>(&self, stream: S, message: Vec<u8>) -> Result<(), String>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let said = |error: hyper::Error| error.to_string();
-        let io = TokioIo::new(stream);
-        match self.protocol {
+        let request = Request::post(self.uri.clone());
+        let request = match self.protocol {
             OtlpProtocol::HttpProtobuf => {
-                let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(said)?;
-                let driving = tokio::spawn(connection);
-                let authority = self.uri.authority().map_or("", |authority| authority.as_str());
-                let request = Request::post(self.uri.path())
-                    .header(HOST, authority)
-                    .header(CONTENT_TYPE, "application/x-protobuf")
-                    .body(Full::new(Bytes::from(message)))
-                    .map_err(|error| error.to_string())?;
-                let answered = sender.send_request(request).await.map_err(said);
-                let checked = plain(answered?).await;
-                driving.abort();
-                checked
+                request.header(CONTENT_TYPE, "application/x-protobuf").body(Full::new(Bytes::from(message)))
             }
             OtlpProtocol::Grpc => {
-                let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
-                let (mut sender, connection) = handshake.await.map_err(said)?;
-                let driving = tokio::spawn(connection);
                 let mut framed = BytesMut::with_capacity(message.len() + 5);
                 framed.put_u8(0); // Not compressed.
                 framed.put_u32(u32::try_from(message.len()).map_err(|_| "the message is too long".to_owned())?);
                 framed.put_slice(&message);
-                let request = Request::post(self.uri.clone())
-                    .version(Version::HTTP_2)
-                    .header(CONTENT_TYPE, "application/grpc")
-                    .header(TE, "trailers")
-                    .body(Full::new(framed.freeze()))
-                    .map_err(|error| error.to_string())?;
-                let answered = sender.send_request(request).await.map_err(said);
-                let checked = grpc(answered?).await;
-                driving.abort();
-                checked
+                let request = request.header(CONTENT_TYPE, "application/grpc").header(TE, "trailers");
+                request.body(Full::new(framed.freeze()))
             }
+        };
+        let request = request.map_err(|error| error.to_string())?;
+        let response = self.client.request(request).await.map_err(|error| chain(&error))?;
+        match self.protocol {
+            OtlpProtocol::HttpProtobuf => plain(response).await,
+            OtlpProtocol::Grpc => grpc(response).await,
         }
     }
 }
@@ -227,20 +192,20 @@ async fn grpc(response: Response<Incoming>) -> Result<(), String> {
     }
 }
 
-fn roots(environment: &Environment) -> Result<Roots, SenderError> {
-    let refused = |setting, value: String, rule: String| SenderError { setting, value, rule };
+fn roots(environment: &Environment) -> Result<RootCertStore, SenderError> {
     let mut store = RootCertStore::empty();
     match &environment.certificate {
         Some(file) => {
-            const VARIABLE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
             let name = file.display().to_string();
-            let pem = std::fs::read(file).map_err(|error| refused(VARIABLE, name.clone(), error.to_string()))?;
-            add_roots(&mut store, &name, &pem).map_err(|error| refused(VARIABLE, name, error.to_string()))?;
+            let refused =
+                |rule: String| SenderError { setting: "OTEL_EXPORTER_OTLP_CERTIFICATE", value: name.clone(), rule };
+            let pem = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
+            add_roots(&mut store, &name, &pem).map_err(|error| refused(error.to_string()))?;
         }
         None => {
             let system = rustls_native_certs::load_native_certs();
             store.add_parsable_certificates(system.certs);
         }
     }
-    Roots::new(store).map_err(|error| refused("TLS", String::new(), error.to_string()))
+    Ok(store)
 }
