@@ -4,15 +4,14 @@
 //! leniently (what cannot be read is as good as absent) because the next pass rewrites them.
 
 use super::pods::timestamp;
-use common::labels::{Expression, LabelSelector};
 use common::time::Timestamp;
 use hpa_core::condition::Condition;
 use hpa_core::quantity::Quantity;
-use hpa_core::spec::{Metric, ObjectReference, Spec};
-use hpa_core::status::{Current, MetricStatus, Status, quantity};
+use hpa_core::spec::Spec;
+use hpa_core::status::{MetricStatus, Status, quantity};
 use k8s_openapi::api::autoscaling::v2;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as Selector, LabelSelectorRequirement, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 use std::fmt;
 
 /// The spec of an object.
@@ -22,27 +21,6 @@ use std::fmt;
 pub fn spec(written: &v2::HorizontalPodAutoscalerSpec) -> Result<Spec, String> {
     let value = serde_json::to_value(written).map_err(|error| error.to_string())?;
     serde_path_to_error::deserialize(value).map_err(|error| format!("spec.{}: {}", error.path(), error.inner()))
-}
-
-fn reference(written: &v2::CrossVersionObjectReference) -> ObjectReference {
-    ObjectReference {
-        api_version: written.api_version.clone().unwrap_or_default(),
-        kind: written.kind.clone(),
-        name: written.name.clone(),
-    }
-}
-
-fn metric(written: &v2::MetricIdentifier) -> Metric {
-    let expression = |e: &LabelSelectorRequirement| Expression {
-        key: e.key.clone(),
-        operator: e.operator.clone(),
-        values: e.values.clone().unwrap_or_default(),
-    };
-    let selector = |selector: &Selector| LabelSelector {
-        match_labels: selector.match_labels.clone().unwrap_or_default(),
-        match_expressions: selector.match_expressions.iter().flatten().map(expression).collect(),
-    };
-    Metric { name: written.name.clone(), selector: written.selector.as_ref().map(selector) }
 }
 
 /// The status of an object.
@@ -69,38 +47,14 @@ pub fn status(written: &v2::HorizontalPodAutoscalerStatus) -> Status {
 }
 
 fn metric_status(written: &v2::MetricStatus) -> MetricStatus {
-    let read = |quantity: Option<&Written>| Some(quantity?.0.parse::<Quantity>().ok()?.milli());
-    let current = |value: &v2::MetricValueStatus| Current {
-        value: read(value.value.as_ref()),
-        average_value: read(value.average_value.as_ref()),
-        average_utilization: value.average_utilization,
-    };
-    let found = match written.type_.as_str() {
-        "Resource" => written
-            .resource
-            .as_ref()
-            .map(|s| MetricStatus::Resource { name: s.name.clone(), current: current(&s.current) }),
-        "ContainerResource" => written.container_resource.as_ref().map(|s| MetricStatus::ContainerResource {
-            name: s.name.clone(),
-            container: s.container.clone(),
-            current: current(&s.current),
-        }),
-        "Pods" => written
-            .pods
-            .as_ref()
-            .map(|s| MetricStatus::Pods { metric: metric(&s.metric), current: current(&s.current) }),
-        "Object" => written.object.as_ref().map(|s| MetricStatus::Object {
-            metric: metric(&s.metric),
-            described_object: reference(&s.described_object),
-            current: current(&s.current),
-        }),
-        "External" => written
-            .external
-            .as_ref()
-            .map(|s| MetricStatus::External { metric: metric(&s.metric), current: current(&s.current) }),
-        _ => None,
-    };
-    found.unwrap_or(MetricStatus::Failed)
+    let field = field_of(&written.type_);
+    let source = serde_json::to_value(written).map(|mut written| written[&field].take()).unwrap_or_default();
+    serde_json::from_value(json!({field: source})).unwrap_or(MetricStatus::Failed)
+}
+
+/// The field of a type, whose name begins with a small letter.
+fn field_of(kind: &str) -> String {
+    kind.chars().take(1).flat_map(char::to_lowercase).chain(kind.chars().skip(1)).collect()
 }
 
 /// A status as it is written. A metric that failed has an empty type.
@@ -129,69 +83,22 @@ pub fn written(status: &Status) -> v2::HorizontalPodAutoscalerStatus {
 }
 
 fn written_metric(status: &MetricStatus) -> v2::MetricStatus {
-    let current = |resource: Option<&str>, current: &Current| {
-        let amount = |milli: i64| Written(quantity(resource, milli).to_string());
-        v2::MetricValueStatus {
-            value: current.value.map(amount),
-            average_value: current.average_value.map(amount),
-            average_utilization: current.average_utilization,
-        }
+    let kinds = ["Resource", "ContainerResource", "Pods", "Object", "External"];
+    let mut written = serde_json::to_value(status).unwrap_or_default();
+    let Some(kind) = kinds.into_iter().find(|kind| written.get(field_of(kind)).is_some()) else {
+        return v2::MetricStatus::default(); // It failed.
     };
-    let mut written = v2::MetricStatus { type_: kind(status).to_owned(), ..v2::MetricStatus::default() };
-    match status {
-        MetricStatus::Failed => {}
-        MetricStatus::Resource { name, current: c } => {
-            let current = current(Some(name), c);
-            written.resource = Some(v2::ResourceMetricStatus { name: name.clone(), current });
-        }
-        MetricStatus::ContainerResource { name, container, current: c } => {
-            let (name, container, current) = (name.clone(), container.clone(), current(Some(name), c));
-            written.container_resource = Some(v2::ContainerResourceMetricStatus { name, container, current });
-        }
-        MetricStatus::Pods { metric, current: c } => {
-            let metric = written_identifier(metric);
-            written.pods = Some(v2::PodsMetricStatus { metric, current: current(None, c) });
-        }
-        MetricStatus::Object { metric, described_object, current: c } => {
-            let described_object = v2::CrossVersionObjectReference {
-                api_version: Some(described_object.api_version.clone()).filter(|version| !version.is_empty()),
-                kind: described_object.kind.clone(),
-                name: described_object.name.clone(),
-            };
-            let metric = written_identifier(metric);
-            written.object = Some(v2::ObjectMetricStatus { metric, described_object, current: current(None, c) });
-        }
-        MetricStatus::External { metric, current: c } => {
-            let metric = written_identifier(metric);
-            written.external = Some(v2::ExternalMetricStatus { metric, current: current(None, c) });
+    let source = &mut written[field_of(kind)];
+    if source["name"] == "memory" {
+        for amount in ["value", "averageValue"] {
+            let said = source["current"][amount].as_str().and_then(|text| text.parse::<Quantity>().ok());
+            if let Some(said) = said {
+                source["current"][amount] = quantity(Some("memory"), said.milli()).to_string().into();
+            }
         }
     }
-    written
-}
-
-fn kind(status: &MetricStatus) -> &'static str {
-    match status {
-        MetricStatus::Failed => "",
-        MetricStatus::Resource { .. } => "Resource",
-        MetricStatus::ContainerResource { .. } => "ContainerResource",
-        MetricStatus::Pods { .. } => "Pods",
-        MetricStatus::Object { .. } => "Object",
-        MetricStatus::External { .. } => "External",
-    }
-}
-
-fn written_identifier(metric: &Metric) -> v2::MetricIdentifier {
-    let expression = |e: &Expression| LabelSelectorRequirement {
-        key: e.key.clone(),
-        operator: e.operator.clone(),
-        values: Some(e.values.clone()).filter(|values| !values.is_empty()),
-    };
-    let selector = |selector: &LabelSelector| Selector {
-        match_labels: Some(selector.match_labels.clone()).filter(|labels| !labels.is_empty()),
-        match_expressions: Some(selector.match_expressions.iter().map(expression).collect())
-            .filter(|list: &Vec<_>| !list.is_empty()),
-    };
-    v2::MetricIdentifier { name: metric.name.clone(), selector: metric.selector.as_ref().map(selector) }
+    written["type"] = kind.into();
+    serde_json::from_value(written).unwrap_or_default()
 }
 
 /// Times of the API are whole seconds.

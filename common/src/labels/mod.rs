@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 mod lexer;
 mod parser;
@@ -95,17 +95,19 @@ impl Test {
 }
 
 /// The structured form of a selector, as objects hold it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
     /// Labels and the value of each.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
     /// Further conditions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Expression>,
 }
 
 /// A condition of a [`LabelSelector`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Expression {
     /// The label.
@@ -113,6 +115,7 @@ pub struct Expression {
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
     /// For `In` and `NotIn`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 

@@ -7,7 +7,7 @@
 //! It is read from the API's JSON or YAML as it is written there. A field that there is not is an error: what an API
 //! server has stored has none, and what a person writes by hand should not be half believed.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::quantity::Quantity;
 use common::labels::LabelSelector;
@@ -42,10 +42,11 @@ impl Spec {
 }
 
 /// An object of the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectReference {
     /// `group/version`, or `version` alone for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// Like `Deployment`.
     pub kind: String,
@@ -175,12 +176,13 @@ pub struct ExternalSource {
 }
 
 /// Names a metric.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Metric {
     /// Its name.
     pub name: String,
     /// Which of its series.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 

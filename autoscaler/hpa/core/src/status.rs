@@ -9,6 +9,7 @@ use common::time::Timestamp;
 use super::condition::Condition;
 use super::quantity::{Format, Quantity};
 use super::spec::ObjectReference;
+use serde::{Deserialize, Serialize};
 
 /// What is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +28,9 @@ pub struct Status {
     pub observed_generation: Option<i64>,
 }
 
-/// What a metric measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a metric measured. Written, it is what the API has in the field of its type.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum MetricStatus {
     /// It failed.
     Failed,
@@ -74,13 +76,17 @@ pub enum MetricStatus {
 }
 
 /// A measured value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Current {
     /// In total, in thousandths.
+    #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
     /// For each pod, in thousandths.
+    #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
     pub average_value: Option<i64>,
     /// Percent of the requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub average_utilization: Option<i32>,
 }
 
@@ -93,6 +99,19 @@ impl Current {
     /// An average.
     pub fn average(value: i64) -> Self {
         Self { average_value: Some(value), ..Self::default() }
+    }
+}
+
+/// Thousandths as the quantity that they are.
+mod amount {
+    use super::{Deserialize, Quantity, Serialize, quantity};
+
+    pub(super) fn serialize<S: serde::Serializer>(milli: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+        milli.map(|milli| quantity(None, milli).to_string()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+        Ok(Option::<Quantity>::deserialize(deserializer)?.map(Quantity::milli))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use hpa_core::spec::Policy;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 fn spec_of(value: Value) -> Result<Spec, String> {
     spec(&serde_json::from_value(value).expect("a spec of the API"))

@@ -92,7 +92,7 @@ impl RestMetrics {
                 self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
             }
         };
-        Ok(values.into_iter().map(|value| value.value.0).collect())
+        Ok(values.into_iter().map(|value| value.value.milli()).collect())
     }
 
     async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, String> {
@@ -100,7 +100,7 @@ impl RestMetrics {
         let asked = format!("{metric}.{EXTERNAL}");
         let answer = self.rest.get::<List<ExternalValue>>(&path, &[("labelSelector", selector)], (&asked, "")).await;
         let values = answer.map_err(|failure| failure.message)?.items;
-        Ok(values.into_iter().map(|value| value.value.0).collect())
+        Ok(values.into_iter().map(|value| value.value.milli()).collect())
     }
 
     async fn custom_version(&self) -> Result<&'static str, String> {

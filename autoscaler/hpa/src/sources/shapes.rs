@@ -4,10 +4,11 @@
 //! API is Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and
 //! `window` in v1beta1.
 
+use crate::pods::timestamp;
 use common::golang;
-use common::time::Timestamp;
 use hpa_core::quantity::Quantity;
 use hpa_core::usage::{PodUsage, PodValue};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -25,8 +26,7 @@ pub(super) struct List<T> {
 #[derive(Deserialize)]
 pub(super) struct PodMetrics {
     metadata: Named,
-    #[serde(default)]
-    timestamp: Moment,
+    timestamp: Option<Time>,
     #[serde(default)]
     window: GoText,
     #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
@@ -43,18 +43,18 @@ struct Named {
 struct ContainerMetrics {
     name: String,
     #[serde(default, deserialize_with = "null_is_empty")]
-    usage: BTreeMap<String, Amount>,
+    usage: BTreeMap<String, Quantity>,
 }
 
 impl From<PodMetrics> for PodUsage {
     fn from(metrics: PodMetrics) -> Self {
         let container = |container: ContainerMetrics| {
-            let usage = container.usage.into_iter().map(|(resource, amount)| (resource, amount.0));
+            let usage = container.usage.into_iter().map(|(resource, amount)| (resource, amount.milli()));
             (container.name, usage.collect())
         };
         Self {
             pod: metrics.metadata.name,
-            timestamp: metrics.timestamp.0,
+            timestamp: metrics.timestamp.as_ref().map(timestamp).unwrap_or_default(),
             window: metrics.window.0,
             containers: metrics.containers.into_iter().map(container).collect(),
         }
@@ -66,20 +66,19 @@ impl From<PodMetrics> for PodUsage {
 pub(super) struct MetricValue {
     #[serde(rename = "describedObject")]
     described_object: Named,
-    #[serde(default)]
-    timestamp: Moment,
+    timestamp: Option<Time>,
     #[serde(rename = "windowSeconds", alias = "window")]
     window: Option<i64>,
-    pub(super) value: Amount,
+    pub(super) value: Quantity,
 }
 
 impl From<MetricValue> for PodValue {
     fn from(value: MetricValue) -> Self {
         Self {
             pod: value.described_object.name,
-            timestamp: value.timestamp.0,
+            timestamp: value.timestamp.as_ref().map(timestamp).unwrap_or_default(),
             window: value.window.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
-            value: value.value.0,
+            value: value.value.milli(),
         }
     }
 }
@@ -87,38 +86,7 @@ impl From<MetricValue> for PodValue {
 /// `ExternalMetricValue` of `external.metrics.k8s.io/v1beta1`.
 #[derive(Deserialize)]
 pub(super) struct ExternalValue {
-    pub(super) value: Amount,
-}
-
-/// A quantity in thousandths.
-pub(super) struct Amount(pub(super) i64);
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Text(String),
-            Number(serde_json::Number),
-        }
-        let text = match Written::deserialize(deserializer)? {
-            Written::Text(text) => text,
-            Written::Number(number) => number.to_string(),
-        };
-        text.parse::<Quantity>().map(|quantity| Self(quantity.milli())).map_err(D::Error::custom)
-    }
-}
-
-/// A time, RFC 3339; null: none.
-#[derive(Default)]
-struct Moment(Timestamp);
-
-impl<'de> Deserialize<'de> for Moment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(Self::default()) };
-        let time: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
-        Ok(Self(Timestamp::from_nanos(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX))))
-    }
+    pub(super) value: Quantity,
 }
 
 /// A duration in Go's syntax.
@@ -139,6 +107,7 @@ fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deser
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::time::Timestamp;
     use serde_json::json;
 
     #[test]
