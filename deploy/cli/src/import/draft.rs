@@ -1,6 +1,7 @@
 //! A ZeroScaler as it is put together.
 
 use super::source::{Source, path};
+use json_patch::{AddOperation, PatchOperation, diff};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -24,39 +25,19 @@ pub(super) fn target(from: &mut Source, pointer: &str, name: &str) -> Value {
 
 /// Takes out of one of our objects what its type does not have, which an API server would drop or refuse; names each.
 pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &mut Vec<(String, String)>) {
-    let typed = serde_json::from_value::<T>(object.clone()).and_then(serde_json::to_value);
+    let Ok(typed) = serde_json::from_value::<T>(object.clone()).and_then(serde_json::to_value) else { return };
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    if let Ok(typed) = typed {
-        retain(object, &typed, &mut String::new(), &mut |pointer, value| {
-            lost.push((format!("{kind}.{}", path(pointer)), format!("{value} is no field of ours")));
-        });
-    }
-}
-
-/// Keeps what `typed` has, too, and what says nothing.
-fn retain(value: &mut Value, typed: &Value, at: &mut String, lose: &mut dyn FnMut(&str, &Value)) {
-    let length = at.len();
-    match (value, typed) {
-        (Value::Object(fields), Value::Object(typed)) => fields.retain(|key, value| {
-            at.push('/');
-            at.push_str(&key.replace('~', "~0").replace('/', "~1"));
-            let known = typed.get(key);
-            match known {
-                Some(typed) => retain(value, typed, at, lose),
-                None if !says_nothing(value) => lose(at, value),
-                None => {}
-            }
-            at.truncate(length);
-            known.is_some() || says_nothing(value)
-        }),
-        (Value::Array(items), Value::Array(typed)) => {
-            for (index, (item, typed)) in items.iter_mut().zip(typed).enumerate() {
-                at.push_str(&format!("/{index}"));
-                retain(item, typed, at, lose);
-                at.truncate(length);
-            }
+    let mut surplus = Vec::new();
+    for operation in diff(&typed, object).0 {
+        if let PatchOperation::Add(AddOperation { path: at, value }) = operation
+            && !says_nothing(&value)
+        {
+            lost.push((format!("{kind}.{}", path(at.as_str())), format!("{value} is no field of ours")));
+            surplus.push(at);
         }
-        _ => {}
+    }
+    for at in surplus.iter().rev() {
+        let _ = at.delete(object); // It is there.
     }
 }
 
