@@ -18,10 +18,10 @@
 use autoscaler_core::scale_to_zero::ProbeResult;
 use bytes::Bytes;
 use common::RevisionKey as Key;
+use common_runtime::exchange::exchange;
 use common_runtime::resolve::Resolve;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -176,30 +176,20 @@ impl Shared {
 
 async fn send(resolver: &dyn Resolve, target: &ProbeTarget) -> anyhow::Result<bool> {
     let addresses = resolver.resolve(&target.host, target.port).await?;
-    let stream = TcpStream::connect(&addresses[..]).await?;
     // A fresh connection each time: a kept one could go on leading to a pod that has left the endpoints.
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let outcome = ask(&mut sender, target).await;
-    connection.abort();
-    outcome
-}
-
-async fn ask(
-    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
-    target: &ProbeTarget,
-) -> anyhow::Result<bool> {
+    let stream = TcpStream::connect(&addresses[..]).await?;
     let request = Request::get("//healthz")
         .header(header::HOST, format!("{}:{}", target.host, target.port))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::CONNECTION, "close")
         .header(PROBE_HEADER, ACTIVATOR)
-        .body(Empty::new())?;
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), BODY_LENGTH_MAX).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-    Ok(body == ACTIVATOR.as_bytes() && status == StatusCode::OK)
+        .body(Empty::<Bytes>::new())?;
+    let proven = exchange(stream, request, async |response| {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BODY_LENGTH_MAX).collect().await;
+        body.map(|body| body.to_bytes() == ACTIVATOR.as_bytes() && status == StatusCode::OK)
+    });
+    proven.await?.map_err(|error| anyhow::anyhow!(error))
 }
 
 #[cfg(test)]

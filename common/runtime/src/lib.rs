@@ -11,6 +11,7 @@ pub mod config_map;
 pub mod credential;
 pub mod descriptor;
 pub mod environment;
+pub mod exchange;
 pub mod failure_log;
 pub mod lease;
 pub mod listen;

@@ -1,15 +1,15 @@
 //! Asks the admin port of a process, for a person who waits.
 
+use crate::exchange::exchange;
 use crate::tls::Trust;
 use anyhow::Context;
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -34,22 +34,15 @@ async fn connect(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow
     match trust {
         Some(trust) => {
             let stream = trust.connect(stream).await.with_context(|| format!("admin port {admin}"))?;
-            exchange(stream, request).await
+            exchange(stream, request, read).await?
         }
-        None => exchange(stream, request).await,
+        None => exchange(stream, request, read).await?,
     }
 }
 
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> anyhow::Result<(StatusCode, Value)>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
+async fn read(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Value)> {
     let status = response.status();
     let body =
         Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))?;
-    connection.abort();
     Ok((status, serde_json::from_slice(&body.to_bytes()).unwrap_or_default()))
 }
