@@ -26,7 +26,6 @@
 //! always the same ones.
 
 mod client;
-mod kept;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -49,8 +48,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use client::PORT;
-pub use kept::BODY_MAX;
+pub use client::{BODY_MAX, PORT};
 
 /// Revisions scraped at once: at 5 s for one whose pods hang, enough for 50 such revisions a second.
 pub const SCRAPES_MAX: usize = 256;
@@ -58,8 +56,6 @@ pub const SCRAPES_MAX: usize = 256;
 pub const PHASES: usize = 20;
 /// Time between two phases.
 const STEP: Duration = Duration::from_millis(50);
-/// Turns of the wheel between two looks for connections that nobody uses.
-const SWEEP: usize = 10;
 /// How long pods are believed to be hidden by a mesh.
 pub const MESH_HOLDS: Duration = Duration::from_secs(600);
 
@@ -107,9 +103,6 @@ impl Scraper {
                 _ = ticks.tick() => {}
             }
             if phase == 0 {
-                if step % (SWEEP * PHASES) == 0 {
-                    self.http.sweep();
-                }
                 for key in self.collector.scraped_keys() {
                     wheel[phase_of(&key)].push(key);
                 }
