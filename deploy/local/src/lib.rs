@@ -5,7 +5,9 @@ pub mod controllers;
 pub mod ending;
 mod merge;
 pub mod node;
+mod private_file;
 mod range;
+mod retry;
 pub mod up;
 pub mod usage;
 

@@ -1,9 +1,7 @@
 //! The server as its owner sees it: options, a handle, and the loop that takes connections.
 
 use std::convert::Infallible;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +23,8 @@ use super::pod_log::PodLogs;
 use super::tls::Tls;
 use super::warnings::CreateWarning;
 use super::{builtin, collector, handler, identity};
-use crate::Range;
 use crate::usage::UsageTable;
+use crate::{Range, private_file};
 
 /// How long connections have to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
@@ -173,15 +171,7 @@ impl ApiServer {
     /// # Errors
     /// If the file, or one beside it, cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
-        let context = || format!("cannot write the kubeconfig {}", path.display());
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(format!(".{}", std::process::id()));
-        let draft = Path::new(&draft);
-        let _ = std::fs::remove_file(draft);
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).with_context(context)?;
-        file.write_all(self.kubeconfig().as_bytes()).with_context(context)?;
-        std::fs::rename(draft, path).with_context(context)
+        private_file::write(path, &self.kubeconfig()).context("the kubeconfig")
     }
 
     /// Ends all watches and connections, and returns when they have ended.

@@ -120,7 +120,7 @@ impl Rollout<'_> {
         // Pods that an old set has yet to delete count too, or there would be too many for a moment. (Upstream counts
         // what each set should have.)
         let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
-        let old: i32 = self.old.iter().map(there).sum();
+        let old = self.old.iter().map(there).fold(0, i32::saturating_add);
         new_replicas(self.desired(), self.bounds(), current, old.saturating_add(current))
     }
 

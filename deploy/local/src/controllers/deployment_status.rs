@@ -43,10 +43,17 @@ pub(crate) fn status(
     let was = deployment.status.clone().unwrap_or_default();
     let desired = spec.replicas.unwrap_or(1);
     let sum = |count: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
-        outcome.newest.iter().copied().chain(outcome.old).filter_map(|set| set.status.as_ref()).map(count).sum()
+        outcome
+            .newest
+            .iter()
+            .copied()
+            .chain(outcome.old)
+            .filter_map(|set| set.status.as_ref())
+            .map(count)
+            .fold(0, i32::saturating_add)
     };
     let some = |n: i32| (n != 0).then_some(n);
-    let specified: i32 = outcome.newest.iter().copied().chain(outcome.old).map(replicas_of).sum();
+    let specified = outcome.newest.iter().copied().chain(outcome.old).map(replicas_of).fold(0, i32::saturating_add);
     let available = sum(|s| s.available_replicas.unwrap_or(0));
     let updated = outcome.newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
     let collisions = was.collision_count.unwrap_or(0) + i32::from(outcome.collided);

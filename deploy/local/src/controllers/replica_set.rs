@@ -24,7 +24,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most pods created or deleted in one pass; the next follows at once.
+/// Most pods created or deleted in one pass; the next follows at once. At most as many of a set wait for a node: more
+/// would take memory and run no sooner.
 const BURST_MAX: usize = 500;
 /// Annotation: pods with a lower cost are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -44,9 +45,11 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
         let desired = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
         match desired.checked_sub(active.len()) {
             Some(missing) => {
+                let waiting = active.iter().filter(|pod| !is_assigned(pod)).count();
+                let missing = missing.min(BURST_MAX.saturating_sub(waiting));
                 let template = spec.template.clone().unwrap_or_default();
                 let pod = Request::Create(Box::new(pod_of(set, template)));
-                writes.extend(std::iter::repeat_n(Write::Pod(pod), missing.min(BURST_MAX)));
+                writes.extend(std::iter::repeat_n(Write::Pod(pod), missing));
             }
             None => {
                 let mut surplus = active.clone();
@@ -84,10 +87,14 @@ fn pod_of(set: &ReplicaSet, template: PodTemplateSpec) -> Pod {
     }
 }
 
+fn is_assigned(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
+}
+
 /// Sorts pods so that those to delete come first: on no node, then not started, not ready, of low deletion cost, ready
 /// for a short time, restarted often, young. Names break ties, so that equal inputs give equal plans.
 fn deletion_order(pod: &Pod) -> impl Ord + use<> {
-    let assigned = pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !n.is_empty());
+    let assigned = is_assigned(pod);
     let phase = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
         Some("Running") => 2,
         Some("Unknown") => 1,

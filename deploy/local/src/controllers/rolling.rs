@@ -68,7 +68,7 @@ pub(crate) fn new_replicas(desired: i32, bounds: Bounds, new: i32, all: i32) -> 
 /// How many replicas each old set should have now, in the order given (oldest first).
 pub(crate) fn old_replicas(desired: i32, bounds: Bounds, new: Set, old: &[Set]) -> Vec<i32> {
     let mut replicas: Vec<i32> = old.iter().map(|set| set.replicas).collect();
-    let all = old.iter().map(|set| set.replicas).sum::<i32>().saturating_add(new.replicas);
+    let all = old.iter().map(|set| set.replicas).fold(new.replicas, i32::saturating_add);
     let least_available = if desired == 0 { 0 } else { desired - bounds.unavailable };
     let new_unavailable = (new.replicas - new.available).max(0);
     let mut removable = all - least_available - new_unavailable;

@@ -215,7 +215,13 @@ impl Container {
         // A wait that the system refuses is a bug of ours; the process counts as lost.
         let exit = exit.unwrap_or(Exit::Code(255));
         if killed.is_none() && !stopped && exit != Exit::Code(0) {
-            killed = self.collision(&occupant, log).await.map(|message| (COLLISION, message));
+            killed = match self.logs.full_disk() {
+                Some(message) => {
+                    self.warn("DiskPressure", &message);
+                    Some(("Error", message))
+                }
+                None => self.collision(&occupant, log).await.map(|message| (COLLISION, message)),
+            };
         }
         let (reason, message) = match killed {
             Some((reason, message)) => (reason, Some(message)),

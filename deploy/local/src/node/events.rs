@@ -84,15 +84,20 @@ impl Events {
 
     /// Something is wrong with `pod`.
     pub(crate) fn warn(&self, pod: &Pod, node: &str, reason: &str, message: &str) {
-        self.send("Warning", pod, node, reason, message);
+        self.send("Warning", "kubelet", pod, node, reason, message);
+    }
+
+    /// No node takes `pod`, for this reason.
+    pub(crate) fn unschedulable(&self, pod: &Pod, message: &str) {
+        self.send("Warning", "default-scheduler", pod, "", "FailedScheduling", message);
     }
 
     /// Something was done about `pod`.
     pub(crate) fn note(&self, pod: &Pod, node: &str, reason: &str, message: &str) {
-        self.send("Normal", pod, node, reason, message);
+        self.send("Normal", "kubelet", pod, node, reason, message);
     }
 
-    fn send(&self, type_: &str, pod: &Pod, node: &str, reason: &str, message: &str) {
+    fn send(&self, type_: &str, component: &str, pod: &Pod, node: &str, reason: &str, message: &str) {
         let now = Some(Time(Timestamp::now()));
         let event = Event {
             metadata: ObjectMeta {
@@ -111,8 +116,8 @@ impl Events {
             type_: Some(type_.into()),
             reason: Some(reason.into()),
             message: Some(message.into()),
-            source: Some(EventSource { component: Some("kubelet".into()), host: Some(node.into()) }),
-            reporting_component: Some("kubelet".into()),
+            source: Some(EventSource { component: Some(component.into()), host: Some(node.into()) }),
+            reporting_component: Some(component.into()),
             reporting_instance: Some(node.into()),
             first_timestamp: now.clone(),
             last_timestamp: now,

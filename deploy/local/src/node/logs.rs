@@ -1,20 +1,24 @@
 //! What containers wrote: one file for each run of a container, standard output and error together in order.
 //!
 //! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging
-//! costs this process nothing. Once a run has ended, an empty `N.over` beside its file says so, to who follows it. The
-//! folder goes with the pod.
+//! costs this process nothing. Once a run has ended, its file is read-only, which tells followers; on a full disk, too.
+//! The folder goes with the pod. No program is started while less than [`SPACE_MIN`] is free for its log.
 //!
 //! # Not here
 //!
 //! Rotation, time stamps for each line (so no `sinceTime`), and separate streams.
 
 use bytes::Bytes;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Most bytes that one answer holds; the end of a longer log is kept.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
+
+/// Bytes that must be free before a program is started: a program that cannot write its log may fail, and nobody reads why.
+const SPACE_MIN: u64 = 1 << 20;
 
 /// What part of a log is asked for (`kubectl logs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +89,9 @@ pub(crate) fn read_file(file: &File, query: &LogQuery) -> io::Result<Bytes> {
 pub(crate) fn is_over(path: &Path) -> bool {
     let number = path.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
     let newer = number.and_then(|number| number.checked_add(1)).map(|next| path.with_file_name(format!("{next}.log")));
-    !path.exists() || path.with_extension("over").exists() || newer.is_some_and(|newer| newer.exists())
+    path.metadata().is_ok_and(|file| file.permissions().readonly())
+        || !path.exists()
+        || newer.is_some_and(|newer| newer.exists())
 }
 
 /// The last `max` bytes of a file.
@@ -124,21 +130,36 @@ impl PodLogs {
     }
 
     /// Creates the file for one run of a container; one that did not start is tried again with the same number.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or the disk is full.
     pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<(File, PathBuf)> {
         let folder = self.folder.join(container);
         std::fs::create_dir_all(&folder)?;
+        if let Some(full) = self.full_disk() {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, full));
+        }
         let path = folder.join(format!("{run}.log"));
-        let _ = std::fs::remove_file(path.with_extension("over")); // Mostly there is none.
+        let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Mostly there is none.
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         Ok((file, path))
     }
 
     /// Notes that a run has ended, or never began.
     pub(crate) fn end(&self, container: &str, run: i32) {
-        let path = self.folder.join(container).join(format!("{run}.over"));
-        if let Err(error) = File::create(&path) {
+        let path = self.folder.join(container).join(format!("{run}.log"));
+        if let Err(error) = std::fs::set_permissions(&path, Permissions::from_mode(0o400)) {
             tracing::debug!(path = %path.display(), %error, "who follows a log does not see that it is over");
         }
+    }
+
+    /// Returns what is wrong with the disk of these logs, if it is full, and what helps.
+    pub(crate) fn full_disk(&self) -> Option<String> {
+        let disk = rustix::fs::statvfs(&self.folder).ok()?;
+        let is_full = disk.f_bavail * disk.f_frsize < SPACE_MIN || disk.f_favail == 0 && disk.f_files > 0;
+        is_full.then(|| {
+            format!("no space is left at {}, where programs write their logs: free some", self.folder.display())
+        })
     }
 
     /// Removes everything.

@@ -15,7 +15,7 @@
 //!
 //! Pods whose `spec.nodeName` is this node's name, and pods without one whose `spec.schedulerName` is
 //! [`SCHEDULER_NAME`] or, if [`NodeOptions::default_scheduler`] says so, the default scheduler's. Nothing else about
-//! scheduling is looked at: no selectors, taints, affinities or resources.
+//! scheduling is looked at: no selectors, taints, affinities or resources. Pods beyond [`NodeOptions::pods_max`] wait.
 //!
 //! # Not here
 //!
@@ -24,6 +24,7 @@
 
 mod addresses;
 mod backoff;
+mod capacity;
 mod child;
 mod cli;
 mod container;
@@ -55,6 +56,7 @@ pub use options::NodeOptions;
 pub use probe::PERIOD_ANNOTATION;
 pub use state::SCHEDULER_NAME;
 
+use crate::retry;
 use addresses::Pool;
 use anyhow::Context;
 use events::Events;
@@ -80,7 +82,12 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     std::fs::create_dir_all(&options.work_dir)
         .with_context(|| format!("cannot make the work directory {}", options.work_dir.display()))?;
     if options.check_range {
-        check_range(&options, &client).await?;
+        tokio::select! {
+            checked = retry::until_answered("the check of the pods' range", || check_range(&options, &client)) => {
+                checked?;
+            }
+            () = shutdown.cancelled() => return Ok(()),
+        }
     }
     let node = Arc::new(Node {
         pool: Pool::new(options.pod_cidr, &options.reserved),

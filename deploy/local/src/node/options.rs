@@ -26,6 +26,8 @@ pub struct NodeOptions {
     pub default_scheduler: bool,
     /// Ask the API server first whether it takes addresses of `pod_cidr` (a real one refuses loopback).
     pub check_range: bool,
+    /// Pods that run at once at most; others wait.
+    pub pods_max: usize,
     /// Delays between restarts of a container.
     pub restart_backoff: Backoff,
     /// Filled in with where Services can be reached.
@@ -46,6 +48,7 @@ impl NodeOptions {
             work_dir: work_dir.into(),
             default_scheduler: true,
             check_range: false,
+            pods_max: super::capacity::pods_max(),
             restart_backoff: Backoff::default(),
             services: ServiceTable::default(),
             usage: None,

@@ -1,13 +1,20 @@
 //! The pods of a node: a task for each, told what the watch says of it.
+//!
+//! At most [`super::NodeOptions::pods_max`] run at once. Pods beyond that wait in the order of their arrival, Pending and
+//! with the condition and the event that a scheduler gives them, until another pod has ended.
 
 use super::pod::{self, Seen};
 use super::state::Node;
 use common_runtime::watching::watch as watch_objects;
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use std::collections::{HashMap, HashSet};
+use serde_json::json;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -21,6 +28,7 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
         shutdown: shutdown.clone(),
         tasks: JoinSet::new(),
         seen: HashMap::new(),
+        waiting: VecDeque::new(),
         listed: None,
     };
     loop {
@@ -28,7 +36,12 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
             biased;
             () = shutdown.cancelled() => break,
             Some(ended) = pods.tasks.join_next(), if !pods.tasks.is_empty() => match ended {
-                Ok(uid) => drop(pods.seen.remove(&uid)),
+                Ok(uid) => {
+                    pods.seen.remove(&uid);
+                    while pods.has_room() && let Some(next) = pods.waiting.pop_front() {
+                        pods.start(next);
+                    }
+                }
                 Err(error) => tracing::error!(%error, "a bug: a pod's task did not come to its end"),
             },
             Some(event) = events.next() => pods.apply(event),
@@ -45,6 +58,8 @@ struct Pods {
     tasks: JoinSet<String>,
     /// By uid.
     seen: HashMap<String, watch::Sender<Seen>>,
+    /// Pods that wait for another one's end, in order.
+    waiting: VecDeque<Arc<Pod>>,
     /// Uids met since a listing began.
     listed: Option<HashSet<String>>,
 }
@@ -61,11 +76,13 @@ impl Pods {
             }
             watcher::Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
+                self.waiting.retain(|pod| listed.contains(pod.metadata.uid.as_deref().unwrap_or_default()));
                 for (_, seen) in self.seen.iter().filter(|(uid, _)| !listed.contains(*uid)) {
                     seen.send_replace(Seen::Gone);
                 }
             }
             watcher::Event::Delete(pod) => {
+                self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
                 if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
                     seen.send_replace(Seen::Gone);
                 }
@@ -80,6 +97,10 @@ impl Pods {
             let is_elsewhere =
                 pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| *n != self.node.options.name);
             seen.send_replace(if is_elsewhere { Seen::Gone } else { Seen::Present(pod) });
+            return;
+        }
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.metadata.uid == pod.metadata.uid) {
+            *waiting = pod;
             return;
         }
         if !self.node.wants(&pod) {
@@ -100,6 +121,38 @@ impl Pods {
         if matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed")) {
             return;
         }
+        if self.has_room() {
+            self.start(pod);
+        } else {
+            self.postpone(pod);
+        }
+    }
+
+    /// Returns whether another pod may run. One that is being removed counts.
+    fn has_room(&self) -> bool {
+        self.tasks.len() < self.node.options.pods_max
+    }
+
+    /// Lets a pod wait, and says so in its status and by an event.
+    fn postpone(&mut self, pod: Arc<Pod>) {
+        let message = format!("0/1 nodes are available: 1 Too many pods ({} run here).", self.node.options.pods_max);
+        self.node.events.unschedulable(&pod, &message);
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+            "lastTransitionTime": Time(Timestamp::now())});
+        let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}});
+        let api: Api<Pod> = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
+        let name = pod.name_any();
+        self.waiting.push_back(pod);
+        // Worth one attempt: the event says the same.
+        tokio::spawn(async move {
+            if let Err(error) = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                tracing::debug!(pod = name, %error, "a pod is not shown as unschedulable");
+            }
+        });
+    }
+
+    fn start(&mut self, pod: Arc<Pod>) {
+        let uid = pod.uid().unwrap_or_default();
         let (sender, receiver) = watch::channel(Seen::Present(pod.clone()));
         self.seen.insert(uid.clone(), sender);
         let running = pod::run(self.node.clone(), pod, receiver, self.shutdown.clone());

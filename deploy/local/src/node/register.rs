@@ -26,8 +26,6 @@ const LEASE_SECONDS: i32 = 40;
 const RETRY: Duration = Duration::from_millis(500);
 /// Time to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Pods that a node may hold, as it tells schedulers.
-const PODS_MAX: &str = "1000";
 
 /// Registers the node and keeps it alive until `shutdown`, then takes it away.
 pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: CancellationToken) {
@@ -81,7 +79,7 @@ async fn register(nodes: &Api<Node>, options: &NodeOptions) -> kube::Result<()> 
         })
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let capacity = json!({"cpu": cpus, "memory": memory(), "pods": PODS_MAX});
+    let capacity = json!({"cpu": cpus, "memory": memory(), "pods": options.pods_max.to_string()});
     let status = json!({"status": {
         "capacity": capacity,
         "allocatable": capacity,

@@ -7,6 +7,7 @@
 
 use super::planes::{NAMESPACE, unless_there};
 use super::pod::PlanePod;
+use crate::private_file;
 use crate::up::manifests;
 use anyhow::Context;
 use common_runtime::admission::Demand;
@@ -17,8 +18,6 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use serde_json::json;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
@@ -82,7 +81,7 @@ pub(super) async fn enter(
     let pod = PlanePod::make(&administrator, account, name).await.with_context(|| format!("Pod {name}"))?;
     let file = stat_token_path(folder, name);
     let secret = token(&administrator, account, &pod, Some(STATS)).await?;
-    write_secret(&file, &secret).with_context(|| format!("token file {}", file.display()))?;
+    private_file::write(&file, &secret)?;
     let mut own = kube;
     own.auth_info.token = Some(token(&administrator, account, &pod, None).await?.into());
     own.auth_info.client_certificate_data = None;
@@ -90,12 +89,6 @@ pub(super) async fn enter(
     own.auth_info.client_certificate = None;
     own.auth_info.client_key = None;
     Ok((common_runtime::api_server::client(own, account)?, pod))
-}
-
-/// Writes what only we may read.
-fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(secret.as_bytes())
 }
 
 /// A token of `account` that is bound to `pod`; for the API server, or for `audience`.

@@ -4,6 +4,7 @@ use crate::api::ApiServer;
 use crate::controllers;
 use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions};
+use crate::retry;
 use crate::up::accounts;
 use crate::up::embedded::{Embedded, external_config};
 use crate::up::event::Event;
@@ -174,7 +175,10 @@ impl Cluster {
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
             tasks.spawn(log_failure("the HorizontalPodAutoscaler controller", horizontal));
         }
-        system::create_within(&client, configuration, &options.namespaces).await?;
+        retry::until_answered("the creation of the system's objects", || {
+            system::create_within(&client, configuration.clone(), &options.namespaces)
+        })
+        .await?;
         let pods = folder.path().join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
@@ -232,12 +236,16 @@ impl Cluster {
         cluster.tasks.spawn(probe_planes(shared, client.clone(), shutdown));
         let all = usize::from(options.autoscalers) + usize::from(options.activators);
         let completed = async {
-            tokio::time::timeout(START_TIMEOUT, cluster.ready_planes(all))
-                .await
-                .with_context(|| format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs()))?;
+            let is_embedded = cluster.server.is_some();
+            let mut ready = std::pin::pin!(cluster.ready_planes(all));
+            if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
+                let late = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
+                anyhow::ensure!(!is_embedded, late);
+                tracing::warn!("{late}; waiting for the API server of --external");
+                ready.await;
+            }
 
             // 4. The user's objects.
-            let is_embedded = cluster.server.is_some();
             let implied = implied::scalers(&applied, is_embedded);
             if is_embedded {
                 unrun::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
@@ -246,7 +254,10 @@ impl Cluster {
             manifests::apply(&client, applied).await?;
             for scaler in &implied {
                 let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));
-                unless_there(&api, scaler).await.with_context(|| format!("ZeroScaler {key}"))?;
+                let make = || async { Ok(unless_there(&api, scaler).await?) };
+                retry::until_answered("an implied ZeroScaler", make)
+                    .await
+                    .with_context(|| format!("ZeroScaler {key}"))?;
             }
             anyhow::Ok(())
         };

@@ -7,6 +7,7 @@
 use super::planes::unless_there;
 use crate::api::causes::Causes;
 use crate::api::schema::{self, Patterns};
+use crate::retry;
 use anyhow::Context;
 use common::config::AutoscalerConfig;
 use common_api::ZeroScaler;
@@ -224,13 +225,13 @@ fn namespaces(manifests: &[Manifest]) -> BTreeSet<&str> {
 /// The API server does not know a kind, or refuses an object; the error names file, document and reason.
 pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> anyhow::Result<()> {
     for Manifest { origin, types, object } in manifests {
-        let name = object.name_any();
-        apply_one(client, &types, object).await.with_context(|| format!("{origin}: {} {name}", types.kind))?;
+        let applied = retry::until_answered(&origin, || apply_one(client, &types, &object)).await;
+        applied.with_context(|| format!("{origin}: {} {}", types.kind, object.name_any()))?;
     }
     Ok(())
 }
 
-async fn apply_one(client: &Client, types: &TypeMeta, object: DynamicObject) -> anyhow::Result<()> {
+async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) -> anyhow::Result<()> {
     let kind = GroupVersionKind::try_from(types).context("field apiVersion")?;
     let (resource, capabilities) = match discovery::pinned_kind(client, &kind).await {
         Ok(found) => found,
@@ -244,10 +245,10 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: DynamicObject) -> 
         Scope::Cluster => Api::all_with(client.clone(), &resource),
     };
     let create = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&create, &object).await {
+    match api.create(&create, object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&object.name_any(), &params, &Patch::Merge(&object)).await.map_err(said)?;
+            api.patch(&object.name_any(), &params, &Patch::Merge(object)).await.map_err(said)?;
         }
         other => {
             other.map_err(said)?;
@@ -275,10 +276,10 @@ async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
     }
 }
 
-/// What the API server said, without the rest of its answer.
+/// The words of a refusal, without the rest of the API server's answer.
 fn said(error: kube::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        kube::Error::Api(status) if status.code < 500 && status.code != 429 => anyhow::anyhow!("{}", status.message),
         error => error.into(),
     }
 }

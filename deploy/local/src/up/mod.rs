@@ -24,6 +24,7 @@ pub(crate) use folder::remove_all as remove_folders;
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
 
+use crate::retry;
 use activator::ColdStart;
 use anyhow::Context;
 use common::RevisionKey;
@@ -68,7 +69,9 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
     let mut events = cluster.events();
     let mut faults = pin!(faults::lines(&cluster.client()));
     let mut workloads = tokio::select! {
-        workloads = Workloads::settled(cluster.client()) => workloads?,
+        workloads = retry::until_answered("the look at workloads", || Workloads::settled(cluster.client())) => {
+            workloads?
+        }
         () = shutdown.cancelled() => return Ok(()),
     };
     let places = format!(

@@ -6,7 +6,9 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod apart;
+mod disk;
 mod ending;
+mod external;
 mod faults;
 mod process;
 mod refusals;

@@ -1,11 +1,11 @@
 //! A running `local`, and what can be known of it from outside.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// How long anything may take; far more than it does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,6 +22,8 @@ pub(crate) struct Local {
     /// How its folder's name begins.
     folder: String,
     lines: Lines<BufReader<ChildStdout>>,
+    /// Its error output, if that is read.
+    warnings: Option<Lines<BufReader<ChildStderr>>>,
 }
 
 /// What the first lines of output say.
@@ -35,26 +37,61 @@ pub(crate) struct Ready {
 
 impl Local {
     pub(crate) fn start<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        Self::start_by(Command::new("sh"), args, Stdio::inherit())
+    }
+
+    /// Starts it by a shell that `command` becomes.
+    fn start_by<A: AsRef<std::ffi::OsStr>>(
+        mut command: Command,
+        args: impl IntoIterator<Item = A>,
+        warnings: Stdio,
+    ) -> Self {
         // Whoever runs the tests may ignore SIGHUP, as under nohup, and a process starts as its parent has it; and most
         // shells allow fewer descriptors than there may be. `env` takes the process over, and its number.
-        let mut command = Command::new("sh");
         command
             .args(["-c", &format!("ulimit -Sn {DESCRIPTORS}; exec env --default-signal=HUP \"$@\""), "sh", BINARY])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(warnings)
             .kill_on_drop(true);
         let mut child = command.spawn().expect("started");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let warnings = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
         let folder = format!("zeroscale-{}-", child.id().expect("it runs"));
-        Self { child, folder, lines }
+        Self { child, folder, lines, warnings }
+    }
+
+    /// `local up` on free ports, whose temporary folder is a disk of that size, mounted at `disk` for it alone.
+    pub(crate) fn up_on_disk<A: AsRef<std::ffi::OsStr>>(
+        disk: &Path,
+        size: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let mount = format!("mount -t tmpfs -o size={size} local {} && exec sh \"$@\"", disk.display());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &mount, "sh"]).env("TMPDIR", disk);
+        Self::start_by(command, up_args(args), Stdio::inherit())
+    }
+
+    /// `local up` on free ports, whose error output [`Local::warned`] reads.
+    pub(crate) fn up_with_warnings<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        Self::start_by(Command::new("sh"), up_args(args), Stdio::piped())
     }
 
     /// `local up` on free ports.
     pub(crate) fn up<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
-        let mut all: Vec<std::ffi::OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
-        all.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
-        Self::start(all)
+        Self::start(up_args(args))
+    }
+
+    /// Waits for a line of its error output with these words.
+    pub(crate) async fn warned(&mut self, words: &str) {
+        let warnings = self.warnings.as_mut().expect("its error output is read");
+        let mut line = String::new();
+        while !line.contains(words) {
+            let next = tokio::time::timeout(PATIENCE, warnings.next_line()).await.expect("a warning in time");
+            line = next.expect("readable output").expect("a warning before the end");
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -106,6 +143,13 @@ impl Drop for Local {
             }
         }
     }
+}
+
+/// Arguments of `local up` on free ports.
+fn up_args<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<std::ffi::OsString> {
+    let mut all: Vec<std::ffi::OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
+    all.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+    all
 }
 
 /// Runs the binary to its end: exit code, output and error output.

@@ -38,6 +38,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Starts one whose node's options are changed first.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut NodeOptions)) -> Self {
         // What the cluster logs is shown with a test that fails; RUST_LOG says how much.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
@@ -49,11 +54,12 @@ impl Cluster {
         let client = Client::try_from(config).expect("a client");
         let shutdown = CancellationToken::new();
         let work = tempfile::tempdir().expect("a folder");
-        let options = NodeOptions {
+        let mut options = NodeOptions {
             restart_backoff: Backoff { first: Duration::from_millis(100), most: Duration::from_millis(400) },
             check_range: true,
             ..NodeOptions::new("node", pods, services, work.path())
         };
+        change(&mut options);
         let table = options.services.clone();
         let parts = vec![
             tokio::spawn(local::controllers::run(client.clone(), shutdown.clone())),

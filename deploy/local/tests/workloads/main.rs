@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod capacity;
 mod cluster;
 mod collisions;
 mod controllers;

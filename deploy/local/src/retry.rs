@@ -1,0 +1,44 @@
+//! Calls to an API server that are made again until it answers.
+//!
+//! A server that restarts, is overloaded or cannot be reached for a while is not a reason to end. A refusal is: the same
+//! call would be refused again.
+
+use common_runtime::failure_log::FailureLog;
+use std::time::Duration;
+
+/// First and longest pause between two attempts.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Makes `attempt` until it succeeds or is refused. `thing` names it in the log, such as `the creation of accounts`. An
+/// attempt may have been carried out in part, so it must bear to be repeated.
+///
+/// # Errors
+/// The refusal, or another error that is not about the connection.
+pub(crate) async fn until_answered<T, F>(thing: &str, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let mut failures = FailureLog::of(thing);
+    let mut pause = PAUSE.0;
+    loop {
+        match attempt().await {
+            Err(error) if is_passing(&error) => failures.failed(&format!("{error:#}")),
+            outcome => {
+                failures.recovered();
+                return outcome;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// Returns whether an error is about the server or the way to it, and not about what was asked for.
+fn is_passing(error: &anyhow::Error) -> bool {
+    let is_passing = |error: &kube::Error| match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
+        _ => false,
+    };
+    error.chain().any(|cause| cause.downcast_ref::<kube::Error>().is_some_and(is_passing))
+}

@@ -1,0 +1,50 @@
+//! More pods than the node bears.
+
+use super::cluster::{Cluster, container, deployment, is_ready};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
+}
+
+/// Goal: a Deployment of more replicas than any machine bears starts as many pods as the node takes; a bounded number of
+/// others waits, Pending and explained as by a scheduler, and takes the places of pods that end.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
+    let cluster = Cluster::start_with(|options| options.pods_max = 2).await;
+    cluster.create::<Deployment>(deployment(i32::MAX, container("hello", json!({})))).await;
+    let has_waiting = |pods: &[Pod]| {
+        assert!(pods.iter().filter(|pod| is_ready(pod)).count() <= 2 && pods.len() <= 502, "{} pods", pods.len());
+        pods.iter().filter(|pod| is_ready(pod)).count() == 2
+            && pods.iter().filter(|pod| is_unschedulable(pod)).count() > 9
+    };
+    let pods = cluster.until("two ready pods and others that wait", has_waiting).await;
+    let is_told = |events: &[Event]| {
+        let words = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains("Too many pods"));
+        events.iter().any(|event| event.reason.as_deref() == Some("FailedScheduling") && words(event))
+    };
+    cluster.until("an event about it", is_told).await;
+    let deployments: Api<Deployment> = cluster.api();
+    let wanted = async |replicas: i32| {
+        cluster.patch::<Deployment>("a", json!({"spec": {"replicas": replicas}})).await;
+        let is_so = |pods: &[Pod]| i32::try_from(pods.len()) == Ok(replicas);
+        cluster.until(&format!("{replicas} pods"), is_so).await
+    };
+    let left = wanted(4).await;
+    assert_eq!(left.iter().filter(|pod| is_unschedulable(pod)).count(), 2, "pods without a node go first");
+    let first = pods.iter().find(|pod| is_ready(pod)).expect("a ready pod").name_any();
+    cluster.api::<Pod>().delete(&first, &DeleteParams::default()).await.expect("deleted");
+    let is_replaced = |pods: &[Pod]| {
+        let others = pods.iter().filter(|pod| is_ready(pod) && pod.name_any() != first);
+        pods.len() == 4 && others.count() == 2
+    };
+    cluster.until("a pod that waited runs", is_replaced).await;
+    deployments.delete("a", &DeleteParams::default()).await.expect("deleted");
+    cluster.until("no pods", |pods: &[Pod]| pods.is_empty()).await;
+    cluster.stop().await;
+}
