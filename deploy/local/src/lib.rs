@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod ending;
 mod merge;
 pub mod node;
+mod pool;
 mod private_file;
 mod range;
 mod retry;

@@ -1,24 +1,20 @@
 //! What pods use, between the node that measures it and the API server that serves it.
 //!
-//! The node looks every [`LIVELY`] while somebody asks, else every [`QUIET`], so that an idle node costs next to
-//! nothing and a first question is answered all the same.
+//! The node measures when it is asked, so an idle node costs nothing. A rate counts from the question before; one over
+//! more than [`WINDOW_MAX`] would say little of now, so it is taken anew over a moment.
 //!
 //! Odd case: a foreign API server asks kubelets' own port for this, which our node does not have. There its pods have
 //! no metrics.
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::time::Instant;
 
-/// Between looks while somebody asks.
-const LIVELY: Duration = Duration::from_secs(1);
-/// Between looks otherwise (a metrics server's usual resolution).
-const QUIET: Duration = Duration::from_secs(15);
-/// Somebody asks if the last question is no older.
-const INTEREST: Duration = Duration::from_secs(60);
+/// Shortest time that a rate is taken over.
+pub(crate) const WINDOW_MIN: Duration = Duration::from_millis(500);
+/// Longest time that a rate is taken over.
+const WINDOW_MAX: Duration = Duration::from_secs(30);
 
 /// What a container uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,65 +40,38 @@ pub struct ContainerUsage {
     pub usage: Usage,
 }
 
-/// The latest usage of a node's running containers that were measured. Clones share it; empty until a node fills it in.
-#[derive(Clone, Debug, Default)]
-pub struct UsageTable {
-    shared: Arc<Shared>,
-}
+/// Measures the running containers of a node.
+type Measure = dyn Fn() -> Vec<ContainerUsage> + Send + Sync;
 
-#[derive(Debug, Default)]
-struct Shared {
-    latest: Mutex<Vec<ContainerUsage>>,
-    /// When somebody last asked.
-    asked: Mutex<Option<Instant>>,
-    question: Notify,
-}
+/// The usage of a node's running containers. Clones share it; empty until a node measures.
+#[derive(Clone, Default)]
+pub struct UsageTable(Arc<OnceLock<Box<Measure>>>);
 
 impl UsageTable {
-    /// The latest usage. Asking keeps it fresh.
-    pub fn latest(&self) -> Vec<ContainerUsage> {
-        if self.shared.asked.lock().replace(Instant::now()).is_none_or(|last| last.elapsed() > INTEREST) {
-            self.shared.question.notify_one();
+    /// Measures now.
+    pub async fn latest(&self) -> Vec<ContainerUsage> {
+        let usages = self.measured().await;
+        if usages.iter().all(|container| container.usage.window <= WINDOW_MAX) {
+            return usages;
         }
-        self.shared.latest.lock().clone()
+        tokio::time::sleep(WINDOW_MIN).await;
+        self.measured().await
     }
 
-    pub(crate) fn put(&self, usages: Vec<ContainerUsage>) {
-        *self.shared.latest.lock() = usages;
+    async fn measured(&self) -> Vec<ContainerUsage> {
+        let table = self.0.clone(); // Much of /proc is read.
+        let measured = tokio::task::spawn_blocking(move || table.get().map(|measure| measure()).unwrap_or_default());
+        measured.await.unwrap_or_default()
     }
 
-    /// Waits until it is time to look again.
-    pub(crate) async fn next_look(&self) {
-        let period = period(*self.shared.asked.lock(), Instant::now());
-        tokio::select! {
-            () = self.shared.question.notified() => {}
-            () = tokio::time::sleep(period) => {}
-        }
+    /// Lets `measure` answer from now on.
+    pub(crate) fn measure_by(&self, measure: impl Fn() -> Vec<ContainerUsage> + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(measure)); // There is one node.
     }
 }
 
-/// Between two looks, by when somebody last asked.
-fn period(asked: Option<Instant>, now: Instant) -> Duration {
-    if asked.is_some_and(|asked| now.saturating_duration_since(asked) <= INTEREST) { LIVELY } else { QUIET }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looks_are_frequent_only_while_somebody_asks() {
-        let asked = Instant::now();
-        assert_eq!(period(None, asked), QUIET);
-        assert_eq!(period(Some(asked), asked + INTEREST), LIVELY);
-        assert_eq!(period(Some(asked), asked + INTEREST + Duration::from_secs(1)), QUIET);
-    }
-
-    #[tokio::test]
-    async fn a_first_question_is_heard_at_once() {
-        let table = UsageTable::default();
-        table.latest();
-        let looked = tokio::time::timeout(Duration::from_secs(30), table.next_look()).await;
-        assert!(looked.is_ok(), "well before the quiet period has passed");
+impl fmt::Debug for UsageTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UsageTable")
     }
 }

@@ -41,7 +41,17 @@ fn dependencies_point_inward() {
         ),
         (
             "local",
-            &["activator", "autoscaler", "common", "common-api", "common-controller", "common-runtime", "hello", "hpa"],
+            &[
+                "activator",
+                "autoscaler",
+                "common",
+                "common-api",
+                "common-controller",
+                "common-runtime",
+                "hello",
+                "hpa",
+                "hpa-core",
+            ],
         ),
         ("cli", &["autoscaler", "autoscaler-core", "common", "common-api"]),
         ("hello", &[]),

@@ -23,6 +23,7 @@ use super::store::Object;
 use super::table::Include;
 use super::target::Target;
 use super::write::{Part, Written};
+
 /// What a request for a resource needs at hand.
 pub(super) struct Call {
     pub(super) api: Arc<Api>,
@@ -65,134 +66,72 @@ impl Call {
         Ok(value)
     }
 
-    /// Carries out a verb on the resource itself.
-    pub(super) fn main(self, verb: &str) -> Result<Response<Body>> {
-        let (api, info) = (&self.api, &self.info);
-        if let Model::Measured = info.resource.model {
-            return self.metrics(&self.selector()?);
-        }
-        match verb {
-            "get" if !self.query.flag("watch") => {
-                let target = self.target();
+    /// Carries out a verb on the resource itself, or on a part of one object.
+    pub(super) async fn answer(self, verb: &str) -> Result<Response<Body>> {
+        let (api, info, target) = (&self.api, &self.info, self.target());
+        let subresource = info.subresource.as_deref().unwrap_or_default();
+        let part = if subresource == "status" { Part::Status } else { Part::Main };
+        match (subresource, verb) {
+            _ if matches!(info.resource.model, Model::Measured) => self.metrics(&self.selector()?).await,
+            ("", "list") => {
+                let page = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
+                Ok(self.page(&page))
+            }
+            ("", "get" | "watch") if verb == "watch" || self.query.flag("watch") => {
+                let (resource, namespace, selector) = (&info.resource, &info.namespace, self.selector()?);
+                api.watch(resource, namespace, selector, &self.query, self.accept, self.include)
+            }
+            ("" | "status", "get") => {
                 let object = api.store.get(&info.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
                 Ok(self.one(200, &object))
             }
-            "list" => {
-                let page = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
-                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
-            }
-            "get" | "watch" => {
-                let selector = self.selector()?;
-                let (resource, namespace) = (&info.resource, &info.namespace);
-                api.watch(resource, namespace, selector, &self.query, self.accept, self.include)
-            }
-            "create" => self.create(),
-            "update" => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
+            ("", "create") => self.create(),
+            ("" | "status", "update") => {
+                let options = self.write_options("UpdateOptions")?;
                 let body = self.object()?;
-                let target = self.target();
-                let creates = info.resource.rules.create_on_update;
-                if let Some(map) = body.as_object()
-                    && !map.contains_key("kind")
-                    && !map.contains_key("metadata")
-                {
+                if body.as_object().is_some_and(|map| !map.contains_key("kind") && !map.contains_key("metadata")) {
                     return Err(ApiError::bad_request("the body has neither kind nor metadata"));
                 }
-                self.check_named(&body)?;
-                Ok(self.written(api.update(target, Part::Main, &options, creates, |_| Ok(body.clone()))?))
+                // A PUT without metadata names nothing, and is refused before anything is looked up.
+                api.check_name(target, &body)?;
+                let creates = part == Part::Main && info.resource.rules.create_on_update;
+                Ok(self.written(api.update(target, part, &options, creates, |_| Ok(body.clone()))?))
             }
-            "patch" => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, &info.resource)?;
-                Ok(self.written(api.patch(self.target(), Part::Main, &patch, &options)?))
+            ("" | "status", "patch") => {
+                let options = self.write_options("PatchOptions")?;
+                Ok(self.written(api.patch(target, part, &self.patch()?, &options)?))
             }
-            "delete" => {
-                let options = self.delete_options()?;
-                let done = api.delete(self.target(), &options)?;
-                let name = info.name.as_deref().unwrap_or_default();
+            ("", "delete") => {
+                let done = api.delete(target, &self.delete_options()?)?;
                 if done.gone && !info.resource.rules.returns_deleted {
-                    let uid = done.object.text("/metadata/uid");
-                    let status = status::deleted(&info.resource, name, uid);
-                    return Ok(media::encode_value(200, &status, self.plain()));
+                    let status = status::deleted(&info.resource, target.name, done.object.text("/metadata/uid"));
+                    return Ok(self.plain(200, &status));
                 }
                 Ok(self.one(200, &done.object))
             }
-            "deletecollection" => {
+            ("", "deletecollection") => {
                 let options = self.delete_options()?;
                 let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
-                let page = Page::of(deleted, api.store.version());
-                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
+                Ok(self.page(&Page::of(deleted, api.store.version())))
             }
-            _ => Err(ApiError::method_not_allowed(Some(&info.resource))),
-        }
-    }
-
-    fn create(&self) -> Result<Response<Body>> {
-        let info = &self.info;
-        let options = WriteOptions::parse(&self.query, "CreateOptions")?;
-        let body = self.object()?;
-        if let Model::Review(review) = info.resource.model {
-            let typed = self.api.typed(&info.resource, body)?;
-            let mut answer = review::answer(review, &self.api, &self.caller, &typed)?;
-            answer["kind"] = info.resource.kind.clone().into();
-            answer["apiVersion"] = info.resource.api_version().into();
-            return Ok(media::encode_value(201, &answer, self.plain()));
-        }
-        Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
-    }
-
-    /// A PUT without metadata names nothing, and is refused before anything is looked up.
-    fn check_named(&self, body: &Value) -> Result<()> {
-        self.api.check_name(self.target(), body)
-    }
-
-    fn delete_options(&self) -> Result<DeleteOptions> {
-        let body = if self.body.is_empty() { None } else { Some(self.object()?) };
-        DeleteOptions::parse(&self.query, body.as_ref())
-    }
-
-    /// Carries out a verb on a part of an object.
-    pub(super) async fn subresource(self, verb: &str) -> Result<Response<Body>> {
-        let (api, target) = (&self.api, self.target());
-        let subresource = self.info.subresource.as_deref().unwrap_or_default();
-        match (subresource, verb) {
-            ("status", "get") => {
-                let table = &target.resource.table;
-                let object = api.store.get(table, &target.key()).ok_or_else(|| target.not_found())?;
-                Ok(self.one(200, &object))
-            }
-            ("status", "update") => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let body = self.object()?;
-                self.check_named(&body)?;
-                Ok(self.written(api.update(target, Part::Status, &options, false, |_| Ok(body.clone()))?))
-            }
-            ("status", _) => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, target.resource)?;
-                Ok(self.written(api.patch(target, Part::Status, &patch, &options)?))
-            }
-            ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?, self.plain())),
+            ("scale", "get") => Ok(self.plain(200, &api.scale(target)?)),
             ("scale", "update") => {
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
-                let body = self.object()?;
-                let scale = api.set_scale(target, &options, |_| Ok(body.clone()))?;
-                Ok(media::encode_value(200, &scale, self.plain()))
+                let (options, body) = (self.write_options("UpdateOptions")?, self.object()?);
+                Ok(self.plain(200, &api.set_scale(target, &options, |_| Ok(body.clone()))?))
             }
             ("scale", _) => {
-                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                let patch = Patch::read(&self.content_type, &self.body, target.resource)?;
-                Ok(media::encode_value(200, &api.patch_scale(target, &patch, &options)?, self.plain()))
+                let options = self.write_options("PatchOptions")?;
+                Ok(self.plain(200, &api.patch_scale(target, &self.patch()?, &options)?))
             }
             ("binding", _) => {
-                let options = WriteOptions::parse(&self.query, "CreateOptions")?;
-                api.bind(target, &self.object()?, &options)?;
-                Ok(media::encode_value(201, &success(201), self.plain()))
+                api.bind(target, &self.object()?, &self.write_options("CreateOptions")?)?;
+                let done =
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+                Ok(self.plain(201, &done))
             }
             ("finalize", _) => {
-                let body = self.object()?;
-                let finalizers = body.pointer("/spec/finalizers").cloned().unwrap_or_default();
-                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
+                let finalizers = self.object()?.pointer("/spec/finalizers").cloned().unwrap_or_default();
+                let options = self.write_options("UpdateOptions")?;
                 let written = api.update(target, Part::Internal, &options, false, |current| {
                     let current = current.ok_or_else(|| target.not_found())?;
                     let mut value = target.resource.full(&current.value);
@@ -203,16 +142,48 @@ impl Call {
             }
             ("token", _) => {
                 let given = api.tokens.give(&api.store, target.namespace, target.name, &self.object()?)?;
-                Ok(media::encode_value(201, &given, self.plain()))
+                Ok(self.plain(201, &given))
             }
             ("log", _) => api.log(target, &self.query).await,
+            ("", _) => Err(ApiError::method_not_allowed(Some(&info.resource))),
             _ => Err(ApiError::unknown_resource()),
         }
     }
 
-    /// The client's encoding, for objects that have no other form.
-    fn plain(&self) -> Accept {
-        Accept { form: media::Form::Plain, ..self.accept }
+    fn create(&self) -> Result<Response<Body>> {
+        let info = &self.info;
+        let options = self.write_options("CreateOptions")?;
+        let body = self.object()?;
+        if let Model::Review(review) = info.resource.model {
+            let typed = self.api.typed(&info.resource, body)?;
+            let mut answer = review::answer(review, &self.api, &self.caller, &typed)?;
+            answer["kind"] = info.resource.kind.clone().into();
+            answer["apiVersion"] = info.resource.api_version().into();
+            return Ok(self.plain(201, &answer));
+        }
+        Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
+    }
+
+    fn write_options(&self, kind: &str) -> Result<WriteOptions> {
+        WriteOptions::parse(&self.query, kind)
+    }
+
+    fn delete_options(&self) -> Result<DeleteOptions> {
+        let body = if self.body.is_empty() { None } else { Some(self.object()?) };
+        DeleteOptions::parse(&self.query, body.as_ref())
+    }
+
+    fn patch(&self) -> Result<Patch> {
+        Patch::read(&self.content_type, &self.body, &self.info.resource)
+    }
+
+    /// A value that has no other form than JSON.
+    fn plain(&self, code: u16, value: &Value) -> Response<Body> {
+        media::encode_value(code, value, Accept { form: media::Form::Plain, ..self.accept })
+    }
+
+    pub(super) fn page(&self, page: &Page) -> Response<Body> {
+        media::encode(200, page.encode(self.kind(), self.accept.form, self.include), self.accept)
     }
 
     pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
@@ -222,7 +193,12 @@ impl Call {
 
     fn written(&self, written: Written) -> Response<Body> {
         let mut response = self.one(written.code, &written.object);
-        let made = (written.code == 201).then(|| self.create_warning(&written.object)).flatten();
+        let kind = self.kind();
+        let made = kind.rules.warning.as_ref().filter(|_| written.code == 201).map(|rule| {
+            let [namespace, name] =
+                ["namespace", "name"].map(|field| written.object.text(&format!("/metadata/{field}")));
+            format!("{} {} {rule}", kind.kind, kind.key(namespace, name))
+        });
         for warning in written.warnings.iter().chain(&made) {
             let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
@@ -231,15 +207,4 @@ impl Call {
         }
         response
     }
-
-    fn create_warning(&self, made: &Object) -> Option<String> {
-        let warning = (*self.api.create_warning.read())?;
-        let kind = self.kind();
-        let title = kind.key(made.text("/metadata/namespace"), made.text("/metadata/name"));
-        warning(&kind.api_version(), &kind.kind, &title)
-    }
-}
-
-fn success(code: u16) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
 }

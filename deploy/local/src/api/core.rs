@@ -1,5 +1,6 @@
 //! The server's state, shared by all requests: store, resources, addresses.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -7,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::address::{Addresses, SERVICES};
+use super::address::SERVICES;
 use super::audit::Audit;
 use super::crd;
 use super::identity::Tokens;
@@ -16,24 +17,30 @@ use super::query::WriteOptions;
 use super::resource::{Registry, Resource};
 use super::store::{Clash, Expect, Object, Store, Write};
 use super::target::Target;
-use super::warnings::CreateWarning;
 use crate::Range;
+use crate::pool::Pool;
 use crate::usage::UsageTable;
 
 /// Everything behind the HTTP surface.
 pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,
-    pub(crate) addresses: Addresses,
+    /// Addresses of Services.
+    pub(crate) addresses: Pool,
     pub(crate) tokens: Tokens,
     /// Told of every request.
     pub(crate) audit: Option<Audit>,
     pub(crate) logs: RwLock<Option<PodLogs>>,
     pub(crate) usage: RwLock<Option<UsageTable>>,
-    pub(crate) create_warning: RwLock<Option<CreateWarning>>,
     pub(crate) shutdown: CancellationToken,
     /// Held while the registry is replaced.
     definitions: Mutex<()>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("version", &self.store.version()).finish_non_exhaustive()
+    }
 }
 
 impl Api {
@@ -49,12 +56,11 @@ impl Api {
         let api = Arc::new(Api {
             store: Store::new(history),
             registry: ArcSwap::from_pointee(registry),
-            addresses: Addresses::new(services),
+            addresses: Pool::new(services, []),
             tokens: Tokens::new(token),
             audit,
             logs: RwLock::new(None),
             usage: RwLock::new(None),
-            create_warning: RwLock::new(None),
             shutdown,
             definitions: Mutex::new(()),
         });
@@ -92,9 +98,13 @@ impl Api {
         let namespace = resource.namespaced.then_some(target.namespace);
         let definition = &*resource.table == crd::TABLE;
         let _guard = definition.then(|| self.definitions.lock());
+        let before = if &*resource.table == SERVICES { self.store.get(SERVICES, &target.key()) } else { None };
         let object = self.store.commit(&resource.table, &target.key(), expect, write, namespace)?;
-        if gone && &*resource.table == SERVICES {
-            self.addresses.release(object.text("/spec/clusterIP"));
+        let address = |object: &Object| object.text("/spec/clusterIP").parse::<Ipv4Addr>().ok();
+        if let Some(before) = before.and_then(|before| address(&before))
+            && (gone || address(&object) != Some(before))
+        {
+            self.addresses.give_back(before);
         }
         if definition {
             let mut registry = Registry::clone(&self.registry.load());

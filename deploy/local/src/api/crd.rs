@@ -9,7 +9,8 @@ use common_api::zeroscaler::validation::validate_json;
 use serde_json::{Value, json};
 
 use super::causes::Causes;
-use super::custom::{CustomColumn, CustomModel};
+use super::columns::{self, Column};
+use super::custom::CustomModel;
 use super::fields::{self, child, entries, object, text};
 use super::meta::{self, metadata};
 use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
@@ -63,7 +64,6 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
         let model = CustomModel {
-            columns: columns(version),
             selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),
             rules: (definition["metadata"]["name"] == ZEROSCALERS).then_some(validate_json as _),
         };
@@ -84,8 +84,9 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             rules: Rules {
                 generation: Generation::Spec,
                 status: subresources.get("status").is_some_and(Value::is_object),
-                unconditional_update: false,
-                ..Rules::PLAIN
+                versioned_update: true,
+                columns: columns_of(version),
+                ..Rules::default()
             },
             scale,
         }
@@ -93,31 +94,19 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     served.map(make).collect()
 }
 
-fn columns(version: &Value) -> Vec<CustomColumn> {
-    let column = |name: &str, kind: &str, format: &str, description: &str, priority: i64, path: &str| {
-        Some(CustomColumn {
-            definition: json!({
-                "name": name, "type": kind, "format": format, "description": description, "priority": priority,
-            }),
-            date: kind == "date",
-            path: CustomColumn::path(path)?,
-        })
+fn columns_of(version: &Value) -> Vec<Column> {
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    let given = version["additionalPrinterColumns"].as_array().filter(|given| !given.is_empty());
+    let given = given.map_or(std::slice::from_ref(&age), Vec::as_slice);
+    let column = |given: &Value| {
+        let field = |key: &str| given[key].as_str().unwrap_or_default();
+        let definition = json!({
+            "name": field("name"), "type": field("type"), "format": field("format"),
+            "description": field("description"), "priority": given["priority"].as_i64().unwrap_or(0),
+        });
+        Column::new(definition, field("jsonPath"))
     };
-    let given: Vec<CustomColumn> = version["additionalPrinterColumns"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|given| {
-            let field = |key: &str| given[key].as_str().unwrap_or_default();
-            let priority = given["priority"].as_i64().unwrap_or(0);
-            column(field("name"), field("type"), field("format"), field("description"), priority, field("jsonPath"))
-        })
-        .collect();
-    if given.is_empty() {
-        let age = "creationTimestamp of the object";
-        return column("Age", "date", "", age, 0, ".metadata.creationTimestamp").into_iter().collect();
-    }
-    given
+    Column::name().into_iter().chain(given.iter().filter_map(column)).collect()
 }
 
 /// Defaults, and the status that says that the definition is established.
@@ -199,7 +188,7 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
         }
         for (at, column) in entries_of(version, "additionalPrinterColumns").enumerate() {
             let path = text(column, "/jsonPath");
-            if CustomColumn::path(path).is_none() {
+            if columns::parse_path(path).is_none() {
                 let field = format!("spec.versions[{index}].additionalPrinterColumns[{at}].jsonPath");
                 causes.invalid(field, &path.into(), "is not a JSON path that this server reads");
             }

@@ -5,36 +5,9 @@
 //! is not checked. As on a real server they come once the schema has found nothing.
 
 use common::field::FieldErrors;
-use jsonpath_rust::parser::model::JpQuery;
-use jsonpath_rust::parser::parse_json_path;
-use jsonpath_rust::query::js_path_process;
 use serde_json::Value;
 
 use super::causes::Causes;
-
-/// A column that a definition shows to people.
-#[derive(Debug)]
-pub(crate) struct CustomColumn {
-    /// The column as a `columnDefinitions` entry.
-    pub(crate) definition: Value,
-    /// Whether the cell is an age.
-    pub(crate) date: bool,
-    /// Where the cell's value is.
-    pub(crate) path: JpQuery,
-}
-
-impl CustomColumn {
-    /// Reads a JSON path as definitions have it, such as `.status.conditions[?(@.type=="Ready")].status`.
-    pub(crate) fn path(text: &str) -> Option<JpQuery> {
-        let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
-        parse_json_path(&format!("${path}")).ok().filter(|_| path.starts_with(['.', '[']))
-    }
-
-    /// The first value at the path.
-    pub(crate) fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
-        Some(js_path_process(&self.path, object).ok()?.into_iter().next()?.val())
-    }
-}
 
 /// Finds what is wrong with an object.
 pub(crate) type Rules = fn(&Value) -> Result<(), FieldErrors>;
@@ -42,7 +15,6 @@ pub(crate) type Rules = fn(&Value) -> Result<(), FieldErrors>;
 /// What a version of a definition says.
 #[derive(Debug)]
 pub(crate) struct CustomModel {
-    pub(crate) columns: Vec<CustomColumn>,
     /// Fields for field selectors.
     pub(crate) selectable: Vec<String>,
     /// The rules that the definition has in CEL, where they are known as code.

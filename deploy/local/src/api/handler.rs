@@ -146,10 +146,7 @@ async fn resource(
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_string();
     let call = Call { api, caller, info, query, accept, include, content_type, body };
-    if call.info.subresource.is_some() {
-        return call.subresource(verb).await;
-    }
-    call.main(verb)
+    call.answer(verb).await
 }
 
 async fn read<B>(body: B) -> Result<Bytes>

@@ -11,7 +11,7 @@ use super::causes::Causes;
 use super::core::Api;
 use super::media::Form;
 use super::query::Query;
-use super::resource::{Model, Resource};
+use super::resource::Resource;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::{Listed, Object, Span};
@@ -49,10 +49,12 @@ impl Page {
                         out.put_u8(b',');
                     }
                     // Items of built-in lists have no kind of their own.
-                    match &resource.model {
-                        Model::Converted { .. } => out.put(resource.present(&object.value).to_string().as_bytes()),
-                        Model::Custom(_) => put_typed(&mut out, resource, object),
-                        _ => out.put(&object.json()[..]),
+                    match resource.custom() {
+                        Some(_) => put_typed(&mut out, resource, object),
+                        None if resource.is_converted() => {
+                            out.put(resource.present(&object.value).to_string().as_bytes());
+                        }
+                        None => out.put(&object.json()[..]),
                     }
                 }
                 out.put(&b"]}"[..]);
@@ -76,7 +78,7 @@ impl Page {
 
 /// Writes an object with its kind, without building it anew.
 pub(crate) fn put_typed(out: &mut BytesMut, resource: &Resource, object: &Object) {
-    if matches!(resource.model, Model::Converted { .. }) {
+    if resource.is_converted() {
         out.put(resource.full(&object.value).to_string().as_bytes());
         return;
     }

@@ -3,8 +3,11 @@
 //! What the server owns (uid, creationTimestamp, generation, deletion) never comes from a client. Names, labels,
 //! annotations and finalizers are checked with the rules of Kubernetes.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use rand::RngExt;
+use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::causes::Causes;
@@ -128,43 +131,30 @@ fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
 
 /// A DNS label of RFC 1123: at most 63 characters.
 pub(crate) fn dns_label(name: &str) -> bool {
-    let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = name.as_bytes();
-    !bytes.is_empty()
-        && bytes.len() <= 63
-        && edge(bytes[0])
-        && edge(bytes[bytes.len() - 1])
-        && bytes.iter().all(|&b| edge(b) || b == b'-')
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").ok());
+    name.len() <= 63 && matches(&PATTERN, name)
 }
 
 /// A DNS subdomain: at most 253 characters, dots between parts.
 pub(crate) fn subdomain(name: &str) -> bool {
-    let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let part = |part: &str| {
-        let bytes = part.as_bytes();
-        !bytes.is_empty()
-            && edge(bytes[0])
-            && edge(bytes[bytes.len() - 1])
-            && bytes.iter().all(|&b| edge(b) || b == b'-')
-    };
-    name.len() <= 253 && name.split('.').all(part)
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok());
+    name.len() <= 253 && matches(&PATTERN, name)
 }
 
 /// A qualified name: `prefix/name` or `name`.
 pub(crate) fn qualified(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => subdomain(prefix) && !name.is_empty() && label_value(name),
-        None => !key.is_empty() && label_value(key),
-    }
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    prefix.is_none_or(subdomain) && !name.is_empty() && label_value(name)
 }
 
 /// A label's value: empty, or at most 63 characters that begin and end with a letter or digit.
 pub(crate) fn label_value(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    let edge = |b: u8| b.is_ascii_alphanumeric();
-    bytes.is_empty()
-        || (bytes.len() <= 63
-            && edge(bytes[0])
-            && edge(bytes[bytes.len() - 1])
-            && bytes.iter().all(|&b| edge(b) || matches!(b, b'-' | b'_' | b'.')))
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new("^([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$").ok());
+    value.len() <= 63 && matches(&PATTERN, value)
+}
+
+fn matches(pattern: &Option<Regex>, text: &str) -> bool {
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }

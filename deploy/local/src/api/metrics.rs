@@ -13,11 +13,11 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::columns::Column;
 use super::core::Api;
 use super::list::Page;
-use super::media::{self, Body};
+use super::media::Body;
 use super::meta;
-use super::printer::Printer;
 use super::resource::{Model, Resource, Rules};
 use super::schema::Patterns;
 use super::selector::Selector;
@@ -43,38 +43,13 @@ fn resource() -> Resource {
         model: Model::Measured,
         schema: Value::Null,
         patterns: Patterns::default(),
-        rules: Rules { printer: Some(&PODS), ..Rules::PLAIN },
+        rules: Rules { columns: Column::name().into_iter().collect(), ..Rules::default() },
         scale: None,
     }
 }
 
-const PODS: Printer = Printer {
-    columns: &[("Name", 0), ("cpu", 0), ("memory", 0), ("Window", 0)],
-    row: |o| {
-        let sum = |key: &str| {
-            let amounts = o["containers"].as_array().into_iter().flatten().map(|c| amount(&c["usage"][key]));
-            amounts.sum::<u64>()
-        };
-        vec![o["metadata"]["name"].clone(), cpu(sum("cpu")), memory(sum("memory")), o["window"].clone()]
-    },
-};
-
-/// The number of an amount that [`cpu`] or [`memory`] has written.
-fn amount(text: &Value) -> u64 {
-    let digits = text.as_str().unwrap_or_default().trim_end_matches(|c: char| !c.is_ascii_digit());
-    digits.parse().unwrap_or(0)
-}
-
-fn cpu(nanos: u64) -> Value {
-    format!("{nanos}n").into()
-}
-
-fn memory(kilobytes: u64) -> Value {
-    format!("{kilobytes}Ki").into()
-}
-
 fn amounts(usage: &Usage) -> Value {
-    json!({"cpu": cpu(usage.cpu_nanos), "memory": memory(usage.memory / 1024)})
+    json!({"cpu": format!("{}n", usage.cpu_nanos), "memory": format!("{}Ki", usage.memory / 1024)})
 }
 
 /// The metrics of a pod, made from its object and what its containers used.
@@ -117,8 +92,9 @@ impl Api {
         self.add_resources([resource()]);
     }
 
-    fn measured(&self, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
-        let usages = self.usage.read().as_ref().map(UsageTable::latest).unwrap_or_default();
+    async fn measured(&self, namespace: &str, selector: &Selector) -> Result<Vec<Arc<Object>>> {
+        let table = self.usage.read().clone().unwrap_or_default();
+        let usages = table.latest().await;
         let source = self.registry.load().get("", "v1", "pods").ok_or_else(ApiError::unknown_resource)?;
         let (mut objects, _) = self.store.list(&source.table, &source.prefix(namespace));
         objects.retain(|object| selector.matches(&object.value));
@@ -128,14 +104,11 @@ impl Api {
 
 impl Call {
     /// Answers a read of a resource that is measured, not stored.
-    pub(super) fn metrics(&self, selector: &Selector) -> Result<Response<Body>> {
+    pub(super) async fn metrics(&self, selector: &Selector) -> Result<Response<Body>> {
         let (api, info) = (&self.api, &self.info);
-        let objects = api.measured(&info.namespace, selector)?;
+        let objects = api.measured(&info.namespace, selector).await?;
         match (&info.name, objects.first()) {
-            (None, _) => {
-                let page = Page::of_now(objects);
-                Ok(media::encode(200, page.encode(&info.resource, self.accept.form, self.include), self.accept))
-            }
+            (None, _) => Ok(self.page(&Page::of_now(objects))),
             (Some(_), Some(object)) => Ok(self.one(200, object)),
             (Some(name), None) => Err(ApiError::not_found(&info.resource, name)),
         }

@@ -28,6 +28,7 @@ mod builtin;
 mod call;
 pub(crate) mod causes;
 mod collector;
+mod columns;
 mod core;
 mod crd;
 mod custom;
@@ -46,7 +47,6 @@ mod patch;
 mod pod_actions;
 mod pod_log;
 mod prepare;
-mod printer;
 mod protobuf;
 mod query;
 mod rbac;
@@ -62,7 +62,7 @@ mod strategic;
 mod table;
 mod target;
 mod tls;
-mod warnings;
+mod types;
 mod watch;
 mod write;
 
@@ -70,7 +70,13 @@ pub use access::Access;
 pub use audit::Audit;
 pub use pod_log::{PodLogQuery, PodLogs};
 pub use server::{ApiOptions, ApiServer};
-pub use warnings::CreateWarning;
+
+/// What the maker of an object of this kind should know of it, if anything: that nothing acts on it.
+pub(crate) fn create_warning(api_version: &str, kind: &str) -> Option<String> {
+    let registry = builtin::registry();
+    let resource = registry.all().find(|resource| resource.kind == kind && resource.api_version() == api_version)?;
+    resource.rules.warning.clone()
+}
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@
 //! merges lists by the types that it was built with; schemas of lists, of reviews and of metrics.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::schemars::SchemaGenerator;
 use k8s_openapi::schemars::generate::SchemaSettings;
-use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::fields::{child, object};
@@ -40,14 +40,12 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
         let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
         add_paths(&mut paths, resource, &kind);
         match &resource.model {
-            Model::Typed { describe, .. } | Model::Converted { describe, .. } => {
-                kinds.push((describe(&mut generator), kind));
-            }
+            Model::Typed(model) => kinds.push(((model.describe)(&mut generator), kind)),
             Model::Custom(_) => {
                 let schema = custom(&resource.schema, &kind, &mut generator);
                 customs.insert(custom_name(resource), schema);
             }
-            Model::Measured | Model::Review(_) => {}
+            Model::Kept | Model::Measured | Model::Review(_) => {}
         }
     }
     if paths.is_empty() {
@@ -55,19 +53,13 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
     }
     let mut schemas = generator.take_definitions(true);
     for (name, kind) in kinds {
-        if let Some(schema) = schemas.get_mut(&name) {
+        if let Some(schema) = schemas.get_mut(&*name) {
             schema[KIND] = json!([kind]);
         }
     }
     schemas.extend(customs);
     let info = json!({"title": "Kubernetes", "version": "v1.36.0"});
     Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}))
-}
-
-/// Adds the schema of a type, and says by which name.
-pub(crate) fn describe<T: JsonSchema>(schemas: &mut SchemaGenerator) -> String {
-    schemas.subschema_for::<T>();
-    T::schema_name().into_owned()
 }
 
 fn root(resource: &Resource) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::address::Lease;
+use super::address::assign;
 use super::causes::Causes;
 use super::core::Api;
 use super::fields::{self, text};
@@ -18,6 +18,7 @@ use super::status::{ApiError, Result};
 use super::store::Object;
 use super::target::Target;
 use super::write::Part;
+use crate::pool::Leased;
 
 impl Api {
     /// A new object from a body, with its address if it is a Service.
@@ -27,7 +28,7 @@ impl Api {
         namespace: &str,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>, Lease)> {
+    ) -> Result<(Value, Vec<String>, Option<Leased>)> {
         let (mut value, warnings) = self.read(resource, body, options)?;
         let fields = metadata(&mut value);
         let managed = fields.remove("managedFields");
@@ -45,8 +46,8 @@ impl Api {
         }
         let mut causes = Causes::default();
         schema::default(&mut value, &resource.schema);
-        (resource.rules.prepare)(&mut value, None);
-        let lease = self.addresses.assign(resource, &mut value, None, &mut causes);
+        (resource.rules.hooks.prepare)(&mut value, None);
+        let lease = assign(&self.addresses, resource, &mut value, None, &mut causes);
         self.validate(resource, &value, None, causes)?;
         debug_assert_eq!(text(&value, "/metadata/namespace"), namespace);
         Ok((value, warnings, lease))
@@ -60,7 +61,7 @@ impl Api {
         current: &Object,
         candidate: Value,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>, Lease)> {
+    ) -> Result<(Value, Vec<String>, Option<Leased>)> {
         let resource = target.resource;
         self.check_name(target, &candidate)?;
         let old = &current.value;
@@ -82,7 +83,7 @@ impl Api {
             return Err(target.conflict(&why));
         }
         match text(&candidate, "/metadata/resourceVersion") {
-            "" if !resource.rules.unconditional_update => {
+            "" if resource.rules.versioned_update => {
                 let mut causes = Causes::default();
                 causes.invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
                 return Err(ApiError::invalid_kind(&resource.group, &resource.plural, target.name, causes));
@@ -124,10 +125,10 @@ impl Api {
             _ => {}
         }
         schema::default(&mut value, &resource.schema);
-        (resource.rules.prepare)(&mut value, Some(old));
+        (resource.rules.hooks.prepare)(&mut value, Some(old));
         let lease = match part {
-            Part::Status => Lease::none(),
-            _ => self.addresses.assign(resource, &mut value, Some(old), &mut causes),
+            Part::Status => None,
+            _ => assign(&self.addresses, resource, &mut value, Some(old), &mut causes),
         };
         if part != Part::Status && generation_counts(resource, old, &value) {
             let next = fields::number(old, "/metadata/generation").unwrap_or(0) + 1;
@@ -183,25 +184,15 @@ impl Api {
             ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {rule}"))
         };
         let mut unknown = Vec::new();
-        let mut value = match &resource.model {
-            Model::Typed { decode, .. } | Model::Converted { decode, .. } => {
-                let given = (options.field_validation != FieldValidation::Ignore).then(|| body.clone());
-                let value = decode(body).map_err(refuse)?;
-                if let Some(given) = given {
-                    unknown_fields(&given, &value, "", &mut unknown);
-                }
-                match &resource.model {
-                    Model::Converted { store, .. } => store(value),
-                    _ => value,
-                }
+        let mut value = body;
+        match &resource.model {
+            Model::Typed(model) => {
+                model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?;
+                value = resource.stored(value);
             }
-            Model::Custom(_) => {
-                let mut value = body;
-                schema::prune(&mut value, &resource.schema, &mut unknown);
-                value
-            }
-            Model::Review(_) | Model::Measured => body,
-        };
+            Model::Custom(_) => schema::prune(&mut value, &resource.schema, &mut unknown),
+            Model::Kept | Model::Review(_) | Model::Measured => {}
+        }
         meta::tidy(metadata(&mut value));
         let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
         if options.field_validation == FieldValidation::Strict && !warnings.is_empty() {
@@ -223,7 +214,7 @@ impl Api {
             model.validate(value, &mut causes);
         }
         causes.extend(found);
-        (resource.rules.validate)(value, old, &mut causes);
+        (resource.rules.hooks.validate)(value, old, &mut causes);
         if causes.is_empty() {
             return Ok(());
         }
@@ -255,26 +246,5 @@ fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
         Generation::Spec if resource.rules.status => differ(&["metadata", "status"]),
         Generation::Spec => differ(&["metadata"]),
         Generation::Any => differ(&["metadata"]) || field(old, "labels") != field(new, "labels"),
-    }
-}
-
-/// Fields of `given` that reading dropped.
-fn unknown_fields(given: &Value, kept: &Value, path: &str, unknown: &mut Vec<String>) {
-    match (given, kept) {
-        (Value::Object(given), Value::Object(kept)) => {
-            for (key, value) in given.iter().filter(|(_, value)| !value.is_null()) {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                match kept.get(key) {
-                    Some(kept) => unknown_fields(value, kept, &path, unknown),
-                    None => unknown.push(path),
-                }
-            }
-        }
-        (Value::Array(given), Value::Array(kept)) => {
-            for (index, (value, kept)) in given.iter().zip(kept).enumerate() {
-                unknown_fields(value, kept, &format!("{path}[{index}]"), unknown);
-            }
-        }
-        _ => {}
     }
 }

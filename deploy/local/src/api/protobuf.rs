@@ -3,25 +3,26 @@
 //!
 //! kubectl asks for JSON but sends the kinds that it knows in Kubernetes' envelope: four bytes of magic, then the kind
 //! and the object. A server that refuses them is of no use to it, since it tries nothing else. So the kinds and fields
-//! that everyday commands write are read, by tables ([`kinds`]); answers are JSON, as ever. Derived messages would not do:
+//! that everyday commands write are read, by a table (`kinds.yaml`); answers are JSON, as ever. Derived messages would not do:
 //! they pass over a field that they do not have, and what somebody asked for would be lost in silence.
 //!
 //! # Odd cases
 //!
-//! - Go writes each field that is no pointer, whatever its value. Zero therefore means absent, unless a table calls the
-//!   field optional; and a field that no table has is passed over if it holds nothing but zeros. One that says
+//! - Go writes each field that is no pointer, whatever its value. Zero therefore means absent, unless the table calls the
+//!   field optional; and a field that it does not have is passed over if it holds nothing but zeros. One that says
 //!   something is never lost: the body is refused as a whole, by the field's number and its message.
 //! - Depth is bounded by the tables', and by [`DEPTH_MAX`] in what is passed over.
 
-mod kinds;
 #[cfg(test)]
 mod tests;
 
-use self::kinds::{Count, Field, Message, Type};
 use super::status::{ApiError, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 /// What such a body is called.
 pub(super) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -29,6 +30,62 @@ pub(super) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
 /// How deep a field that no table has is looked into.
 const DEPTH_MAX: usize = 8;
+
+/// What is read.
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let read = serde_yaml_ng::from_str(include_str!("protobuf/kinds.yaml"));
+    read.unwrap_or_else(|error| unreachable!("{error}, in a file that is part of the program and read by tests"))
+});
+
+#[derive(Deserialize)]
+struct Table {
+    /// Version, kind and message.
+    kinds: Vec<(String, String, String)>,
+    messages: HashMap<String, BTreeMap<u32, Field>>,
+}
+
+/// Name in JSON, what it holds, and how often.
+#[derive(Deserialize)]
+struct Field(String, Type, #[serde(default)] Count);
+
+#[derive(Deserialize)]
+#[serde(from = "String")]
+enum Type {
+    Text,
+    Number,
+    Flag,
+    /// From text to text.
+    Texts,
+    /// From text to bytes, in base 64 as JSON has them.
+    Blobs,
+    /// A number or a text.
+    Either,
+    Message(String),
+}
+
+impl From<String> for Type {
+    fn from(name: String) -> Self {
+        match name.as_str() {
+            "Text" => Type::Text,
+            "Number" => Type::Number,
+            "Flag" => Type::Flag,
+            "Texts" => Type::Texts,
+            "Blobs" => Type::Blobs,
+            "Either" => Type::Either,
+            _ => Type::Message(name),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+enum Count {
+    /// Zero is absent.
+    #[default]
+    One,
+    /// Zero is a value.
+    Optional,
+    Many,
+}
 
 /// A value on the wire.
 #[derive(Clone, Copy)]
@@ -66,43 +123,45 @@ fn object(body: &[u8]) -> Read<Value> {
             _ => {}
         }
     }
-    let types = kinds::TYPES.read(types)?;
+    let types = message("Types", types)?;
     let of = |name: &str| types.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (of("apiVersion"), of("kind"));
-    let message = kinds::of(api_version, kind).ok_or_else(|| Unreadable::Unknown(format!("{api_version} {kind}")))?;
-    let mut fields = message.read(object)?;
+    let is_meant = |of: &&(String, String, String)| (of.0 == api_version || of.0.is_empty()) && of.1 == kind;
+    let (.., name) =
+        TABLE.kinds.iter().find(is_meant).ok_or_else(|| Unreadable::Unknown(format!("{api_version} {kind}")))?;
+    let mut fields = message(name, object)?;
     fields.extend(types);
     Ok(Value::Object(fields))
 }
 
-impl Message {
-    fn read(&self, bytes: &[u8]) -> Read<Map<String, Value>> {
-        let mut object = Map::new();
-        for field in fields(bytes) {
-            let (number, raw) = field?;
-            let Some(Field(_, name, of, count)) = self.fields.iter().find(|field| field.0 == number) else {
-                if says_nothing(raw, DEPTH_MAX) {
-                    continue;
-                }
-                return Err(Unreadable::Unknown(format!("field {number} of {}", self.name)));
-            };
-            match (of, count, raw) {
-                (Type::Texts | Type::Blobs, _, raw) => {
-                    let (key, value) = entry(of, raw.bytes()?)?;
-                    put(&mut object, name, Value::Object(Map::new()))[key] = value;
-                }
-                (_, Count::One, raw) if says_nothing(raw, DEPTH_MAX) => {}
-                (_, Count::One | Count::Optional, raw) => _ = object.insert((*name).to_owned(), of.read(raw)?),
-                (_, Count::Many, raw) => {
-                    let value = of.read(raw)?;
-                    if let Value::Array(items) = put(&mut object, name, Value::Array(Vec::new())) {
-                        items.push(value);
-                    }
+/// Reads the message of that name.
+fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
+    let known = TABLE.messages.get(name);
+    let mut object = Map::new();
+    for field in fields(bytes) {
+        let (number, raw) = field?;
+        let Some(Field(field, of, count)) = known.and_then(|fields| fields.get(&number)) else {
+            if says_nothing(raw, DEPTH_MAX) {
+                continue;
+            }
+            return Err(Unreadable::Unknown(format!("field {number} of {name}")));
+        };
+        match (of, count) {
+            (Type::Texts | Type::Blobs, _) => {
+                let (key, value) = entry(of, raw.bytes()?)?;
+                put(&mut object, field, Value::Object(Map::new()))[key] = value;
+            }
+            (_, Count::One) if says_nothing(raw, DEPTH_MAX) => {}
+            (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), of.read(raw)?),
+            (_, Count::Many) => {
+                let value = of.read(raw)?;
+                if let Value::Array(items) = put(&mut object, field, Value::Array(Vec::new())) {
+                    items.push(value);
                 }
             }
         }
-        Ok(object)
     }
+    Ok(object)
 }
 
 /// The field of that name, which is `empty` if it is not there.
@@ -118,7 +177,7 @@ impl Type {
             Self::Flag => Value::from(raw.number()? != 0),
             Self::Text => Value::from(raw.text()?),
             Self::Either => either(raw.bytes()?)?,
-            Self::Of(message) => Value::Object(message.read(raw.bytes()?)?),
+            Self::Message(name) => Value::Object(message(name, raw.bytes()?)?),
             Self::Texts | Self::Blobs => return Err(Unreadable::Broken("a map is no single value")),
         })
     }

@@ -93,14 +93,7 @@ impl WriteOptions {
     /// Reads and checks the options of a verb; `kind` is what the verb calls them, like `CreateOptions`.
     pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self> {
         let mut causes = Causes::default();
-        let dry_run = match query.text("dryRun") {
-            "" => false,
-            "All" => true,
-            other => {
-                causes.not_supported("dryRun", &other.into(), &["All"]);
-                false
-            }
-        };
+        let dry_run = is_dry_run(query.text("dryRun"), &mut causes);
         let field_validation = match query.text("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
@@ -119,6 +112,13 @@ impl WriteOptions {
         }
         Ok(WriteOptions { dry_run, field_validation, manager, force: query.flag("force"), owns_fields: false })
     }
+}
+
+fn is_dry_run(text: &str, causes: &mut Causes) -> bool {
+    if !["", "All"].contains(&text) {
+        causes.not_supported("dryRun", &text.into(), &["All"]);
+    }
+    text == "All"
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,14 +170,8 @@ impl DeleteOptions {
         if orphan {
             propagation = propagation.or(Some(Propagation::Orphan));
         }
-        let dry_run = match body.pointer("/dryRun/0").and_then(Value::as_str).unwrap_or(query.text("dryRun")) {
-            "" => false,
-            "All" => true,
-            other => {
-                causes.not_supported("dryRun", &other.into(), &["All"]);
-                false
-            }
-        };
+        let given = body.pointer("/dryRun/0").and_then(Value::as_str).unwrap_or(query.text("dryRun"));
+        let dry_run = is_dry_run(given, &mut causes);
         if !causes.is_empty() {
             return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", causes));
         }

@@ -6,18 +6,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::schemars::SchemaGenerator;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::causes::Causes;
+use super::columns::Column;
 use super::custom::CustomModel;
-use super::printer::Printer;
+use super::fields::object;
 use super::schema::Patterns;
+use super::types::{Describe, TypeSchemas};
 
 /// Which rule a name follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum NameRule {
     /// A DNS subdomain, at most 253 characters.
+    #[default]
     Subdomain,
     /// A DNS label, at most 63 characters.
     Label,
@@ -26,9 +29,10 @@ pub(crate) enum NameRule {
 }
 
 /// Which changes `metadata.generation` counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Generation {
     /// The resource has no generation.
+    #[default]
     Never,
     /// All but metadata and, where it is a subresource, status.
     Spec,
@@ -50,7 +54,8 @@ pub(crate) struct ScalePaths {
 }
 
 /// How a resource differs from a plain one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Rules {
     pub(crate) name: NameRule,
     pub(crate) generation: Generation,
@@ -58,46 +63,43 @@ pub(crate) struct Rules {
     pub(crate) status: bool,
     /// Whether there is a scale subresource at the usual paths.
     pub(crate) scale: bool,
-    /// Whether PUT without a version is taken.
-    pub(crate) unconditional_update: bool,
+    /// Whether a PUT must have a version.
+    pub(crate) versioned_update: bool,
     /// Whether PUT makes what is not there.
     pub(crate) create_on_update: bool,
     /// Whether DELETE answers with the object in place of a Status.
     pub(crate) returns_deleted: bool,
-    /// Whether collections can be deleted.
-    pub(crate) delete_collection: bool,
+    /// Whether collections cannot be deleted.
+    pub(crate) deleted_singly: bool,
     /// Fields that selectors may use beside name and namespace.
-    pub(crate) fields: &'static [&'static str],
-    /// Further subresources: name, kind, verbs.
-    pub(crate) subresources: &'static [(&'static str, &'static str, &'static [&'static str])],
-    /// Fills in defaults; the second argument is the stored object.
-    pub(crate) prepare: fn(&mut Value, Option<&Value>),
-    /// Finds what is wrong; the second argument is the stored object.
-    pub(crate) validate: fn(&Value, Option<&Value>, &mut Causes),
+    pub(crate) fields: Vec<String>,
+    /// Further subresources: name, kind, verb.
+    pub(crate) subresources: Vec<(String, String, String)>,
+    /// What the maker of an object should know of it.
+    pub(crate) warning: Option<String>,
     /// Columns for people.
-    pub(crate) printer: Option<&'static Printer>,
+    pub(crate) columns: Vec<Column>,
+    #[serde(skip)]
+    pub(crate) hooks: Hooks,
 }
 
-impl Rules {
-    pub(crate) const PLAIN: Rules = Rules {
-        name: NameRule::Subdomain,
-        generation: Generation::Never,
-        status: false,
-        scale: false,
-        unconditional_update: true,
-        create_on_update: false,
-        returns_deleted: false,
-        delete_collection: true,
-        fields: &[],
-        subresources: &[],
-        prepare: |_, _| {},
-        validate: |_, _, _| {},
-        printer: None,
-    };
+/// Rules of a resource that depend on several of its fields. The second argument is the stored object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hooks {
+    /// Fills in defaults.
+    pub(crate) prepare: fn(&mut Value, Option<&Value>),
+    /// Finds what is wrong.
+    pub(crate) validate: fn(&Value, Option<&Value>, &mut Causes),
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Hooks { prepare: |_, _| {}, validate: |_, _, _| {} }
+    }
 }
 
 /// A question that is answered and never stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) enum Review {
     /// TokenReview: whose token is this?
     Token,
@@ -113,27 +115,25 @@ pub(crate) enum Review {
 #[derive(Debug)]
 pub(crate) enum Model {
     /// A type of Kubernetes: unknown fields go, wrong types are refused.
-    Typed {
-        decode: fn(Value) -> Result<Value, String>,
-        /// Adds the type's schema, and says by which name.
-        describe: fn(&mut SchemaGenerator) -> String,
-    },
-    /// As [`Model::Typed`], but stored in the form of another resource.
-    Converted {
-        /// Reads the form on the wire.
-        decode: fn(Value) -> Result<Value, String>,
-        /// Adds the schema of that form, and says by which name.
-        describe: fn(&mut SchemaGenerator) -> String,
-        /// From the wire to the store.
-        store: fn(Value) -> Value,
-        /// From the store to the wire.
-        present: fn(Value) -> Value,
-    },
+    Typed(TypedModel),
+    /// Kept as it comes: nothing here acts on it.
+    Kept,
     /// A custom resource with its schema.
     Custom(CustomModel),
     /// What pods use; read alone.
     Measured,
     Review(Review),
+}
+
+/// A type of Kubernetes as the model of a resource.
+#[derive(Debug)]
+pub(crate) struct TypedModel {
+    pub(crate) name: String,
+    pub(crate) describe: Describe,
+    /// Those of all built-in kinds.
+    pub(crate) schemas: Arc<TypeSchemas>,
+    /// Fields that have another name in the store, where the objects of another resource are: there and here.
+    pub(crate) renamed: &'static [(&'static str, &'static str)],
 }
 
 /// A resource that the server serves.
@@ -204,24 +204,42 @@ impl Resource {
 
     /// The stored form of a value as this resource shows it.
     pub(crate) fn present(&self, value: &Value) -> Value {
-        match &self.model {
-            Model::Converted { present, .. } => present(value.clone()),
-            _ => value.clone(),
+        let mut value = value.clone();
+        for (here, stored) in self.renamed() {
+            rename(&mut value, stored, here);
         }
+        value
+    }
+
+    /// A value as it is stored, from the form that this resource shows.
+    pub(crate) fn stored(&self, mut value: Value) -> Value {
+        for (here, stored) in self.renamed() {
+            rename(&mut value, here, stored);
+        }
+        value
+    }
+
+    /// Whether objects are stored as those of another resource.
+    pub(crate) fn is_converted(&self) -> bool {
+        !self.renamed().is_empty()
+    }
+
+    fn renamed(&self) -> &'static [(&'static str, &'static str)] {
+        if let Model::Typed(model) = &self.model { model.renamed } else { &[] }
     }
 
     /// The verbs of the resource itself.
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
-        match (&self.model, self.rules.delete_collection) {
+        match (&self.model, self.rules.deleted_singly) {
             (Model::Review(_), _) => vec!["create"],
             (Model::Measured, _) => vec!["get", "list"],
-            (_, true) => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-            (_, false) => vec!["create", "delete", "get", "list", "patch", "update", "watch"],
+            (_, false) => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+            (_, true) => vec!["create", "delete", "get", "list", "patch", "update", "watch"],
         }
     }
 
     /// Its subresources: name, group, version and kind of what they take, and verbs.
-    pub(crate) fn subresources(&self) -> Vec<(&str, &str, &str, &str, Vec<&'static str>)> {
+    pub(crate) fn subresources(&self) -> Vec<(&str, &str, &str, &str, Vec<&str>)> {
         let write = || vec!["get", "patch", "update"];
         let mut all = Vec::new();
         if self.scale.is_some() {
@@ -230,14 +248,21 @@ impl Resource {
         if self.rules.status {
             all.push(("status", self.group.as_str(), self.version.as_str(), self.kind.as_str(), write()));
         }
-        for (name, kind, verbs) in self.rules.subresources {
-            let (group, version) = match *kind {
+        for (name, kind, verb) in &self.rules.subresources {
+            let (group, version) = match kind.as_str() {
                 "TokenRequest" => ("authentication.k8s.io", "v1"),
                 _ => (self.group.as_str(), self.version.as_str()),
             };
-            all.push((name, group, version, kind, verbs.to_vec()));
+            all.push((name.as_str(), group, version, kind.as_str(), vec![verb.as_str()]));
         }
         all
+    }
+}
+
+fn rename(value: &mut Value, from: &str, to: &str) {
+    let fields = object(value);
+    if let Some(value) = fields.remove(from) {
+        fields.insert(to.to_owned(), value);
     }
 }
 
@@ -265,10 +290,7 @@ impl Registry {
 
     /// A resource that stores its objects in this table.
     pub(crate) fn by_table(&self, table: &str) -> Option<Arc<Resource>> {
-        self.resources
-            .values()
-            .find(|resource| &*resource.table == table && !matches!(resource.model, Model::Converted { .. }))
-            .cloned()
+        self.resources.values().find(|resource| &*resource.table == table && !resource.is_converted()).cloned()
     }
 
     /// All resources, in order.

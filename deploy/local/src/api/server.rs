@@ -21,7 +21,6 @@ use super::audit::Audit;
 use super::core::Api;
 use super::pod_log::PodLogs;
 use super::tls::Tls;
-use super::warnings::CreateWarning;
 use super::{builtin, collector, handler, identity};
 use crate::usage::UsageTable;
 use crate::{Range, private_file};
@@ -68,17 +67,9 @@ pub struct ApiServer {
     token: String,
     certificate: Arc<str>,
     dashboard: Option<SocketAddr>,
-    api: ApiHandle,
+    api: Arc<Api>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
-}
-
-struct ApiHandle(Arc<Api>);
-
-impl std::fmt::Debug for ApiHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("version", &self.0.store.version()).finish_non_exhaustive()
-    }
 }
 
 impl ApiServer {
@@ -108,7 +99,7 @@ impl ApiServer {
         tasks.spawn(collector::run(api.clone()));
         tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));
         let dashboard = options.dashboard;
-        Ok(ApiServer { address, token, certificate, dashboard, api: ApiHandle(api), tasks, shutdown })
+        Ok(ApiServer { address, token, certificate, dashboard, api, tasks, shutdown })
     }
 
     /// Where the server answers, like `http://127.0.0.1:40001`; the same port takes `https`.
@@ -129,22 +120,17 @@ impl ApiServer {
     /// Forgets all changes so far, as a server whose history was compacted: each watch ends with 410, and its watcher has
     /// to list again.
     pub fn forget_history(&self) {
-        self.api.0.store.forget();
+        self.api.store.forget();
     }
 
     /// Lends the server the logs of pods.
     pub fn set_pod_logs(&self, logs: PodLogs) {
-        *self.api.0.logs.write() = Some(logs);
+        *self.api.logs.write() = Some(logs);
     }
 
     /// Lends the server what pods use: from now on it serves `metrics.k8s.io`.
     pub fn set_usage(&self, usage: UsageTable) {
-        self.api.0.serve_metrics(usage);
-    }
-
-    /// Says what whoever makes an object is to be warned of.
-    pub fn set_create_warning(&self, warning: CreateWarning) {
-        *self.api.0.create_warning.write() = Some(warning);
+        self.api.serve_metrics(usage);
     }
 
     /// A kubeconfig for this server, with the token and the server's certificate in it, and where the cluster's dashboard
@@ -257,7 +243,7 @@ mod tests {
         let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
         let server = ApiServer::start(options).await.expect("a free port");
         let (mut client, end) = duplex(1 << 16);
-        tokio::spawn(serve(end, server.api.0.clone()));
+        tokio::spawn(serve(end, server.api.clone()));
         let mut answer = vec![0; 1 << 14];
         for turn in ["first", "again"] {
             client.write_all(b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("it is open");
@@ -285,7 +271,7 @@ mod tests {
         let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
         let server = ApiServer::start(options).await.expect("a free port");
         let (mut client, end) = duplex(1 << 16);
-        let served = tokio::spawn(serve(end, server.api.0.clone()));
+        let served = tokio::spawn(serve(end, server.api.clone()));
         let head = "GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";
         client.write_all(format!("{head} {}\r\n\r\n", server.token()).as_bytes()).await.expect("it is open");
         let mut answer = vec![0; 1 << 14];

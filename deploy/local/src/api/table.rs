@@ -2,8 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::fields::text;
-use super::printer::{Printer, age};
 use super::resource::Resource;
 use super::store::Object;
 
@@ -23,53 +21,22 @@ pub(crate) fn table<'a>(
     include: Include,
     columns: bool,
 ) -> Value {
-    let rows: Vec<Value> = objects.map(|object| row(resource, object, include)).collect();
-    let definitions = if columns { definitions(resource) } else { Vec::new() };
+    let row = |object: &Object| {
+        let cells: Vec<Value> = resource.rules.columns.iter().map(|column| column.cell(&object.value)).collect();
+        let object = match include {
+            Include::Nothing => Value::Null,
+            Include::Metadata => partial(object),
+            Include::Object => resource.full(&object.value),
+        };
+        json!({"cells": cells, "object": object})
+    };
+    let rows: Vec<Value> = objects.map(row).collect();
+    let definitions: Vec<_> =
+        resource.rules.columns.iter().filter(|_| columns).map(|column| &column.definition).collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": definitions, "rows": rows,
     })
-}
-
-const PLAIN: Printer = Printer {
-    columns: &[("Name", 0), ("Age", 0)],
-    row: |object| vec![object["metadata"]["name"].clone(), age(text(object, "/metadata/creationTimestamp"))],
-};
-
-fn definitions(resource: &Resource) -> Vec<Value> {
-    let name = json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0});
-    if let Some(model) = resource.custom() {
-        return std::iter::once(name).chain(model.columns.iter().map(|column| column.definition.clone())).collect();
-    }
-    let printer = resource.rules.printer.unwrap_or(&PLAIN);
-    let column = |(name, priority): &(&str, u8)| {
-        let format = if *name == "Name" { "name" } else { "" };
-        json!({"name": name, "type": "string", "format": format, "description": "", "priority": priority})
-    };
-    printer.columns.iter().map(column).collect()
-}
-
-fn row(resource: &Resource, object: &Object, include: Include) -> Value {
-    let value = &object.value;
-    let cells = match resource.custom() {
-        Some(model) => {
-            let cells = model.columns.iter().map(|column| match column.find(value) {
-                None | Some(Value::Null) => Value::Null,
-                Some(found) if column.date => age(found.as_str().unwrap_or_default()),
-                Some(found) if column.definition["type"] == "string" && !found.is_string() => found.to_string().into(),
-                Some(found) => found.clone(),
-            });
-            std::iter::once(value["metadata"]["name"].clone()).chain(cells).collect()
-        }
-        None => (resource.rules.printer.unwrap_or(&PLAIN).row)(value),
-    };
-    let mut row = json!({"cells": cells});
-    match include {
-        Include::Nothing => row["object"] = Value::Null,
-        Include::Metadata => row["object"] = partial(object),
-        Include::Object => row["object"] = resource.full(&object.value),
-    }
-    row
 }
 
 /// The metadata of an object, as an object of its own.

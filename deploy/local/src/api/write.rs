@@ -17,6 +17,7 @@ use super::resource::Resource;
 use super::status::{ApiError, Result};
 use super::store::{Clash, Expect, NAMESPACES, Object, Write};
 use super::target::Target;
+use crate::pool::Leased;
 
 /// Which part of an object a write is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Api {
             attempts -= 1;
             match self.commit(target, Expect::Absent, Write::Put(value)) {
                 Ok(object) => {
-                    lease.keep();
+                    keep(lease);
                     return Ok(Written { code: 201, object, warnings });
                 }
                 Err(Clash::Changed) if attempts > 0 => {}
@@ -132,7 +133,7 @@ impl Api {
                 self.commit(target, expect, Write::Put(value))
             };
             if let Ok(object) = committed {
-                lease.keep();
+                keep(lease);
                 return Ok(Written { code: 200, object, warnings });
             }
         }
@@ -202,6 +203,13 @@ impl Api {
     fn missing_namespace(&self, resource: &Resource, namespace: &str) -> Option<ApiError> {
         let missing = resource.namespaced && self.store.get(NAMESPACES, namespace).is_none();
         missing.then(|| self.no_namespace(namespace))
+    }
+}
+
+/// Leaves the address of a Service that was written in use.
+fn keep(lease: Option<Leased>) {
+    if let Some(lease) = lease {
+        lease.keep();
     }
 }
 

@@ -7,12 +7,12 @@
 //!
 //! # Not here
 //!
-//! Events, and rollbacks by annotation (removed from Kubernetes long ago; `kubectl rollout undo` patches the template).
+//! Events, the adoption of orphans by labels, and rollbacks by annotation (removed from Kubernetes long ago; `kubectl
+//! rollout undo` patches the template).
 
-use super::claim::claim;
 use super::deployment_status::{Outcome, replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
-use super::index::{Index, Plan, Write, is_finished, owned_by, selects};
+use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds, new_replicas, old_replicas};
 use super::write::Request;
 use common_controller::ObjectKey;
@@ -39,9 +39,8 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     if !selects(&spec.selector, template_labels(&spec.template)) {
         return Plan::default(); // Refused by the API server; it would make pods without end.
     }
-    let claim = claim(deployment.as_ref(), &spec.selector, index.replica_sets.within(key.namespace()));
-    let mut writes: Vec<_> = claim.writes.into_iter().map(Write::ReplicaSet).collect();
-    let mut sets = claim.owned;
+    let mut writes = Vec::new();
+    let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
     let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
     let rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets };
@@ -131,12 +130,8 @@ impl Rollout<'_> {
 
     /// Whether any pod of an old set has yet to end.
     fn old_pods_live(&self) -> bool {
-        let uids: Vec<_> = self.old.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
-        let namespace = self.deployment.namespace().unwrap_or_default();
-        self.index.pods.within(&namespace).any(|pod| {
-            let owner = super::index::controller_of(pod.as_ref());
-            owner.is_some_and(|owner| uids.contains(&owner.uid.as_str())) && !is_finished(pod)
-        })
+        let lives = |set: &Arc<ReplicaSet>| controlled_by(&self.index.pods, set.as_ref()).any(|pod| !is_finished(pod));
+        self.old.iter().any(lives)
     }
 
     /// A paused Deployment keeps its one active set, or else the newest, at the desired number.

@@ -9,11 +9,13 @@
 
 use super::write::Request;
 use common::labels::{self, Expression};
+use common_controller::objects::controller;
+pub(crate) use common_controller::objects::controller_reference as owned_by;
 use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -115,48 +117,24 @@ impl Index {
         vec![Key::Deployment(change.key.clone())]
     }
 
-    /// Whom a changed ReplicaSet concerns: itself, its Deployment, or those that might adopt it.
+    /// Whom a changed ReplicaSet concerns: itself and its Deployment.
     pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
-        let mut keys = vec![Key::ReplicaSet(change.key.clone())];
-        for object in both(change) {
-            match controller_of(object.as_ref()) {
-                Some(owner) => {
-                    keys.push(Key::Deployment(ObjectKey::new(namespace(object.as_ref()), owner.name.clone())))
-                }
-                None => keys.extend(
-                    self.deployments
-                        .within(&namespace(object.as_ref()))
-                        .filter(|d| d.spec.as_ref().is_some_and(|s| selects(&s.selector, object.labels())))
-                        .map(|d| Key::Deployment(key_of(d.as_ref()))),
-                ),
-            }
-        }
-        keys
+        let owner = |set: &Arc<ReplicaSet>| Some(Key::Deployment(owner_key(set.as_ref())?));
+        both(change).filter_map(owner).chain([Key::ReplicaSet(change.key.clone())]).collect()
     }
 
-    /// Whom a changed pod concerns: its ReplicaSet (at its end also the Deployment, which may wait for that), or those
-    /// that might adopt it; and the Services that select it or did.
+    /// Whom a changed pod concerns: its ReplicaSet (at its end also the Deployment, which may wait for that), and the
+    /// Services that select it or did.
     pub(crate) fn pod_changed(&self, change: &Change<Pod>) -> Vec<Key> {
         let mut keys = Vec::new();
         for pod in both(change) {
             let namespace = namespace(pod.as_ref());
-            match controller_of(pod.as_ref()) {
-                Some(owner) => {
-                    let owner = ObjectKey::new(namespace.clone(), owner.name.clone());
-                    if change.new.as_ref().is_none_or(|p| is_finished(p))
-                        && let Some(set) = self.replica_sets.get(&owner)
-                        && let Some(deployment) = controller_of(set.as_ref())
-                    {
-                        keys.push(Key::Deployment(ObjectKey::new(namespace.clone(), deployment.name.clone())));
-                    }
-                    keys.push(Key::ReplicaSet(owner));
+            if let Some(owner) = owner_key(pod.as_ref()) {
+                if change.new.as_ref().is_none_or(|pod| is_finished(pod)) {
+                    let set = self.replica_sets.get(&owner);
+                    keys.extend(set.and_then(|set| owner_key(set.as_ref())).map(Key::Deployment));
                 }
-                None => keys.extend(
-                    self.replica_sets
-                        .within(&namespace)
-                        .filter(|r| r.spec.as_ref().is_some_and(|s| selects(&s.selector, pod.labels())))
-                        .map(|r| Key::ReplicaSet(key_of(r.as_ref()))),
-                ),
+                keys.push(Key::ReplicaSet(owner));
             }
             keys.extend(
                 self.services
@@ -206,21 +184,19 @@ fn namespace<K: Resource>(object: &K) -> String {
     object.meta().namespace.clone().unwrap_or_default()
 }
 
-/// The owner that controls `object`.
-pub(crate) fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
-    object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))
+/// The key of the object that controls this one.
+fn owner_key<K: Kind>(object: &K) -> Option<ObjectKey> {
+    Some(ObjectKey::new(namespace(object), controller(object.meta())?.name.clone()))
 }
 
-/// The owner reference that makes `owner` control a dependent, and wait for it in a foreground deletion.
-pub(crate) fn owned_by<K: Kind>(owner: &K) -> OwnerReference {
-    OwnerReference {
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        name: owner.name_any(),
-        uid: owner.meta().uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
+/// The objects that `owner` controls.
+pub(crate) fn controlled_by<'a, K: Kind>(
+    objects: &'a Cache<Arc<K>>,
+    owner: &'a impl Kind,
+) -> impl Iterator<Item = &'a Arc<K>> {
+    let (namespace, uid) = (owner.meta().namespace.as_deref(), owner.meta().uid.as_deref());
+    let is_owned = move |object: &&'a Arc<K>| controller(object.meta()).map(|owner| owner.uid.as_str()) == uid;
+    objects.within(namespace.unwrap_or_default()).filter(is_owned)
 }
 
 /// Whether a label selector matches. One that is empty, or not valid, selects nothing here: for a Deployment or

@@ -20,15 +20,14 @@
 //! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of
 //! namespaces, Events, and core/v1 Endpoints, which planes read only where slices are denied. Each module's header lists what it leaves out of its own job.
 
-mod claim;
 mod deployment;
 mod deployment_status;
 #[cfg(test)]
+#[path = "fixture_tests.rs"]
 mod fixture;
 mod hash;
 pub mod horizontal;
 mod index;
-mod pod_endpoint;
 mod ports;
 mod replica_set;
 mod rolling;

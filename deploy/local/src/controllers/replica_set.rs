@@ -6,12 +6,11 @@
 //!
 //! # Not here
 //!
-//! Spreading deletions over nodes (upstream prefers pods on nodes that hold many of the same owner), Events, and the
+//! Adoption and release of pods by their labels, spreading deletions over nodes (upstream prefers pods on nodes that hold many of the same owner), Events, and the
 //! slow start of creations: all missing pods are asked for at once, and a refusal is in the status as `ReplicaFailure`
 //! and tried again with growing delays.
 
-use super::claim::claim;
-use super::index::{Index, Plan, Write, is_finished, owned_by, true_condition};
+use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, true_condition};
 use super::write::Request;
 use common::labels;
 use common_controller::ObjectKey;
@@ -34,12 +33,10 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(set) = index.replica_sets.get(key) else { return Plan::default() };
     let Some(spec) = set.spec.as_ref() else { return Plan::default() };
-    let claim = claim(set.as_ref(), &spec.selector, index.pods.within(key.namespace()));
-    let mut writes: Vec<_> = claim.writes.into_iter().map(Write::Pod).collect();
-    let (active, ending): (Vec<_>, Vec<_>) = claim
-        .owned
-        .into_iter()
+    let mut writes = Vec::new();
+    let (active, ending): (Vec<_>, Vec<_>) = controlled_by(&index.pods, set.as_ref())
         .filter(|pod| !is_finished(pod))
+        .cloned()
         .partition(|pod| pod.metadata.deletion_timestamp.is_none());
     if set.metadata.deletion_timestamp.is_none() {
         let desired = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);

@@ -147,21 +147,23 @@ fn a_changed_target_port_changes_the_slice() {
     assert_eq!(only_slice(&index).ports.as_ref().expect("ports")[0].port, Some(9000));
 }
 
+/// Goal: pods that have a named port at different numbers are in slices of their own, and one more pod changes one slice.
 #[test]
-fn a_slice_is_full_at_a_hundred_endpoints_and_room_is_filled_first() {
-    let many =
-        |n: usize| (0..n).map(|i| with_ip(ready(pod(&format!("p{i}")), 0), &format!("127.1.{}.{}", i / 250, i % 250)));
-    let mut index = index(service(json!({})), many(250));
-    settle(&mut index);
-    let sizes = |index: &Index| {
-        let mut sizes: Vec<_> = index.slices.all().map(|s| s.endpoints.as_ref().map_or(0, Vec::len)).collect();
-        sizes.sort_unstable();
-        sizes
+fn each_number_of_a_named_port_has_a_slice() {
+    let at = |name: &str, ip: &str, port: i32| {
+        let mut pod = with_ip(ready(pod(name), 0), ip);
+        let containers = &mut pod.spec.as_mut().expect("a spec").containers;
+        containers[0].ports.as_mut().expect("ports")[0].container_port = port;
+        pod
     };
-    assert_eq!(sizes(&index), [50, 100, 100]);
-    index.pods.answered(with_ip(ready(pod("another"), 0), "127.1.9.9"));
-    assert_eq!(settle(&mut index), 1, "only the slice with room changes");
-    assert_eq!(sizes(&index), [51, 100, 100]);
+    let mut index = index(service(json!({})), [at("a", "127.1.0.1", 81), at("b", "127.1.0.2", 82)]);
+    settle(&mut index);
+    assert_eq!(index.slices.all().count(), 2);
+    index.pods.answered(at("c", "127.1.0.3", 82));
+    assert_eq!(settle(&mut index), 1, "only the slice of its port changes");
+    index.pods.removed(&ObjectKey::new("ns", "a"), "a");
+    assert_eq!(settle(&mut index), 1);
+    assert_eq!(only_slice(&index).endpoints.as_ref().map(Vec::len), Some(2));
 }
 
 /// Goal: whatever a Service's history, its slices are left alone once the selector is gone.

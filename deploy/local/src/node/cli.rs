@@ -2,10 +2,9 @@
 
 use super::{NodeOptions, run};
 use crate::Range;
-use anyhow::Context;
 use clap::Args;
-use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use common_runtime::api_server;
+use kube::config::KubeConfigOptions;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
@@ -45,14 +44,8 @@ impl NodeArgs {
     /// The kubeconfig cannot be read, or what [`run`] says.
     pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let NodeArgs { kubeconfig, pod_cidr, service_cidr, name, host_ip, work_dir, default_scheduler } = self;
-        let config = match &kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-            }
-            None => Config::infer().await.context("no kubeconfig was given and none was found")?,
-        };
-        let client = common_runtime::api_server::client(config, "node")?;
+        let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
+        let client = api_server::client(config, "node")?;
         let is_own = work_dir.is_none();
         let work_dir = work_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
         let options = NodeOptions {

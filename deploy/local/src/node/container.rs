@@ -16,16 +16,16 @@ use super::backoff::Restarts;
 use super::child::Exit;
 use super::environment::DownwardFields;
 use super::listeners::{self, Occupant};
-use super::logs::{PodLogs, tail_bytes};
+use super::logs::PodLogs;
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Process};
 use super::state::Node;
 use super::status::{Ended, Phase, View};
+use common_controller::Severity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};
 use kube::ResourceExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -37,8 +37,6 @@ const CONFIG_RETRY: Duration = Duration::from_secs(1);
 /// When a running program is looked at for listening on every address: late enough to be listening, early enough to
 /// tell.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// How much of a log is searched for the cause of a failure.
-const LOG_TAIL: u64 = 4096;
 /// Outcomes under way from at most three probes, each waiting for its last one to be taken.
 const OUTCOMES_MAX: usize = 4;
 /// The longest grace, a hundred years: an instant does not hold every number of seconds, and API servers pass on any.
@@ -85,10 +83,10 @@ impl Container {
                 () = asked(&mut stop) => return,
                 started = attempt => started,
             };
-            let (mut process, prepared, log) = match started {
+            let (mut process, prepared) = match started {
                 Ok(started) => started,
                 Err(error) => {
-                    self.node.events.warn(&self.pod, &self.downward.node_name, "Failed", &error.message);
+                    self.warn("Failed", &error.message);
                     self.update(|view| {
                         let StartError { reason, message } = error;
                         view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
@@ -100,7 +98,7 @@ impl Container {
                 }
             };
             let began = Instant::now();
-            let RunEnd { ended, stopped } = self.wait_for_end(&mut process, &prepared, log, &mut stop).await;
+            let RunEnd { ended, stopped } = self.wait_for_end(&mut process, &prepared, &mut stop).await;
             self.logs.end(&self.spec.name, restarts);
             let again = !stopped && self.is_restarted(&ended);
             if !again {
@@ -128,15 +126,15 @@ impl Container {
     }
 
     /// Prepares and starts one run.
-    async fn start(&self, run: i32) -> Result<(Process, Prepared, PathBuf), StartError> {
+    async fn start(&self, run: i32) -> Result<(Process, Prepared), StartError> {
         let prepared = prepare(&self.node, &self.pod, &self.spec, &self.downward).await?;
         let failed = |error: std::io::Error| StartError {
             reason: "RunContainerError",
             message: format!("{} did not start: {error}", prepared.launch.program.display()),
         };
-        let (file, log) = self.logs.create(&self.spec.name, run).map_err(failed)?;
+        let file = self.logs.create(&self.spec.name, run).map_err(failed)?;
         match process::spawn(&prepared.launch, Some(&file)).await {
-            Ok(process) => Ok((process, prepared, log)),
+            Ok(process) => Ok((process, prepared)),
             Err(error) => {
                 self.logs.end(&self.spec.name, run);
                 Err(failed(error))
@@ -149,7 +147,6 @@ impl Container {
         &self,
         process: &mut Process,
         prepared: &Prepared,
-        log: PathBuf,
         stop: &mut watch::Receiver<Option<Duration>>,
     ) -> RunEnd {
         let (since, pid) = (Timestamp::now(), process.pid());
@@ -220,7 +217,7 @@ impl Container {
                     self.warn("DiskPressure", &message);
                     Some(("Error", message))
                 }
-                None => self.collision(&occupant, log).await.map(|message| (COLLISION, message)),
+                None => self.collision(&occupant).await.map(|message| (COLLISION, message)),
             };
         }
         let (reason, message) = match killed {
@@ -239,7 +236,7 @@ impl Container {
         stop: &mut watch::Receiver<Option<Duration>>,
     ) -> std::io::Result<Exit> {
         let message = format!("Container {} is ended and will be restarted", self.spec.name);
-        self.node.events.note(&self.pod, &self.downward.node_name, "Killing", &message);
+        self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
         let grace = grace_of(&self.pod);
         let ended = tokio::select! {
             biased;
@@ -262,10 +259,9 @@ impl Container {
     }
 
     /// Looks whether a failure was a collision.
-    async fn collision(&self, me: &Occupant, log: PathBuf) -> Option<String> {
+    async fn collision(&self, me: &Occupant) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
-        let tail = tail_bytes(&log, LOG_TAIL).unwrap_or_default();
-        let message = listeners::judge(me, &others, &listeners, &String::from_utf8_lossy(&tail))?;
+        let message = listeners::judge(me, &others, &listeners)?;
         self.warn(COLLISION, &message);
         Some(message)
     }
@@ -297,7 +293,7 @@ impl Container {
     }
 
     fn warn(&self, reason: &str, message: &str) {
-        self.node.events.warn(&self.pod, &self.downward.node_name, reason, message);
+        self.node.warn(&self.pod, reason, message);
     }
 
     fn update(&self, change: impl FnOnce(&mut View)) {

@@ -15,7 +15,7 @@
 //!
 //! `resourceFieldRef` and `fileKeyRef` (refused with a clear error).
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,38 +25,14 @@ const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 /// Port of a container that declares none, if no other container of the pod has it.
 const PORT_DEFAULT: u16 = 8080;
 
-/// Why a container cannot be configured. The text is shown in its status.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ConfigError {
-    /// Nothing to run.
-    #[error(
-        "container {0:?} has no command: this node runs pods as processes, so a container needs a command; its image is not \
-         used"
-    )]
-    NoCommand(String),
-    /// Not to be found.
-    #[error("{kind} \"{name}\" not found, needed by environment variable {variable:?} of container {container:?}")]
-    Missing { kind: &'static str, name: String, variable: String, container: String },
-    /// The object has no such key.
-    #[error(
-        "{kind} \"{name}\" has no key {key:?}, needed by environment variable {variable:?} of container {container:?}"
-    )]
-    MissingKey { kind: &'static str, name: String, key: String, variable: String, container: String },
-    /// A source that this node does not know.
-    #[error(
-        "environment variable {variable:?} of container {container:?} comes from {source_}, which this node does not offer"
-    )]
-    Unsupported { source_: String, variable: String, container: String },
-    /// Something in the pod that this node cannot do and that a program would miss.
-    #[error("{0}")]
-    Refused(String),
-}
+/// Data of ConfigMaps or Secrets by their names.
+type Objects = BTreeMap<String, BTreeMap<String, String>>;
 
 /// What must be looked up before an environment can be made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    pub(crate) config_maps: BTreeMap<String, BTreeMap<String, String>>,
-    pub(crate) secrets: BTreeMap<String, BTreeMap<String, String>>,
+    pub(crate) config_maps: Objects,
+    pub(crate) secrets: Objects,
 }
 
 /// What a pod knows of itself beyond its object.
@@ -112,7 +88,7 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
 /// The environment of `container`, in order, each name once.
 ///
 /// # Errors
-/// A source that is missing (unless it is optional) or not offered.
+/// A source that is missing (unless it is optional) or not offered, in words for the container's status.
 pub(crate) fn environment(
     pod: &Pod,
     container: &Container,
@@ -120,7 +96,7 @@ pub(crate) fn environment(
     sources: &Sources,
     links: Vec<(String, String)>,
     inherited: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<(String, String)>, ConfigError> {
+) -> Result<Vec<(String, String)>, String> {
     let services = Variables(links);
     let mut given = Variables(services.0.clone());
     for name in INHERITED {
@@ -151,8 +127,7 @@ pub(crate) fn environment(
             Some(data) => data.iter().for_each(|(key, value)| own.set(&format!("{prefix}{key}"), value.clone())),
             None if optional == Some(true) => {}
             None => {
-                let (variable, container) = (format!("{prefix}*"), container.name.clone());
-                return Err(ConfigError::Missing { kind, name, variable, container });
+                return Err(format!("{kind} \"{name}\" not found, {}", needed_by(&format!("{prefix}*"), container)));
             }
         }
     }
@@ -200,10 +175,13 @@ pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Str
 ///
 /// # Errors
 /// There is no command.
-pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> Result<Vec<String>, ConfigError> {
+pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> Result<Vec<String>, String> {
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let command = container.command.as_deref().filter(|c| !c.is_empty());
-    let command = command.ok_or_else(|| ConfigError::NoCommand(container.name.clone()))?;
+    let command = command.ok_or_else(|| {
+        let rule = "this node runs pods as processes, so a container needs a command; its image is not used";
+        format!("container {:?} has no command: {rule}", container.name)
+    })?;
     let words = command.iter().chain(container.args.iter().flatten());
     Ok(words.map(|word| expand(word, lookup)).collect())
 }
@@ -233,43 +211,34 @@ fn value_of(
     sources: &Sources,
     variable: &EnvVar,
     before: [&Variables; 2],
-) -> Result<Option<String>, ConfigError> {
+) -> Result<Option<String>, String> {
     let Some(source) = &variable.value_from else {
         let value = variable.value.as_deref().unwrap_or_default();
         return Ok(Some(expand(value, |name| before.iter().find_map(|known| known.get(name)))));
     };
+    let needed_by = needed_by(&variable.name, container);
     if let Some(field) = &source.field_ref {
-        return field_of(pod, downward, &field.field_path).map(Some).ok_or_else(|| ConfigError::Unsupported {
-            source_: format!("fieldRef {:?}", field.field_path),
-            variable: variable.name.clone(),
-            container: container.name.clone(),
-        });
+        let value = field_of(pod, downward, &field.field_path);
+        return value
+            .map(Some)
+            .ok_or_else(|| format!("this node offers no fieldRef {:?}, {needed_by}", field.field_path));
     }
-    let Some((kind, name, key, optional, objects)) = keyed(source, sources) else {
-        return Err(ConfigError::Unsupported {
-            source_: "resourceFieldRef or fileKeyRef".into(),
-            variable: variable.name.clone(),
-            container: container.name.clone(),
-        });
+    let (kind, name, key, optional, objects) = match (&source.config_map_key_ref, &source.secret_key_ref) {
+        (Some(map), _) => ("configmap", &map.name, &map.key, map.optional, &sources.config_maps),
+        (None, Some(secret)) => ("secret", &secret.name, &secret.key, secret.optional, &sources.secrets),
+        (None, None) => return Err(format!("this node offers no resourceFieldRef or fileKeyRef, {needed_by}")),
     };
-    let (variable, container) = (variable.name.clone(), container.name.clone());
-    match objects.get(&name).map(|data| data.get(&key)) {
+    match objects.get(name).map(|data| data.get(key)) {
         Some(Some(value)) => Ok(Some(value.clone())),
-        _ if optional => Ok(None),
-        Some(None) => Err(ConfigError::MissingKey { kind, name, key, variable, container }),
-        None => Err(ConfigError::Missing { kind, name, variable, container }),
+        _ if optional == Some(true) => Ok(None),
+        Some(None) => Err(format!("{kind} \"{name}\" has no key {key:?}, {needed_by}")),
+        None => Err(format!("{kind} \"{name}\" not found, {needed_by}")),
     }
 }
 
-type Objects = BTreeMap<String, BTreeMap<String, String>>;
-
-/// A reference to one key of a ConfigMap or Secret: what, which, which key, whether it may be missing, where to look.
-fn keyed<'a>(source: &EnvVarSource, sources: &'a Sources) -> Option<(&'static str, String, String, bool, &'a Objects)> {
-    if let Some(r) = &source.config_map_key_ref {
-        return Some(("configmap", r.name.clone(), r.key.clone(), r.optional == Some(true), &sources.config_maps));
-    }
-    let r = source.secret_key_ref.as_ref()?;
-    Some(("secret", r.name.clone(), r.key.clone(), r.optional == Some(true), &sources.secrets))
+/// The end of a sentence about something that is missing.
+fn needed_by(variable: &str, container: &Container) -> String {
+    format!("needed by environment variable {variable:?} of container {:?}", container.name)
 }
 
 /// A field of the pod, as `fieldRef` names it.

@@ -33,7 +33,7 @@ fn links() -> Vec<(String, String)> {
     [("WEB_SERVICE_HOST", "10.0.0.1"), ("PORT", "nowhere")].map(|(n, v)| (n.to_owned(), v.to_owned())).into()
 }
 
-fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, ConfigError> {
+fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, String> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
     environment(&pod, main, &downward(), &sources(), links(), |name| (name == "PATH").then(|| "/bin".to_owned()))

@@ -33,21 +33,6 @@ pub struct LogQuery {
 
 /// The file of the current run of a container, or the one before (`previous`). Several pods of one name, of which all
 /// but the last are gone, are told apart by age.
-pub fn path(work_dir: &Path, namespace: &str, pod: &str, container: &str, previous: bool) -> Option<PathBuf> {
-    let prefix = format!("{namespace}_{pod}_");
-    let folders = std::fs::read_dir(work_dir.join("logs")).ok()?.filter_map(Result::ok);
-    let folder = folders
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
-        .max_by_key(|entry| entry.metadata().and_then(|meta| meta.modified()).ok())?;
-    let runs = std::fs::read_dir(folder.path().join(container)).ok()?.filter_map(Result::ok);
-    let mut numbers: Vec<u32> =
-        runs.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
-    numbers.sort_unstable();
-    let number = numbers.len().checked_sub(if previous { 2 } else { 1 }).map(|at| numbers[at])?;
-    Some(folder.path().join(container).join(format!("{number}.log")))
-}
-
-/// As [`path`].
 ///
 /// # Errors
 /// There is none.
@@ -58,7 +43,20 @@ pub(crate) fn find(
     container: &str,
     previous: bool,
 ) -> io::Result<PathBuf> {
-    path(work_dir, namespace, pod, container, previous).ok_or_else(|| {
+    let found = || {
+        let prefix = format!("{namespace}_{pod}_");
+        let folders = std::fs::read_dir(work_dir.join("logs")).ok()?.filter_map(Result::ok);
+        let folder = folders
+            .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
+            .max_by_key(|entry| entry.metadata().and_then(|meta| meta.modified()).ok())?;
+        let runs = std::fs::read_dir(folder.path().join(container)).ok()?.filter_map(Result::ok);
+        let mut numbers: Vec<u32> =
+            runs.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
+        numbers.sort_unstable();
+        let number = numbers.len().checked_sub(if previous { 2 } else { 1 }).map(|at| numbers[at])?;
+        Some(folder.path().join(container).join(format!("{number}.log")))
+    };
+    found().ok_or_else(|| {
         let which = if previous { "previous run of container" } else { "container" };
         io::Error::new(io::ErrorKind::NotFound, format!("{which} {container:?} of pod {namespace}/{pod} has no log"))
     })
@@ -95,11 +93,6 @@ pub(crate) fn is_over(path: &Path) -> bool {
 }
 
 /// The last `max` bytes of a file.
-pub(crate) fn tail_bytes(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    tail(&File::open(path)?, max)
-}
-
-/// The last `max` bytes of a file.
 fn tail(mut file: &File, max: u64) -> io::Result<Vec<u8>> {
     let from = file.metadata()?.len().saturating_sub(max);
     file.seek(SeekFrom::Start(from))?;
@@ -133,7 +126,7 @@ impl PodLogs {
     ///
     /// # Errors
     /// The folder cannot be written, or the disk is full.
-    pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<(File, PathBuf)> {
+    pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<File> {
         let folder = self.folder.join(container);
         std::fs::create_dir_all(&folder)?;
         if let Some(full) = self.full_disk() {
@@ -141,8 +134,7 @@ impl PodLogs {
         }
         let path = folder.join(format!("{run}.log"));
         let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Mostly there is none.
-        let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok((file, path))
+        OpenOptions::new().create(true).append(true).open(&path)
     }
 
     /// Notes that a run has ended, or never began.
@@ -182,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let logs = PodLogs::new(dir.path(), "ns", "p", "u");
         for run in 0..3 {
-            write!(logs.create("main", run).expect("a file").0, "run {run}\nb\nc\n").expect("written");
+            write!(logs.create("main", run).expect("a file"), "run {run}\nb\nc\n").expect("written");
         }
         let read = |query: LogQuery| {
             read(dir.path(), "ns", "p", "main", &query)
@@ -196,6 +188,6 @@ mod tests {
         }
         assert_eq!(read(LogQuery { limit_bytes: Some(3), ..LogQuery::default() }), "run");
         logs.remove();
-        assert!(path(dir.path(), "ns", "p", "main", false).is_none());
+        assert!(find(dir.path(), "ns", "p", "main", false).is_err());
     }
 }

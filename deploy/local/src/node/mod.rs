@@ -22,14 +22,12 @@
 //! Images, volumes, init containers, cgroups, exec and port-forward. Each module's header lists what it leaves out of
 //! its own job.
 
-mod addresses;
 mod backoff;
 mod capacity;
 mod child;
 mod cli;
 mod container;
 mod environment;
-mod events;
 mod exec;
 mod listeners;
 pub mod logs;
@@ -56,10 +54,10 @@ pub use options::NodeOptions;
 pub use probe::PERIOD_ANNOTATION;
 pub use state::SCHEDULER_NAME;
 
+use crate::pool::Pool;
 use crate::retry;
-use addresses::Pool;
 use anyhow::Context;
-use events::Events;
+use common_controller::Recorder;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -89,9 +87,11 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
             () = shutdown.cancelled() => return Ok(()),
         }
     }
+    let pool = Pool::new(options.pod_cidr, options.reserved.iter().copied().chain([options.pod_cidr.nth(1)]));
+    let options = NodeOptions { pods_max: options.pods_max.min(pool.free_count()), ..options };
     let node = Arc::new(Node {
-        pool: Pool::new(options.pod_cidr, &options.reserved),
-        events: Events::start(client.clone()),
+        pool,
+        events: Recorder::start(client.clone(), shutdown.clone()),
         beside: std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned())),
         occupants: Mutex::default(),
         client: client.clone(),
@@ -102,16 +102,14 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
         let (client, shutdown) = (client.clone(), shutdown.clone());
         tokio::spawn(async move { register::run(client, &options, shutdown).await })
     };
-    let measured = {
-        let (node, table, shutdown) = (node.clone(), node.options.usage.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            if let Some(table) = table {
-                usage::run(|| node.occupants(), table, shutdown).await;
-            }
-        })
-    };
+    if let Some(table) = &node.options.usage {
+        let (node, meter) = (Arc::downgrade(&node), Mutex::new(usage::Meter::default()));
+        table.measure_by(move || {
+            node.upgrade().map(|node| usage::measure(&node.occupants(), &mut meter.lock())).unwrap_or_default()
+        });
+    }
     pods::run(&node, client, &shutdown).await;
-    let _ = tokio::join!(proxying, registered, measured);
+    let _ = tokio::join!(proxying, registered);
     Ok(())
 }
 

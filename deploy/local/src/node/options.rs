@@ -32,7 +32,7 @@ pub struct NodeOptions {
     pub restart_backoff: Backoff,
     /// Filled in with where Services can be reached.
     pub services: ServiceTable,
-    /// Filled in with what containers use; none: nobody asks, so nothing is measured.
+    /// Told how to measure what containers use; none: nobody asks.
     pub usage: Option<UsageTable>,
 }
 

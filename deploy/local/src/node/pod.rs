@@ -16,9 +16,8 @@
 //! Init containers and volumes (refused: [`super::unsupported`]), lifecycle hooks, security contexts, resource limits,
 //! `activeDeadlineSeconds`, eviction.
 
-use super::addresses::Leased;
 use super::container::{Container, grace, grace_of};
-use super::environment::{ConfigError, DownwardFields};
+use super::environment::DownwardFields;
 use super::logs::PodLogs;
 use super::state::Node;
 use super::status::{Home, Phase, View, pod_status};
@@ -46,8 +45,6 @@ const FORCED_GRACE: Duration = Duration::from_secs(1);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// First and longest pause after the API server did not take something.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-/// Pause while no address is left.
-const ADDRESS_RETRY: Duration = Duration::from_secs(1);
 
 /// What the watch says of a pod.
 #[derive(Clone, Debug)]
@@ -88,7 +85,10 @@ struct Worker {
 
 impl Worker {
     async fn run(&mut self) {
-        let Some(leased) = self.lease().await else { return };
+        // There are as many as pods that run at once.
+        let Some(leased) = self.node.pool.lease() else {
+            return tracing::error!(range = %self.node.options.pod_cidr, "a bug: no address is left");
+        };
         let home =
             Home { pod_ip: IpAddr::V4(leased.address()), host_ip: self.node.options.host_ip, start: Timestamp::now() };
         let logs = PodLogs::new(
@@ -102,7 +102,7 @@ impl Worker {
         let mut containers = match unsupported(&self.pod) {
             Some(error) => {
                 refuse(&views, &error);
-                self.node.events.warn(&self.pod, &self.node.options.name, "Failed", &error.to_string());
+                self.node.warn(&self.pod, "Failed", &error);
                 JoinSet::new()
             }
             None => self.start(&home, &logs, &views, &stopping),
@@ -121,26 +121,6 @@ impl Worker {
         }
         if why != Why::Shutdown {
             logs.remove();
-        }
-    }
-
-    /// An address, as soon as there is one; none if the pod ends before.
-    async fn lease(&mut self) -> Option<Leased> {
-        loop {
-            if let Some(leased) = self.node.pool.lease() {
-                return Some(leased);
-            }
-            let message = format!("no address is left in {}; waiting for a pod to end", self.node.options.pod_cidr);
-            self.node.events.warn(&self.pod, &self.node.options.name, "FailedCreatePodSandBox", &message);
-            tokio::select! {
-                why = self.stopped() => {
-                    if let Why::Deleted(_) = why {
-                        self.remove().await;
-                    }
-                    return None;
-                }
-                () = tokio::time::sleep(ADDRESS_RETRY) => {}
-            }
         }
     }
 
@@ -339,11 +319,6 @@ impl Worker {
                 tracing::debug!(pod = self.pod.name_any(), %error, "a pod's last status was not taken");
             }
         }
-        self.remove().await;
-    }
-
-    /// Ends the deletion that somebody began.
-    async fn remove(&self) {
         remove(&self.api, &self.pod, &self.shutdown).await;
     }
 }
@@ -391,11 +366,11 @@ fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
     Some(json!({"status": patch}))
 }
 
-fn refuse(views: &watch::Sender<Vec<View>>, error: &ConfigError) {
+fn refuse(views: &watch::Sender<Vec<View>>, error: &str) {
     views.send_modify(|views| {
         for view in views {
             view.phase =
-                Phase::Waiting { reason: "CreateContainerConfigError".into(), message: Some(error.to_string()) };
+                Phase::Waiting { reason: "CreateContainerConfigError".into(), message: Some(error.to_owned()) };
         }
     });
 }

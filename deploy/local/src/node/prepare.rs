@@ -2,7 +2,7 @@
 //!
 //! Done anew for each run, so that a ConfigMap or a program that was missing is found once it is there.
 
-use super::environment::{ConfigError, DownwardFields, Sources, command_line, environment, port_of, sources_needed};
+use super::environment::{DownwardFields, Sources, command_line, environment, port_of, sources_needed};
 use super::exec::Launch;
 use super::probe::check::Handler;
 use super::probe::{self, PERIOD_ANNOTATION, Purpose, Spec};
@@ -36,9 +36,9 @@ pub(super) async fn prepare(
     let sources = sources(&node.client, pod, container).await.map_err(config)?;
     let links = pod.spec.as_ref().and_then(|spec| spec.enable_service_links) != Some(false);
     let links = node.options.services.variables(&pod.namespace().unwrap_or_default(), links);
-    let env = environment(pod, container, downward, &sources, links, |name| std::env::var(name).ok())
-        .map_err(|error: ConfigError| config(error.to_string()))?;
-    let mut words = command_line(container, &env).map_err(|e| config(e.to_string()))?.into_iter();
+    let env =
+        environment(pod, container, downward, &sources, links, |name| std::env::var(name).ok()).map_err(config)?;
+    let mut words = command_line(container, &env).map_err(config)?.into_iter();
     let name = words.next().unwrap_or_default();
     let dir = container.working_dir.clone().filter(|d| !d.is_empty()).map(PathBuf::from);
     let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! What all pods of a node share, and which pods are its own.
 
-use super::addresses::Pool;
-use super::events::Events;
 use super::listeners::Occupant;
 use super::options::NodeOptions;
+use crate::pool::Pool;
+use common_controller::Recorder;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ pub(super) struct Node {
     pub(super) options: NodeOptions,
     pub(super) client: Client,
     pub(super) pool: Pool,
-    pub(super) events: Events,
+    pub(super) events: Recorder,
     /// Folder of the running executable.
     pub(super) beside: Option<PathBuf>,
     /// Running containers by process group.
@@ -38,6 +38,11 @@ impl Node {
 
     pub(super) fn occupants(&self) -> Vec<Occupant> {
         self.occupants.lock().values().cloned().collect()
+    }
+
+    /// Says what is wrong with a pod, as a kubelet does: by an event.
+    pub(super) fn warn(&self, pod: &Pod, reason: &str, message: &str) {
+        self.events.complain("kubelet", pod, reason, message.to_owned());
     }
 
     /// Whether a pod is for this node.

@@ -182,7 +182,6 @@ impl Cluster {
         let pods = folder.path().join("pods");
         if let Some(server) = &server {
             server.set_pod_logs(logs::of(pods.clone()));
-            server.set_create_warning(unrun::warning);
         }
         let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
         if let Some(server) = &server {

@@ -100,7 +100,7 @@ mod tests {
         for is_told in [true, false] {
             let dir = tempfile::tempdir().expect("a directory");
             let files = Files::new(dir.path(), "ns", "p", "u");
-            let mut file = files.create("main", 0).expect("a file").0;
+            let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
             let mut stream = follow(dir.path()).await;
             writeln!(file, "b").expect("written");
@@ -124,7 +124,7 @@ mod tests {
         let files = Files::new(dir.path(), "ns", "p", "u");
         drop(files.create("main", 0).expect("a file"));
         files.end("main", 0);
-        let mut file = files.create("main", 0).expect("a file").0;
+        let mut file = files.create("main", 0).expect("a file");
         let stream = follow(dir.path()).await;
         writeln!(file, "a").expect("written");
         files.end("main", 0);
@@ -137,7 +137,7 @@ mod tests {
         for is_told in [true, false] {
             let dir = tempfile::tempdir().expect("a directory");
             let files = Files::new(dir.path(), "ns", "p", "u");
-            let mut file = files.create("main", 0).expect("a file").0;
+            let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
             let stream = follow(dir.path()).await;
             writeln!(file, "b").expect("written");
@@ -154,7 +154,7 @@ mod tests {
     async fn a_followed_log_ends_at_its_limit() {
         for (limit, expected) in [(0, ""), (1, "a"), (3, "a\nb"), (4, "a\nb\n")] {
             let dir = tempfile::tempdir().expect("a directory");
-            let mut file = Files::new(dir.path(), "ns", "p", "u").create("main", 0).expect("a file").0;
+            let mut file = Files::new(dir.path(), "ns", "p", "u").create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
             let stream = follow_up_to(Some(limit), dir.path()).await;
             writeln!(file, "b\nc").expect("written");

@@ -1,7 +1,7 @@
 //! What `local up` can be told.
 
 use autoscaler::dashboard::Price;
-use clap::Args;
+use clap::{Args, Parser};
 use common_runtime::namespaces::Namespaces;
 use hpa::options::sync_period;
 use std::net::SocketAddr;
@@ -77,27 +77,12 @@ pub struct UpOptions {
 impl Default for UpOptions {
     /// As in tests: every port free, one of each plane, no manifests.
     fn default() -> Self {
-        let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self {
-            manifests: Vec::new(),
-            ingress: free,
-            api: free,
-            dashboard: free,
-            open: false,
-            pod_hour_price: None,
-            activators: 1,
-            autoscalers: 1,
-            config_autoscaler: None,
-            kubeconfig: None,
-            pod_cidr: None,
-            service_cidr: None,
-            external: None,
-            hpa_sync_period: Duration::from_secs(15),
-            stat_url: None,
-            linger: LINGER,
-            namespaces: Namespaces::default(),
-            audit: None,
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            options: UpOptions,
         }
+        Alone::parse_from(["up", "--ingress", "127.0.0.1:0"]).options
     }
 }
 

@@ -2,23 +2,11 @@
 //!
 //! The embedded API server keeps these objects as any other, so whoever makes them succeeds; yet no controller here
 //! makes pods for them, and the ingress does not read Ingresses, so that requests would wait in vain or find nothing.
-//! So whoever makes them is told: in the log of `local up`, if they are in its manifests, and in the API's answers.
+//! So whoever makes them is told, by the words of the API's `kinds.yaml`: in the log of `local up`, if they are in its
+//! manifests, and in the API's answers.
 
 use super::manifests::Manifest;
-
-const NO_PODS: &str = "will have no pods: without --external only Deployments, ReplicaSets and Pods are run";
-const NOT_READ: &str = "has no effect, as nothing here reads it: without --external a ZeroScaler's Service is reached as \
-                        NAME.NAMESPACE.localhost, or by a host of its ZeroScaler";
-
-/// Kinds that nothing here acts on, and what becomes of their objects.
-const KINDS: &[(&str, &str, &str)] = &[
-    ("apps/v1", "DaemonSet", NO_PODS),
-    ("apps/v1", "StatefulSet", NO_PODS),
-    ("batch/v1", "CronJob", NO_PODS),
-    ("batch/v1", "Job", NO_PODS),
-    ("networking.k8s.io/v1", "Ingress", NOT_READ),
-    ("v1", "ReplicationController", NO_PODS),
-];
+use crate::api::create_warning;
 
 /// A sentence for each object of these manifests that nothing acts on.
 pub(super) fn warnings(manifests: &[Manifest]) -> impl Iterator<Item = String> {
@@ -26,15 +14,9 @@ pub(super) fn warnings(manifests: &[Manifest]) -> impl Iterator<Item = String> {
         let meta = &object.metadata;
         let namespace = meta.namespace.as_deref().unwrap_or("default");
         let name = meta.name.as_deref().or(meta.generate_name.as_deref()).unwrap_or_default();
-        let warning = warning(&types.api_version, &types.kind, &format!("{namespace}/{name}"))?;
-        Some(format!("{origin}: {warning}"))
+        let rule = create_warning(&types.api_version, &types.kind)?;
+        Some(format!("{origin}: {} {namespace}/{name} {rule}", types.kind))
     })
-}
-
-/// A sentence for an object, whose `title` is `NAMESPACE/NAME`, if nothing acts on it.
-pub(super) fn warning(api_version: &str, kind: &str, title: &str) -> Option<String> {
-    let (.., rule) = KINDS.iter().find(|known| (known.0, known.1) == (api_version, kind))?;
-    Some(format!("{kind} {title} {rule}"))
 }
 
 #[cfg(test)]

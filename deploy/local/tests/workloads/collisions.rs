@@ -37,22 +37,6 @@ async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
     cluster.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_ignores_port_is_told_so() {
-    let cluster = Cluster::start().await;
-    let stubborn = format!("127.0.0.1:{}", own_port());
-    let container = container("stubborn", json!({"env": [{"name": "STUBBORN", "value": stubborn}]}));
-    cluster.create::<Pod>(pod("first", container.clone())).await;
-    cluster.until_pods_ready(1).await;
-    let address = stubborn.parse::<std::net::SocketAddr>().expect("an address");
-    while tokio::net::TcpStream::connect(address).await.is_err() {
-        tokio::task::yield_now().await; // The first one must have the port.
-    }
-    cluster.create::<Pod>(pod("second", container)).await;
-    expect_collision(&cluster, "second", &["default/first", &stubborn, "ignores HOST or PORT"]).await;
-    cluster.stop().await;
-}
-
 /// A port that no other test takes, below those that the kernel gives out. One that is bound to be found may live on for
 /// a moment in a process that another test is just starting.
 fn own_port() -> u16 {

@@ -1,7 +1,6 @@
 //! The program that pods of these tests run: this very test binary, told to be something else.
 //!
-//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`, `stubborn` on a
-//! port that is given to it as `STUBBORN`, whatever `HOST` and `PORT` say.
+//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -22,7 +21,6 @@ fn program() {
             std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
         }
         "everywhere" => listen(&format!("0.0.0.0:{}", read("PORT"))),
-        "stubborn" => listen(&read("STUBBORN")),
         _ => {} // An ordinary test run: there is nothing to test here.
     }
 }

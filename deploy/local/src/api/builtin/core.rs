@@ -1,62 +1,12 @@
-//! ConfigMaps, Secrets, Namespaces, Nodes, Leases and Events.
+//! ConfigMaps, Secrets, Namespaces and Events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::columns as print;
 use crate::api::causes::Causes;
 use crate::api::fields::{child, default, entries, object, text};
 use crate::api::meta::metadata;
-use crate::api::resource::{NameRule, Rules};
-
-pub(super) const CONFIG_MAP: Rules =
-    Rules { validate: validate_config_map, printer: Some(&print::CONFIG_MAP), ..Rules::PLAIN };
-
-pub(super) const SECRET: Rules = Rules {
-    prepare: prepare_secret,
-    validate: validate_secret,
-    fields: &["type"],
-    printer: Some(&print::SECRET),
-    ..Rules::PLAIN
-};
-
-pub(super) const NAMESPACE: Rules = Rules {
-    name: NameRule::Label,
-    status: true,
-    returns_deleted: true,
-    delete_collection: false,
-    prepare: prepare_namespace,
-    fields: &["status.phase"],
-    subresources: &[("finalize", "Namespace", &["update"])],
-    printer: Some(&print::NAMESPACE),
-    ..Rules::PLAIN
-};
-
-pub(super) const NODE: Rules =
-    Rules { status: true, fields: &["spec.unschedulable"], printer: Some(&print::NODE), ..Rules::PLAIN };
-
-pub(super) const LEASE: Rules =
-    Rules { unconditional_update: false, create_on_update: true, printer: Some(&print::LEASE), ..Rules::PLAIN };
-
-pub(super) const EVENT: Rules = Rules {
-    create_on_update: true,
-    fields: &[
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ],
-    printer: Some(&print::EVENT),
-    ..Rules::PLAIN
-};
 
 /// Keys of `data`, and what may not change once `immutable` is set.
 fn validate_data(value: &Value, old: Option<&Value>, causes: &mut Causes) {
@@ -81,7 +31,7 @@ fn validate_data(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-fn validate_config_map(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_config_map(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     validate_data(value, old, causes);
     for (key, _) in entries(value, "/data") {
         if value.pointer("/binaryData").is_some_and(|binary| binary.get(key).is_some()) {
@@ -90,7 +40,7 @@ fn validate_config_map(value: &Value, old: Option<&Value>, causes: &mut Causes) 
     }
 }
 
-fn prepare_secret(value: &mut Value, _old: Option<&Value>) {
+pub(super) fn prepare_secret(value: &mut Value, _old: Option<&Value>) {
     let fields = object(value);
     if let Some(Value::Object(texts)) = fields.remove("stringData") {
         let data = child(fields, "data");
@@ -101,14 +51,14 @@ fn prepare_secret(value: &mut Value, _old: Option<&Value>) {
     default(fields, "type", "Opaque");
 }
 
-fn validate_secret(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_secret(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     validate_data(value, old, causes);
     if old.is_some_and(|old| old["type"] != value["type"]) {
         causes.invalid("type", &value["type"], "field is immutable");
     }
 }
 
-fn prepare_namespace(value: &mut Value, old: Option<&Value>) {
+pub(super) fn prepare_namespace(value: &mut Value, old: Option<&Value>) {
     let name = text(value, "/metadata/name").to_string();
     child(metadata(value), "labels").insert("kubernetes.io/metadata.name".into(), name.into());
     if old.is_none() {
@@ -118,7 +68,7 @@ fn prepare_namespace(value: &mut Value, old: Option<&Value>) {
 }
 
 /// Fields of an event that have another name in `events.k8s.io`: there, and in core.
-const EVENT_FIELDS: &[(&str, &str)] = &[
+pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
     ("reportingController", "reportingComponent"),
@@ -127,25 +77,3 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
     ("deprecatedLastTimestamp", "lastTimestamp"),
     ("deprecatedCount", "count"),
 ];
-
-/// An event of `events.k8s.io`, as core has it.
-pub(super) fn event_to_core(mut event: Value) -> Value {
-    let fields = object(&mut event);
-    for (new, old) in EVENT_FIELDS {
-        if let Some(value) = fields.remove(*new) {
-            fields.insert(old.to_string(), value);
-        }
-    }
-    event
-}
-
-/// An event of core, as `events.k8s.io` has it.
-pub(super) fn event_from_core(mut event: Value) -> Value {
-    let fields = object(&mut event);
-    for (new, old) in EVENT_FIELDS {
-        if let Some(value) = fields.remove(*old) {
-            fields.insert(new.to_string(), value);
-        }
-    }
-    event
-}

@@ -2,33 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::columns as print;
-use super::quantity::Quantity;
 use crate::api::causes::Causes;
 use crate::api::fields::{child, default, object};
-use crate::api::resource::{Generation, Rules};
 
-pub(super) const POD: Rules = Rules {
-    generation: Generation::Spec,
-    status: true,
-    returns_deleted: true,
-    prepare: prepare_pod,
-    validate: validate_pod,
-    fields: &[
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ],
-    subresources: &[("binding", "Binding", &["create"]), ("log", "Pod", &["get"])],
-    printer: Some(&print::POD),
-    ..Rules::PLAIN
-};
-
-fn prepare_pod(value: &mut Value, old: Option<&Value>) {
+pub(super) fn prepare_pod(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
     prepare_spec(spec);
     if old.is_none() {
@@ -50,13 +27,6 @@ fn prepare_container(container: &mut Map<String, Value>) {
     let policy = if tag == "latest" && !image.contains('@') { "Always" } else { "IfNotPresent" };
     default(container, "imagePullPolicy", policy);
     let resources = child(container, "resources");
-    for key in ["limits", "requests"] {
-        for amount in resources.get_mut(key).and_then(Value::as_object_mut).into_iter().flatten() {
-            if let Some(shortest) = Quantity::read(amount.1) {
-                *amount.1 = shortest.to_string().into();
-            }
-        }
-    }
     if let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() {
         let requests = child(resources, "requests");
         limits.iter().for_each(|(name, amount)| default(requests, name, amount.clone()));
@@ -85,7 +55,7 @@ fn qos(spec: &Value) -> &'static str {
     }
 }
 
-fn validate_pod(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_pod(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     let Some(old) = old else { return };
     // Images, the deadline and tolerations may change; for the rest a pod is replaced.
     let fixed = |value: &Value| {

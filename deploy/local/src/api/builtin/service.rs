@@ -6,37 +6,14 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::columns as print;
 use crate::api::causes::Causes;
 use crate::api::fields::{default, object, text};
-use crate::api::resource::{Generation, NameRule, Rules};
-
-pub(super) const SERVICE: Rules = Rules {
-    name: NameRule::Label,
-    status: true,
-    create_on_update: true,
-    returns_deleted: true,
-    prepare: prepare_service,
-    validate: validate_service,
-    fields: &["spec.clusterIP", "spec.type"],
-    printer: Some(&print::SERVICE),
-    ..Rules::PLAIN
-};
-
-pub(super) const ENDPOINTS: Rules = Rules { create_on_update: true, printer: Some(&print::ENDPOINTS), ..Rules::PLAIN };
-
-pub(super) const ENDPOINT_SLICE: Rules = Rules {
-    generation: Generation::Any,
-    validate: validate_slice,
-    printer: Some(&print::ENDPOINT_SLICE),
-    ..Rules::PLAIN
-};
 
 fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn prepare_service(value: &mut Value, old: Option<&Value>) {
+pub(super) fn prepare_service(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
     if spec["type"] != "ExternalName" {
         default(spec, "ipFamilies", json!(["IPv4"]));
@@ -58,7 +35,7 @@ fn prepare_service(value: &mut Value, old: Option<&Value>) {
     }
 }
 
-fn validate_service(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_service(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
     let spec = &value["spec"];
     let is_alias = text(spec, "/type") == "ExternalName";
     if is_alias && text(spec, "/externalName").is_empty() {
@@ -79,7 +56,7 @@ fn validate_service(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-fn validate_slice(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_slice(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     if old.is_some_and(|old| old["addressType"] != value["addressType"]) {
         causes.invalid("addressType", &value["addressType"], "field is immutable");
     }

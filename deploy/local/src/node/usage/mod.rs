@@ -11,46 +11,29 @@
 mod processes;
 
 use super::listeners::Occupant;
-use crate::usage::{ContainerUsage, Usage, UsageTable};
+use crate::usage::{ContainerUsage, Usage, WINDOW_MIN};
 use jiff::Timestamp;
 use processes::Used;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-/// Shortest time that a rate is taken over.
-const WINDOW_MIN: Duration = Duration::from_millis(500);
-
-/// Keeps a table of what runs on the node up to date until `shutdown`.
-pub(super) async fn run(occupants: impl Fn() -> Vec<Occupant>, table: UsageTable, shutdown: CancellationToken) {
-    let mut meter = Meter::default();
-    loop {
-        let occupants = occupants();
-        let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
-        let look = move || if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
-        let Ok(used) = tokio::task::spawn_blocking(look).await else { return }; // The runtime ends.
-        let (now, at) = (Instant::now(), Timestamp::now());
-        let mut usages = Vec::with_capacity(occupants.len());
-        for occupant in &occupants {
-            let Some(used) = used.get(&occupant.group) else { continue };
-            if let Some(usage) = meter.rate(occupant.group, *used, occupant.since, now, at) {
-                let (pod, container) = (occupant.pod.clone(), occupant.container.clone());
-                usages.push(ContainerUsage { pod, container, usage });
-            }
-        }
-        meter.forget_all_but(&occupants.iter().map(|occupant| occupant.group).collect::<Vec<_>>());
-        table.put(usages);
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = table.next_look() => {}
-        }
-    }
+/// Measures what runs on the node. Reads much of `/proc`.
+pub(super) fn measure(occupants: &[Occupant], meter: &mut Meter) -> Vec<ContainerUsage> {
+    let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
+    let used = if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
+    let (now, at) = (Instant::now(), Timestamp::now());
+    meter.forget_all_but(&groups);
+    let usage = |occupant: &Occupant| {
+        let usage = meter.rate(occupant.group, *used.get(&occupant.group)?, occupant.since, now, at)?;
+        Some(ContainerUsage { pod: occupant.pod.clone(), container: occupant.container.clone(), usage })
+    };
+    occupants.iter().filter_map(usage).collect()
 }
 
 /// Makes rates of totals, by process group.
 #[derive(Debug, Default)]
-struct Meter {
+pub(super) struct Meter {
     before: HashMap<i32, Before>,
 }
 

@@ -1,0 +1,111 @@
+//! Addresses of a range, each given out once until it comes back: those of pods, and of Services.
+//!
+//! An address is given out again as late as possible, so that a client that still remembers its former owner finds nobody
+//! there rather than a stranger. The first address of a range and its last are never given out.
+
+use crate::Range;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// Gives out the addresses of a range. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    range: Range,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    taken: HashSet<Ipv4Addr>,
+    /// Where to look next, from the start of the range.
+    next: u32,
+}
+
+/// An address in use; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    pool: Pool,
+    address: Ipv4Addr,
+    is_kept: bool,
+}
+
+impl Pool {
+    /// A pool without the `reserved` addresses.
+    pub(crate) fn new(range: Range, reserved: impl IntoIterator<Item = Ipv4Addr>) -> Self {
+        let mut taken: HashSet<Ipv4Addr> = reserved.into_iter().filter(|address| range.contains(*address)).collect();
+        taken.extend([range.nth(0), range.nth(range.size() - 1)]);
+        Self { range, state: Arc::new(Mutex::new(State { taken, next: 1 })) }
+    }
+
+    /// Returns how many addresses are free.
+    pub(crate) fn free_count(&self) -> usize {
+        usize::try_from(self.range.size()).unwrap_or(usize::MAX).saturating_sub(self.state.lock().taken.len())
+    }
+
+    /// An address that nobody has; none if all are in use.
+    pub(crate) fn lease(&self) -> Option<Leased> {
+        let mut state = self.state.lock();
+        for _ in 0..self.range.size() {
+            let address = self.range.nth(state.next);
+            state.next = (state.next + 1) % self.range.size();
+            if state.taken.insert(address) {
+                return Some(Leased { pool: self.clone(), address, is_kept: false });
+            }
+        }
+        None
+    }
+
+    /// This address, unless it is in use or not in the range.
+    pub(crate) fn lease_one(&self, address: Ipv4Addr) -> Option<Leased> {
+        let is_free = self.range.contains(address) && self.state.lock().taken.insert(address);
+        is_free.then(|| Leased { pool: self.clone(), address, is_kept: false })
+    }
+
+    /// Takes an address back that was kept.
+    pub(crate) fn give_back(&self, address: Ipv4Addr) {
+        self.state.lock().taken.remove(&address);
+    }
+}
+
+impl Leased {
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Leaves the address in use until [`Pool::give_back`].
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.pool.give_back(self.address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unique_come_back_and_are_reused_late() {
+        let range: Range = "127.8.0.0/28".parse().expect("valid");
+        let pool = Pool::new(range, [[127, 8, 0, 4].into(), [127, 8, 0, 9].into()]);
+        let free = pool.free_count();
+        let mut leased: Vec<_> = std::iter::from_fn(|| pool.lease()).collect();
+        let addresses: HashSet<_> = leased.iter().map(Leased::address).collect();
+        assert_eq!((addresses.len(), free), (12, 12), "16 without the first, the last and the reserved ones");
+        assert!(addresses.iter().all(|a| range.contains(*a)));
+        let (first, second) = (leased.remove(0), leased.remove(0));
+        let (one, two) = (first.address(), second.address());
+        drop(first);
+        assert_eq!(pool.lease().map(|l| l.address()), Some(one), "the only free one");
+        drop(second);
+        assert_eq!(pool.lease().map(|l| l.address()), Some(two), "not the one just given back");
+    }
+}
