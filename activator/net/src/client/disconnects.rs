@@ -155,18 +155,19 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use tokio_test::{assert_pending, assert_ready, task::spawn};
 
-    fn watched(all: &Arc<Disconnects>) -> (Disconnect, Arc<SharedSocket>) {
+    fn watched(all: &Arc<Disconnects>) -> (Disconnect, Arc<SharedSocket>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        let socket = Arc::new(SharedSocket::new(&client).expect("a descriptor"));
-        (all.watch(&socket), socket)
+        // SAFETY: nobody looks at it: the task that would is not started here.
+        let socket = Arc::new(unsafe { SharedSocket::new(&client) });
+        (all.watch(&socket), socket, client)
     }
 
     /// Goal: a client's going wakes whoever asked last, and is told to whoever asks after it.
     #[test]
     fn who_asked_last_is_woken() {
         let all = Arc::<Disconnects>::default();
-        let (mut disconnect, socket) = watched(&all);
+        let (mut disconnect, socket, _client) = watched(&all);
         let place = disconnect.place;
         let mut first = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
         assert_pending!(first.poll());
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn who_asks_again_leaves_the_table_alone() {
         let all = Arc::<Disconnects>::default();
-        let (mut disconnect, _socket) = watched(&all);
+        let (mut disconnect, _socket, _client) = watched(&all);
         let place = disconnect.place;
         let mut asking = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
         assert_pending!(asking.poll());

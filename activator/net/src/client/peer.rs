@@ -181,31 +181,27 @@ impl Peer {
         Some(disconnects.watch(connected.socket.get()?))
     }
 
-    /// Has it looked after while its connection, with this socket, reads nothing. None without a descriptor to spare.
-    pub(crate) fn watch(&self, socket: &TcpStream) -> Option<Disconnect> {
-        let disconnects = self.disconnects.as_ref()?;
-        self.share_socket(socket);
-        Some(disconnects.watch(self.socket.get()?))
+    /// Has it looked after while its connection, whose socket is shared, reads nothing.
+    pub(crate) fn watch(&self) -> Option<Disconnect> {
+        Some(self.disconnects.as_ref()?.watch(self.socket.get()?))
     }
 
-    /// Returns whether the client, whose end was read from this socket, has gone.
-    pub(crate) fn has_left(&self, socket: &TcpStream) -> bool {
-        self.share_socket(socket);
+    /// Returns whether the client, whose end was read from its shared socket, has gone.
+    pub(crate) fn has_left(&self) -> bool {
         let shared = self.disconnects.as_ref().zip(self.socket.get());
         shared.is_none_or(|(disconnects, socket)| disconnects.has_left(socket))
     }
 
-    /// Its socket may be looked at while a body lies unread. Without a descriptor to spare, the client's going is
-    /// noticed when the body is read.
-    pub(crate) fn share_socket(&self, socket: &TcpStream) {
-        if self.socket.get().is_none()
-            && let Ok(shared) = SharedSocket::new(socket)
-        {
-            self.socket.get_or_init(|| Arc::new(shared));
-        }
+    /// Its socket may be looked at while a body lies unread.
+    ///
+    /// # Safety
+    /// It is the socket of this client's connection, whose owner calls [`Peer::close_socket`] before it closes the socket.
+    pub(crate) unsafe fn share_socket(&self, socket: &TcpStream) {
+        // SAFETY: the caller's promise.
+        self.socket.get_or_init(|| Arc::new(unsafe { SharedSocket::new(socket) }));
     }
 
-    /// Its socket is closed.
+    /// Its socket is closed next.
     pub(crate) fn close_socket(&self) {
         self.socket.get().into_iter().for_each(|socket| socket.close());
     }

@@ -34,7 +34,6 @@ mod tracked;
 pub(crate) use link::{Link, Lost, is_silence};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -79,10 +78,11 @@ struct Inbox {
 impl Liveness {
     /// Looks after a new connection.
     ///
-    /// # Errors
-    /// The process may have no more descriptors.
-    pub(crate) fn open(&self, stream: &TcpStream, link: &Arc<Link>) -> io::Result<Arc<Tracked>> {
-        let tracked = Arc::new(Tracked::new(stream, link)?);
+    /// # Safety
+    /// As of [`Tracked::new`].
+    pub(crate) unsafe fn open(&self, stream: &TcpStream, link: &Arc<Link>) -> Arc<Tracked> {
+        // SAFETY: the caller's promise.
+        let tracked = Arc::new(unsafe { Tracked::new(stream, link) });
         let sleeping = {
             let mut inbox = self.inbox.lock();
             inbox.opened.push(tracked.clone());
@@ -91,7 +91,7 @@ impl Liveness {
         if sleeping {
             self.news.notify_one();
         }
-        Ok(tracked)
+        tracked
     }
 
     /// The kernel has given up on a connection to this address. Asks whether it is there at all.

@@ -34,18 +34,19 @@ pub(super) enum Broken {
 impl Tracked {
     /// A new one to this address.
     ///
-    /// # Errors
-    /// The process may have no more descriptors.
-    pub(super) fn new(stream: &TcpStream, link: &Arc<Link>) -> io::Result<Self> {
-        Ok(Self {
+    /// # Safety
+    /// As of [`SharedSocket::new`], by [`Tracked::close`] and [`Tracked::moved`].
+    pub(super) unsafe fn new(stream: &TcpStream, link: &Arc<Link>) -> Self {
+        Self {
             link: link.clone(),
-            socket: SharedSocket::new(stream)?,
+            // SAFETY: the caller's promise.
+            socket: unsafe { SharedSocket::new(stream) },
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             waiting: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             broken: AtomicU8::new(0),
-        })
+        }
     }
 
     /// Something was written. The one writer is the connection's owner.
@@ -77,9 +78,17 @@ impl Tracked {
         self.socket.is_quiet()
     }
 
-    /// Its owner closes it.
+    /// Its owner closes it next.
     pub(crate) fn close(&self) {
         self.socket.close();
+    }
+
+    /// Its owner does something to its socket, which counts as closed if that fails.
+    ///
+    /// # Errors
+    /// Those of `moving`.
+    pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.socket.moved(moving)
     }
 
     /// Why the connection was broken from this side, if it was.
@@ -127,7 +136,8 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let ours = TcpStream::connect(address).await.expect("room");
         let (theirs, _) = listener.accept().await.expect("dialled");
-        let tracked = Tracked::new(&ours, &Link::new(address)).expect("a descriptor");
+        // SAFETY: it is closed below, before `ours` is.
+        let tracked = unsafe { Tracked::new(&ours, &Link::new(address)) };
         tracked.cut(Broken::Lost);
         tracked.close();
         drop(ours);

@@ -15,8 +15,7 @@
 //!
 //! # TCP's user timeout
 //!
-//! It is set only where [`crate::liveness`] does not look: the process had no descriptor to spare, or the connection is
-//! a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered. Without it,
+//! It is set only where [`crate::liveness`] does not look: where the connection is a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered. Without it,
 //! Linux would go on with what was broken off for a minute or two after it is closed: so that is reset then.
 //!
 //! It counts also the time in which the peer acknowledges but has no room, and a program may well pause reading an
@@ -87,8 +86,9 @@ impl PodStream {
 
     /// Has it looked after, as one to this address.
     pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
-        // Without a descriptor for it, only the kernel's own bounds hold.
-        self.tracked = self.stream.get().and_then(|stream| liveness.open(stream, link)).ok();
+        // SAFETY: whoever owns the stream, this or the `TcpEnd` that it becomes, closes what tracks it before its own fields
+        // are dropped, and moves the stream to another worker while nobody looks (`before_write`).
+        self.tracked = self.stream.get().map(|stream| unsafe { liveness.open(stream, link) }).ok();
         if self.tracked.is_some() {
             // An error says that it is not connected any more, which is told by whoever reads or writes next.
             let _ = self.set_bounded(false);
@@ -142,7 +142,10 @@ impl PodStream {
 
     fn before_write(&mut self) -> io::Result<()> {
         if !self.stream.is_here() {
-            self.stream.rebind()?;
+            match &self.tracked {
+                Some(tracked) => tracked.moved(|| self.stream.rebind())?,
+                None => self.stream.rebind()?,
+            }
         }
         if std::mem::take(&mut self.told_taken) { self.all_taken() } else { Ok(()) }
     }

@@ -1,10 +1,9 @@
 //! One end of a relayed connection: a socket, and what looks after it.
 
 use crate::liveness::Tracked;
+use crate::tcp::state::tcp_state;
 use crate::tcp::user_timeout::UserTimeout;
-use common_runtime::descriptor;
 use socket2::SockRef;
-use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -94,20 +93,9 @@ impl TcpEnd {
         reset(&self.stream);
     }
 
-    /// Ready once the connection has been reset or given up, for one from which nothing is read any more. Without a
-    /// descriptor to spare never: then the next write tells it.
-    pub(crate) fn broken(&self) -> impl Future<Output = ()> + Send + use<> {
-        let socket = self.stream.as_fd().try_clone_to_owned();
-        async move {
-            let watched = socket.and_then(|socket| descriptor::registered(socket, Interest::ERROR));
-            let told = match &watched {
-                Ok(socket) => socket.ready(Interest::ERROR).await.is_ok(),
-                Err(_) => false,
-            };
-            if !told {
-                std::future::pending().await
-            }
-        }
+    /// Returns whether the connection has been reset or given up, for one from which nothing is read any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        tcp_state(self.stream.as_fd()).is_ok_and(|state| state.closed)
     }
 
     fn after_read(&self, read: io::Result<usize>) -> io::Result<usize> {

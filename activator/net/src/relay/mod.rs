@@ -10,9 +10,8 @@
 //!
 //! So nobody takes a broken exchange for a complete one. A pod that resets after it has ended its direction has said all
 //! that it had to say: its client is not reset, which could lose what is still on its way, but closed. The way from a side
-//! that has ended its own direction is not read any more; that such a side is reset meanwhile is told by an event of its
-//! own ([`TcpEnd::broken`]). The other side nearly always ends a moment later, so that is waited for first
-//! ([`WATCHED_AFTER`]): it would cost each short connection four calls of the kernel.
+//! that has ended its own direction is not read any more; whether such a side is reset meanwhile is asked of the kernel
+//! ([`TcpEnd::is_broken`]), first after [`WATCHED_AFTER`], and then ever more seldom.
 //!
 //! # What it costs
 //!
@@ -31,8 +30,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// After one side has ended its direction, and the other has not: when the first begins to be watched for a reset.
+/// After one side has ended its direction, and the other has not: the time to the first look whether that side is reset.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
+
+/// Longest time between two looks.
+const WATCHED_EVERY: Duration = Duration::from_millis(500);
 
 /// How a relayed connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +76,9 @@ pub(crate) struct Relay {
 }
 
 /// One side has ended its direction, the other not yet.
-enum HalfClosed {
-    /// It will, soon.
-    Fresh(Pin<Box<Sleep>>),
-    /// Tells that the first is reset.
-    Watched(Pin<Box<dyn Future<Output = ()> + Send>>),
+struct HalfClosed {
+    pause: Duration,
+    next_look: Pin<Box<Sleep>>,
 }
 
 /// When the last byte moved.
@@ -162,18 +162,18 @@ impl Relay {
 
 impl HalfClosed {
     fn begin() -> Self {
-        Self::Fresh(Box::pin(sleep(WATCHED_AFTER)))
+        Self { pause: WATCHED_AFTER, next_look: Box::pin(sleep(WATCHED_AFTER)) }
     }
 
     /// Ready when the side that has `ended` its direction is reset.
     fn poll(&mut self, cx: &mut Context<'_>, ended: &TcpEnd) -> Poll<()> {
-        if let Self::Fresh(timer) = self {
-            ready!(timer.as_mut().poll(cx));
-            *self = Self::Watched(Box::pin(ended.broken()));
-        }
-        match self {
-            Self::Watched(broken) => broken.as_mut().poll(cx),
-            Self::Fresh(_) => Poll::Pending,
+        loop {
+            ready!(self.next_look.as_mut().poll(cx));
+            if ended.is_broken() {
+                return Poll::Ready(());
+            }
+            self.pause = (self.pause * 2).min(WATCHED_EVERY);
+            self.next_look.as_mut().reset(Instant::now() + self.pause);
         }
     }
 }

@@ -1,16 +1,23 @@
 //! Pipes that bytes are moved through from socket to socket without a copy (`splice(2)`).
 //!
 //! A pipe belongs to a direction only while bytes stream through it; one that is empty again goes back to its thread,
-//! which keeps a few. So connections on which little happens have none, and who gets none goes on by copies.
+//! which keeps a few. So connections on which little happens have none, and who gets none goes on by copies. There are at
+//! most [`PIPES_MAX`]: clients that read nothing of what streams to them must not use up the descriptors.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pipes that a thread keeps.
 const KEPT_MAX: usize = 16;
+
+/// Pipes of the process, of two descriptors each.
+pub(crate) const PIPES_MAX: usize = 128;
+
+static PIPES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes moved at once. A pipe's slots hold less, unless the network's pieces are as large as they can be.
 pub(super) const MOVED_MAX: usize = 512 * 1024;
@@ -29,14 +36,34 @@ pub(super) struct Pipe {
     filled: usize,
     /// Bytes that came last.
     came: usize,
+    _counted: Counted,
+}
+
+/// One of the pipes that there may be.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let before = PIPES.fetch_add(1, Ordering::Relaxed);
+        let counted = Self; // Dropped, and not counted any more, if it is one too many.
+        (before < PIPES_MAX).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        PIPES.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Pipe {
-    /// An empty one; none if there are no descriptors.
+    /// An empty one; none if there are as many as there may be, or no descriptors.
     pub(super) fn get() -> Option<Self> {
         KEPT.with_borrow_mut(Vec::pop).or_else(|| {
+            let counted = Counted::new()?;
             let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
-            Some(Self { read, write, filled: 0, came: 0 })
+            Some(Self { read, write, filled: 0, came: 0, _counted: counted })
         })
     }
 

@@ -94,12 +94,19 @@ impl<S: ClientStream> ClientIo<S> {
         let replaced = self.framing.follow(bytes);
         self.progress.set_heads(self.framing.heads());
         if self.framing.had_body() {
-            self.client.share_socket(self.stream.socket());
+            self.share_socket();
         }
         if self.framing.is_ahead() || under_way && !bytes.is_empty() {
-            self.disconnect = self.client.watch(self.stream.socket());
+            self.disconnect = self.share_socket().watch();
         }
         replaced
+    }
+
+    /// Lets others look at the socket.
+    fn share_socket(&self) -> &Peer {
+        // SAFETY: the socket is `stream`'s, and `stream` is dropped with this, after `drop` has called `close_socket`.
+        unsafe { self.client.share_socket(self.stream.socket()) };
+        &self.client
     }
 
     /// Returns whether an exchange of HTTP is under way.
@@ -111,9 +118,9 @@ impl<S: ClientStream> ClientIo<S> {
     /// is asked whether the client has gone.
     fn half_close(&mut self) -> bool {
         let is_whole = self.framing.heads() > 0 && self.framing.is_between();
-        self.is_half_closed = is_whole && self.is_under_way() && !self.client.has_left(self.stream.socket());
+        self.is_half_closed = is_whole && self.is_under_way() && !self.share_socket().has_left();
         if self.is_half_closed {
-            self.disconnect = self.client.watch(self.stream.socket());
+            self.disconnect = self.client.watch();
         }
         self.is_half_closed
     }

@@ -1,14 +1,17 @@
 //! What the kernel knows of a TCP connection (`TCP_INFO`): the one place that asks it.
 //!
-//! None of the safe interfaces to the kernel that we use (tokio, socket2, rustix) offers this option, hence the only
-//! unsafe code of the crate. An answer costs about a microsecond; nothing here is called for each request.
+//! None of the safe interfaces to the kernel that we use (tokio, socket2, rustix) offers this option, hence the unsafe
+//! code. An answer costs about a microsecond; nothing here is called for each request.
+//!
+//! Nobody who looks at a socket has a descriptor of its own for it: a request would use three of them in place of two.
+//! So a socket's owner says when it closes ([`SharedSocket::close`]), and whoever looks keeps it from doing so meanwhile.
 
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -53,29 +56,38 @@ pub(crate) struct TcpState {
     pub(crate) round_trip: Duration,
 }
 
-/// A socket that others than its owner may look at, until its owner closes it. It is a descriptor of its own for the
-/// same connection, which ends with the last of both.
-#[derive(Debug, Default)]
+/// A socket that others than its owner may look at, until its owner closes it.
+#[derive(Debug)]
 pub(crate) struct SharedSocket {
-    descriptor: Mutex<Option<OwnedFd>>,
+    /// The owner's, which stays open while this is locked; none once it is closed.
+    descriptor: Mutex<Option<RawFd>>,
     /// The peer has ended its side only, and reads on.
     half_closed: AtomicBool,
 }
 
 impl SharedSocket {
-    /// Of a socket whose owner calls [`SharedSocket::close`] when it closes it.
+    /// Of a socket.
     ///
-    /// # Errors
-    /// The process may have no more descriptors.
-    pub(crate) fn new(socket: &impl AsFd) -> io::Result<Self> {
-        let descriptor = Mutex::new(Some(socket.as_fd().try_clone_to_owned()?));
-        Ok(Self { descriptor, half_closed: AtomicBool::new(false) })
+    /// # Safety
+    /// Its owner calls [`SharedSocket::close`] before it closes the socket, and does what may close it in
+    /// [`SharedSocket::moved`].
+    pub(crate) unsafe fn new(socket: &impl AsFd) -> Self {
+        let descriptor = Mutex::new(Some(socket.as_fd().as_raw_fd()));
+        Self { descriptor, half_closed: AtomicBool::new(false) }
     }
 
-    /// The owner closes the socket. Nobody looks at it any more.
+    /// The owner closes the socket next. Nobody looks at it any more.
     pub(crate) fn close(&self) {
-        let closed = self.descriptor.lock().take();
-        drop(closed);
+        *self.descriptor.lock() = None;
+    }
+
+    /// The owner does something to the socket while nobody looks. If that fails, the socket counts as closed.
+    ///
+    /// # Errors
+    /// Those of `moving`.
+    pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let mut descriptor = self.descriptor.lock();
+        moving().inspect_err(|_| *descriptor = None)
     }
 
     /// What the kernel knows of it; nothing if it is closed.
@@ -123,7 +135,10 @@ impl SharedSocket {
     }
 
     fn with<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
-        self.descriptor.lock().as_ref().map(|descriptor| look(descriptor.as_fd()))
+        let descriptor = self.descriptor.lock();
+        // SAFETY: the socket is open: its owner closes it only after it has taken the number from here (see `new`), for
+        // which it needs the lock that is held until `look` returns.
+        descriptor.map(|number| look(unsafe { BorrowedFd::borrow_raw(number) }))
     }
 }
 
@@ -189,7 +204,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (theirs, _) = listener.accept().expect("dialled");
-        let shared = SharedSocket::new(&ours).expect("a descriptor");
+        // SAFETY: no test closes `ours` before `shared` is closed or looked at for the last time.
+        let shared = unsafe { SharedSocket::new(&ours) };
         (ours, theirs, shared)
     }
 
