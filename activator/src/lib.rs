@@ -29,7 +29,7 @@ mod registry;
 mod run;
 
 pub use activator_core::contract::Contract;
-pub use activator_net::{CrowdBounds, KeepAlive, WorkerRuntimes};
+pub use activator_net::{ClientBounds, KeepAlive, WorkerRuntimes};
 pub use config::Configs;
 pub use config::certificates::InternalTls;
 pub use config::clients::ClientOptions;

@@ -14,6 +14,7 @@ use crate::layers::report::Report;
 use crate::layers::request_log::RequestLog;
 use crate::layers::timeouts::Timeouts;
 use crate::registry::ports::WorkloadPort;
+use crate::registry::revision::share_number;
 use activator_core::contract::Contract;
 use activator_net::{Carries, PortIdentity, PortListeners, Server};
 use common_api::zeroscaler::PortProtocol;
@@ -30,7 +31,15 @@ pub(crate) fn listen(
     layers: Layers,
     connections: Connections,
 ) {
-    server.listen_ports(listeners, layers, move |port| carries(port, &connections));
+    server.listen_ports(listeners, layers, share_of, move |port| carries(port, &connections));
+}
+
+/// The share of ports that stand for nothing.
+const OF_NOBODY: u64 = 2;
+
+/// Whose share of connections they are counted to.
+fn share_of(port: &PortIdentity) -> u64 {
+    port.downcast_ref::<WorkloadPort>().map_or(OF_NOBODY, |port| share_number(port.workload()))
 }
 
 /// What comes to a port; HTTP as long as its workload is not known, which is refused then. Either, as long as the workload

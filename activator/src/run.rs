@@ -10,7 +10,7 @@
 
 use crate::config::Configs;
 use crate::config::certificates::InternalTls;
-use crate::config::clients::{ClientOptions, PROBES_AT_ONCE};
+use crate::config::clients::ClientOptions;
 use crate::config::options::Options;
 use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
@@ -22,7 +22,7 @@ use crate::layers::error_responder::ErrorResponder;
 use crate::layers::fallback::Fallbacks;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
-use crate::layers::probe::{Probe, is_probe, is_probe_beside_ports};
+use crate::layers::probe::Probe;
 use crate::layers::relay::Relay;
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
@@ -37,7 +37,7 @@ use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
 use activator_core::hold::HeldBytes;
 use activator_core::holders::standing::Standing;
-use activator_net::{Disconnects, HALF_CLOSE_MAX, Pools, PortListeners, ProbeReserve, Server};
+use activator_net::{Disconnects, HALF_CLOSE_MAX, Pools, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -326,13 +326,11 @@ async fn begin(
     let trust = Arc::new(move |peer| trusting.trust(peer));
     let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
     let disconnects = Disconnects::start(infrastructure.clone(), half_close);
-    let ClientOptions { keepalive, crowd } = options.clients;
+    let ClientOptions { keepalive, bounds } = options.clients;
     let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
     let output = HeldBytes::new(options.memory_limit.map(|limit| limit / OUTPUT_PART));
-    let is_probe = if front_end.has_ports() { is_probe_beside_ports } else { is_probe };
     let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
-        .bounded(keepalive, crowd, infrastructure.clone())
-        .reserving(ProbeReserve { places: PROBES_AT_ONCE, is_probe })
+        .bounded(keepalive, bounds, infrastructure.clone())
         .within(input.clone(), output.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());

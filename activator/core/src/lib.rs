@@ -28,6 +28,7 @@ pub mod destination;
 pub mod fallback;
 pub mod hold;
 pub mod holders;
+pub mod ledger;
 pub mod own_index;
 mod sync;
 #[cfg(all(test, not(loom)))]

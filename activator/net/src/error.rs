@@ -26,10 +26,12 @@ pub enum ProxyError {
         /// What is not offered.
         rule: &'static str,
     },
-    /// Clients have as many connections as they may.
-    #[error("no room for another connection: clients have {bound} connections already")]
+    /// Clients have as many connections as they may, and nobody has more than this one's workload, or than this client.
+    #[error(
+        "no room: clients have {bound} connections already, and nobody has more than this workload's or this client"
+    )]
     NoRoom {
         /// Most of them.
-        bound: usize,
+        bound: u64,
     },
 }

@@ -51,7 +51,7 @@ pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use relay::mark::CONNECTED;
 pub use server::{
-    Carries, Chain, ClientConnections, Connected, Connector, CrowdBounds, ErrorResponder, KeepAlive, Place, PortGone,
-    PortListeners, ProbeReserve, Server, TrustOf, overdue,
+    Carries, Chain, ClientBounds, ClientConnections, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone,
+    PortListeners, Server, TrustOf, overdue,
 };
 pub use worker::WorkerRuntimes;

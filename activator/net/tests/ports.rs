@@ -1,7 +1,7 @@
 //! Workloads' ports on real sockets: bound and closed while connections come and go.
 
 use activator_net::{
-    Carries, CrowdBounds, Disconnects, ErrorResponder, Inbound, PortListeners, ProxyError, Server, Trust,
+    Carries, ClientBounds, Disconnects, ErrorResponder, Inbound, PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -46,13 +46,14 @@ impl Drop for Rig {
 fn rig(address: IpAddr, most: usize) -> Rig {
     let until = CancellationToken::new();
     let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
-    let server = server.bounded(None, CrowdBounds { connections: most, idle: None }, until.clone());
+    let server =
+        server.bounded(None, ClientBounds { connections: most, descriptors: u64::MAX, idle: None }, until.clone());
     let ports = PortListeners::new(address, None).expect("an epoll");
     let chain = tower::service_fn(|inbound: Inbound| async move {
         let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from(port)))
     });
-    server.listen_ports(&ports, chain, |_| Carries::<Infallible>::Http);
+    server.listen_ports(&ports, chain, |_| 1, |_| Carries::<Infallible>::Http);
     Rig { ports, server, until }
 }
 

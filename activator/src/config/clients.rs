@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | keep-alive | 15 s, 9 questions | Go's servers, and so Knative's activator |
 //! | idle | two hours | longer than what keeps connections to us (Envoy's default is an hour): whoever closes an idle HTTP/1.1 connection first loses no request |
-//! | connections | half of the descriptors, or what half of the memory holds | HAProxy's, which derives it from both, too |
+//! | connections | what the descriptors and half of the memory hold | HAProxy's, which derives it from both, too |
 //!
-//! The other half of the descriptors is for connections to pods, but for a few: [`PROBES_AT_ONCE`].
+//! A quarter of the descriptors, but at most [`RESERVE_MAX`], is for everything else: links between planes, watches, metrics,
+//! probes, idle connections to pods. Of the rest, workloads' listeners take one each, and a connection two: its own and its
+//! pod's.
 
-use activator_net::{CrowdBounds, KeepAlive};
+use activator_net::{ClientBounds, KeepAlive};
 use common::golang;
 use common_runtime::environment::{self, EnvironmentError};
 use rustix::process::{Resource, getrlimit};
@@ -17,9 +19,9 @@ use std::time::Duration;
 /// Bytes of the memory limit for each connection: what an idle one keeps, twice.
 const MEMORY_EACH: u64 = 16 * 1024;
 
-/// Connections beyond these on which probes are answered: an autoscaler has 64 under way at once, and while a new version
-/// of it takes over there are two. Kubelets and ingresses, which send a few in a second, find room among them.
-pub(crate) const PROBES_AT_ONCE: usize = 128;
+/// Descriptors that are for everything but clients, at most: half of them are for idle connections to pods, of which there
+/// are 1000 by default.
+const RESERVE_MAX: u64 = 2048;
 
 /// Most seconds and questions that Linux takes for keep-alive.
 const SECONDS_MAX: u64 = 32_767;
@@ -31,18 +33,19 @@ pub struct ClientOptions {
     /// When a client that says nothing counts as vanished; none: never.
     pub keepalive: Option<KeepAlive>,
     /// How many connections there may be, and for how long without a request.
-    pub crowd: CrowdBounds,
+    pub bounds: ClientBounds,
 }
 
 impl ClientOptions {
     /// Defaults for a process of so many bytes of memory.
     pub fn new(memory_limit: Option<u64>) -> Self {
-        let by_descriptors = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |most| most / 2);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let by_memory = memory_limit.map_or(u64::MAX, |bytes| bytes / MEMORY_EACH);
-        let connections = usize::try_from(by_descriptors.min(by_memory)).unwrap_or(usize::MAX).max(1);
+        let connections = usize::try_from(by_memory).unwrap_or(usize::MAX).max(1);
+        let descriptors = limit - (limit / 4).min(RESERVE_MAX);
         Self {
             keepalive: Some(KeepAlive { every: Duration::from_secs(15), questions: 9 }),
-            crowd: CrowdBounds { connections, idle: Some(Duration::from_secs(2 * 60 * 60)) },
+            bounds: ClientBounds { connections, descriptors, idle: Some(Duration::from_secs(2 * 60 * 60)) },
         }
     }
 
@@ -72,12 +75,12 @@ impl ClientOptions {
             let rule = "must be a duration of a second or more in Go's syntax, such as 2h; 0s turns it off";
             let is_long = |d: &Duration| d.is_zero() || d.as_secs() > 0;
             let idle = seconds("ZEROSCALE_CLIENT_IDLE", value, rule, is_long)?;
-            options.crowd.idle = (!idle.is_zero()).then_some(idle);
+            options.bounds.idle = (!idle.is_zero()).then_some(idle);
         }
         let rule = "must be a number of connections, at least 1";
-        let connections = options.crowd.connections;
-        options.crowd.connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?;
-        if options.crowd.connections == 0 {
+        let connections = options.bounds.connections;
+        options.bounds.connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?;
+        if options.bounds.connections == 0 {
             return Err(EnvironmentError::new("ZEROSCALE_CLIENT_CONNECTIONS", "0", rule));
         }
         Ok(options)
@@ -111,8 +114,8 @@ mod tests {
     fn what_is_not_said_has_a_default() {
         let options = from("NOTHING", "").expect("nothing is wrong");
         assert_eq!(options, ClientOptions::new(Some(160 * MEMORY_EACH)));
-        assert_eq!(options.crowd.connections, 160);
-        assert!(ClientOptions::new(None).crowd.connections > 0);
+        assert_eq!(options.bounds.connections, 160);
+        assert!(ClientOptions::new(None).bounds.connections > 0);
     }
 
     #[test]
@@ -121,9 +124,9 @@ mod tests {
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "1m").map(|o| o.keepalive), Ok(keepalive(60, 9)));
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "0s").map(|o| o.keepalive), Ok(None));
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", "3").map(|o| o.keepalive), Ok(keepalive(15, 3)));
-        assert_eq!(from("ZEROSCALE_CLIENT_IDLE", "90s").map(|o| o.crowd.idle), Ok(Some(Duration::from_secs(90))));
-        assert_eq!(from("ZEROSCALE_CLIENT_IDLE", "0s").map(|o| o.crowd.idle), Ok(None));
-        assert_eq!(from("ZEROSCALE_CLIENT_CONNECTIONS", "7").map(|o| o.crowd.connections), Ok(7));
+        assert_eq!(from("ZEROSCALE_CLIENT_IDLE", "90s").map(|o| o.bounds.idle), Ok(Some(Duration::from_secs(90))));
+        assert_eq!(from("ZEROSCALE_CLIENT_IDLE", "0s").map(|o| o.bounds.idle), Ok(None));
+        assert_eq!(from("ZEROSCALE_CLIENT_CONNECTIONS", "7").map(|o| o.bounds.connections), Ok(7));
     }
 
     #[test]

@@ -97,6 +97,9 @@ where
         };
         match found {
             Ok(revision) => {
+                if let Err(error) = inbound.peer.claim(revision.number) {
+                    return LookedUp::Refused { refusal: Some(error.into()) };
+                }
                 let call = self.shared.call(inbound, revision, relayed.is_some());
                 LookedUp::Found { exchange: self.inner.call(call) }
             }
@@ -105,7 +108,10 @@ where
                 let (mut inner, shared) = (self.inner.clone(), self.shared.clone());
                 let exchange = Box::pin(async move {
                     match shared.known(&inbound).await {
-                        Ok(revision) => inner.call(shared.call(inbound, revision, false)).await,
+                        Ok(revision) => {
+                            inbound.peer.claim(revision.number)?;
+                            inner.call(shared.call(inbound, revision, false)).await
+                        }
                         Err(refusal) => Err(shared.refused(&inbound, refusal)),
                     }
                 });

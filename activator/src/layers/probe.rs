@@ -53,6 +53,9 @@ const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE
 const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
 const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION);
 
+/// Share of connections that links between activators are counted to.
+const LINKS: u64 = 1;
+
 /// Answers probes, and passes the rest on.
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
@@ -109,6 +112,9 @@ where
             None if fields.contains_key(UPGRADE) => {
                 let holders = self.shared.holders.as_ref();
                 let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
+                if session.is_some() {
+                    let _ = inbound.peer.claim(LINKS); // Without room it ends soon, and is made anew.
+                }
                 session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(&inbound))
             }
             None => self.shared.on_shared_port(&inbound),
@@ -192,19 +198,6 @@ fn bound(ports: Option<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(ports));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-/// Whether a request with these headers is answered here where workloads have no ports of their own.
-pub(crate) fn is_probe(fields: &HeaderMap, _own_port: bool) -> bool {
-    !matches!(kind(fields), Incoming::Traffic)
-}
-
-/// Whether it is where they have, on a workload's `own_port` or on a shared one.
-pub(crate) fn is_probe_beside_ports(fields: &HeaderMap, own_port: bool) -> bool {
-    match own_port {
-        true => asks_for_proof(fields),
-        false => fields.contains_key(PORTS_QUESTION) || is_probe(fields, own_port),
-    }
 }
 
 /// Whether whoever asks wants to know whose a workload's port is.

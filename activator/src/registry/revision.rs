@@ -27,15 +27,20 @@ use common::stat::Seen;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The first number of a workload; those before are for what is nobody's.
+const NUMBERS_FROM: u64 = 16;
+
 pub(crate) struct Revision {
     pub(crate) key: RevisionKey,
+    /// Number of its workload among those that share connections.
+    pub(crate) number: u64,
     /// Admission and choice of a pod.
     pub(crate) throttler: Arc<Throttler>,
     /// What the autoscaler is told.
@@ -138,6 +143,12 @@ pub(crate) struct Timeline {
     pub(crate) announced: Option<Instant>,
 }
 
+/// Number of a workload among those that share connections. Nobody can choose a name that has another's.
+pub(crate) fn share_number(key: &RevisionKey) -> u64 {
+    static NUMBERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    NUMBERS.hash_one(key).max(NUMBERS_FROM)
+}
+
 impl Revision {
     /// A revision without pods.
     pub(crate) fn new(
@@ -151,6 +162,7 @@ impl Revision {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {
             key: spec.key.clone(),
+            number: share_number(&spec.key),
             throttler: Arc::new(Throttler::new(concurrency, spec.backend.max_held)),
             stats: RevisionStats::new(clock),
             metrics: metrics.revision(spec),

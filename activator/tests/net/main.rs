@@ -12,6 +12,7 @@ mod fair;
 mod fallback;
 mod frames;
 mod full_queue;
+mod greedy;
 mod grpc;
 mod heads;
 mod hostile;

@@ -626,7 +626,7 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| {
         options.http1 = SocketAddr::new(ip, 0);
-        options.clients.crowd.connections = 2;
+        options.clients.bounds.connections = 2;
     })
     .await;
     let (auto, tcp) = (id("http", 80), id("tcp", 90));

@@ -19,7 +19,7 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 
 /// An activator for so many connections, on all of which a request is held.
 async fn full(connections: usize) -> (Rig, Vec<TcpStream>) {
-    let rig = Rig::start_with(|options| options.clients.crowd.connections = connections).await;
+    let rig = Rig::start_with(|options| options.clients.bounds.connections = connections).await;
     rig.revision(|_| {}).await;
     let mut held = Vec::new();
     for _ in 0..connections {

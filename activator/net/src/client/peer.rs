@@ -5,6 +5,8 @@ use crate::body::unread::Unread;
 use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
+use crate::error::ProxyError;
+use crate::server::seat::Seat;
 use crate::tcp::state::SharedSocket;
 use activator_core::hold::HeldBytes;
 use http::{HeaderValue, Version};
@@ -41,6 +43,8 @@ pub struct Peer {
     interims: OnceLock<Box<Interims>>,
     /// The workload's port that it connected to.
     port: Option<Arc<OwnPort>>,
+    /// Its connection's part of what all may have.
+    seat: Option<Arc<Seat>>,
     /// The activator that relays its requests, if it is not connected here itself.
     via: Option<Arc<Peer>>,
 }
@@ -104,6 +108,7 @@ impl Peer {
             output: None,
             interims: OnceLock::new(),
             port: None,
+            seat: None,
             via: None,
         }
     }
@@ -128,9 +133,17 @@ impl Peer {
         self.port.as_ref()?.identity.downcast_ref()
     }
 
-    /// The workload's port that it came to.
-    pub(crate) fn own_port(&self) -> Option<&Arc<OwnPort>> {
-        self.port.as_ref()
+    /// Has its connection have this part of what all may have.
+    pub(crate) fn seated(self, seat: Arc<Seat>) -> Self {
+        Self { seat: Some(seat), ..self }
+    }
+
+    /// Its connection carries a request for this workload, by a number that is not zero.
+    ///
+    /// # Errors
+    /// There is no room for the connection, and nobody has more than this workload, or than the client of it.
+    pub fn claim(&self, workload: u64) -> Result<(), ProxyError> {
+        self.connected().seat.as_ref().map_or(Ok(()), |seat| seat.claim(workload))
     }
 
     /// Has it looked after by those that look after all clients.

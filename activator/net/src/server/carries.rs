@@ -1,12 +1,12 @@
 //! What comes to workloads' ports: HTTP, anything else, or either.
 
-use super::drain::Listener;
 use super::ports::{Accepted, PortListeners};
-use super::progress::Progress;
+use super::seat::Seat;
 use super::tcp::{Connection, Connector};
 use super::{Chain, ErrorResponder, Server, connection};
 use crate::body::BodyError;
 use crate::client::peer::{OwnPort, PortIdentity};
+use crate::relay::end::reset;
 use futures::future::BoxFuture;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
@@ -36,45 +36,28 @@ pub enum Carries<C> {
 
 impl<R: Clone> Server<R> {
     /// Serves what comes to `ports` until [`Server::drain`]: each connection is what `carries` says of its port when it
-    /// comes. What is HTTP is served with `chain`.
+    /// comes. What is HTTP is served with `chain`. `workload`: whose share of connections a port's are counted to, by a number
+    /// that is not zero.
     pub fn listen_ports<S: Chain, C: Connector>(
         &self,
         ports: &PortListeners,
         chain: S,
+        workload: impl Fn(&PortIdentity) -> u64 + Send + 'static,
         carries: impl Fn(&PortIdentity) -> Carries<C> + Send + 'static,
     ) where
         R: ErrorResponder<S::Error>,
     {
         let server = self.clone();
-        self.connections.accepts();
-        ports.told_by(self.drain.clone());
-        let accepting = ports.clone().accept(
-            move |Accepted { stream, address, port }| match server.connections.open() >= server.room {
-                true => server.serve_proofs(stream, address, &carries(port.identity()), port, chain.clone()),
-                false => server.serve(stream, address, carries(port.identity()), port, chain.clone()),
-            },
-            self.closing.clone(),
-        );
-        self.tasks.spawn(accepting);
-    }
-
-    /// Serves a connection for which there is no room, as far as it asks for the port itself.
-    fn serve_proofs<S: Chain, C>(
-        &self,
-        stream: StdStream,
-        address: SocketAddr,
-        carries: &Carries<C>,
-        port: Arc<OwnPort>,
-        chain: S,
-    ) where
-        R: ErrorResponder<S::Error>,
-    {
-        match (carries, TcpStream::from_std(stream)) {
-            (Carries::Http | Carries::Auto { .. }, Ok(stream)) => {
-                self.serve_probes(stream, address, None, Some(port), chain);
-            }
-            (Carries::Tcp { .. }, _) | (_, Err(_)) => self.connections.refuse(),
-        }
+        ports.told_by(self.connections.clone());
+        let serve = move |Accepted { stream, address, port }: Accepted| {
+            let carries = carries(port.identity());
+            let (own, speaks) = (workload(port.identity()), !matches!(carries, Carries::Tcp { .. }));
+            let Some(seat) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
+                return reset(&stream);
+            };
+            server.serve(stream, address, carries, port, Arc::new(seat), chain.clone());
+        };
+        self.tasks.spawn(ports.clone().accept(serve, self.connections.clone(), self.closing.clone()));
     }
 
     /// Serves a connection that was accepted and does not block.
@@ -84,23 +67,21 @@ impl<R: Clone> Server<R> {
         address: SocketAddr,
         carries: Carries<C>,
         port: Arc<OwnPort>,
+        seat: Arc<Seat>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,
     {
         match carries {
-            Carries::Http => self.spawn(stream, address, None, Some(port), chain),
+            Carries::Http => self.spawn(stream, address, None, Some(port), seat, chain),
             Carries::Tcp { wake_after, connector } => {
-                let progress = Arc::new(Progress::new(self.drain.second()));
-                let listener = self.drain.listener(progress.clone());
-                self.spawn_boxed(stream, address, (progress, listener), false, move |connection| {
+                self.spawn_boxed(stream, address, seat, false, move |connection| {
                     Box::pin(connection.serve(connector, wake_after))
                 });
             }
             Carries::Auto { silent_after, connector } => {
-                let (client, service, listener) = self.connection(address, false, Some(port), chain, None);
-                let progress = service.progress().clone();
-                self.spawn_boxed(stream, address, (progress, listener), true, move |connection| {
+                let (client, service) = self.connection(address, false, Some(port), seat.clone(), chain);
+                self.spawn_boxed(stream, address, seat, true, move |connection| {
                     Box::pin(connection::serve_or_hold(connection, client, service, connector, silent_after))
                 });
             }
@@ -112,19 +93,17 @@ impl<R: Clone> Server<R> {
         &self,
         stream: StdStream,
         address: SocketAddr,
-        (progress, listener): (Arc<Progress>, Listener),
+        seat: Arc<Seat>,
         beside_http: bool,
         serve: F,
     ) where
         F: FnOnce(Connection) -> BoxFuture<'static, Result<(), BodyError>> + Send + 'static,
     {
-        let (keepalive, drain) = (self.keepalive, self.drain.clone());
+        let (keepalive, listener) = (self.keepalive, seat.listener());
         let serving = async move {
             // From now on the worker waits for its input.
             let ended = match TcpStream::from_std(stream) {
-                Ok(stream) => {
-                    serve(Connection { stream, address, keepalive, listener, progress, drain, beside_http }).await
-                }
+                Ok(stream) => serve(Connection { stream, address, keepalive, listener, seat, beside_http }).await,
                 Err(error) => Err(error.into()),
             };
             connection::note(address, ended);

@@ -1,84 +1,333 @@
-//! All connections of clients: how many there are, and who is told to end ([`super::crowd`]), each second.
+//! All connections of clients: how many there may be, and who is told to end.
+//!
+//! # Room
+//!
+//! A connection counts for [`COST`] descriptors as soon as it is accepted, its own and that of the pod which its request goes
+//! to, and for one more for each further request at once. It counts to the workload whose port it came to, or else to the
+//! one that its latest request was for; and to its client's address. When all are taken, the largest holder gives way
+//! ([`activator_core::ledger`]): an idle connection ends in its protocol's gentle way, a busy one is cut.
+//!
+//! # The reserve
+//!
+//! Whoever asks whether this process works takes a refused connection for a no. So who would have to give way itself is let
+//! in beyond that, for as long as it takes to say what it wants. Who asks for the activator itself is answered;
+//! anybody else gets a place now, if its workload has fewer than others ([`Seat::claim`]), or an answer that says why not.
+//! Either answer is the last of its connection, which ends after [`STAY`] seconds in any case. Of these places, too, the address
+//! that has most gives way.
+//!
+//! # Other ends
+//!
+//! A connection on which nothing has run for long is told to finish, and so is one whose port's clients are to come anew. One
+//! that was told and does not end is cut: soon if it never had a request, so that a head that comes byte by byte keeps
+//! nothing; else late, since the end of an answer may be on its way to a slow reader.
+//!
+//! # What nobody asks for each request
+//!
+//! On a port that all share, a connection's workload is noted with each request, and told to the ledger only while more
+//! than half of everything is taken; when that begins, all are sorted once.
 
-use super::crowd::{CrowdBounds, Order};
-use super::drain::Drain;
+use super::seat::{Phase, Seat, Standing};
+use crate::client::peer::OwnPort;
+use crate::error::ProxyError;
+use activator_core::ledger::{Holder, Ledger, Of};
 use common_runtime::failure_log::FailureLog;
+use parking_lot::{Mutex, MutexGuard};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-/// How many connections clients have, and how many were ended to have no more. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct ClientConnections {
-    /// They, and what accepts them.
-    pub(super) tasks: TaskTracker,
-    /// Of the tasks, those that accept.
-    accepting: Arc<AtomicUsize>,
-    /// And those that serve connections for which there is no room ([`super::reserve`]).
-    reserved: Arc<AtomicUsize>,
-    counts: Arc<Counts>,
+/// Descriptors that a connection is counted for.
+pub(super) const COST: u64 = 2;
+
+/// Connections in the reserve: an autoscaler has 64 probes under way at once, and while a new version of it takes over there
+/// are two. Kubelets and ingresses, which send a few in a second, find room among them.
+const RESERVED: u64 = 128;
+
+/// Seconds that one may stay there, at most.
+const STAY: u32 = 2;
+
+/// Part of the limit that those may hold beyond it who are about to give way.
+const LEEWAY: u64 = 16;
+
+/// Seconds from the gentle end to the other one: of who was used, of who never was, and where the place is needed.
+const GRACE: u32 = 60;
+const HEAD_GRACE: u32 = 5;
+const ROOM_GRACE: u32 = 2;
+
+/// Seconds without an exchange after which a connection counts as idle.
+const IDLE_MIN: u32 = 2;
+
+/// Seconds without a failure to accept after which the next one is news.
+const SHORT_QUIET: u32 = 60;
+
+/// How many looks fall into the time that a connection may be idle.
+const LOOKS: u32 = 60;
+
+/// For so many seconds those are looked for whose port is left. Who gets a longer answer in that time is not found.
+const LEFT_LOOKS: u32 = 10;
+
+/// Bounds on the connections of all clients together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientBounds {
+    /// Connections and tunnels with one request each.
+    pub connections: usize,
+    /// Descriptors that they, their requests and the listeners of workloads' ports may use.
+    pub descriptors: u64,
+    /// How long a connection may be without an exchange, to the second; none: as long as there is room.
+    pub idle: Option<Duration>,
 }
 
-#[derive(Default)]
-struct Counts {
+/// All connections of clients. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ClientConnections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    phase: AtomicU8,
+    /// Seconds that have been counted.
+    second: AtomicU32,
+    /// Until which second it is looked for those whose port is left, and for those who are to be cut.
+    left_looks: AtomicU32,
+    cut_looks: AtomicU32,
+    /// What [`ClientBounds`] allow, and what listeners take of that.
+    bounds: Mutex<(u64, u64)>,
+    listeners: AtomicUsize,
+    is_tight: AtomicBool,
+    /// The second in which accepting failed last, and one.
+    short_in: AtomicU32,
+    admitted: Mutex<Ledger<Standing>>,
+    reserve: Mutex<Ledger<Standing>>,
     refused: AtomicU64,
     room: AtomicU64,
     idle: AtomicU64,
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            phase: AtomicU8::new(0),
+            second: AtomicU32::new(0),
+            left_looks: AtomicU32::new(0),
+            cut_looks: AtomicU32::new(0),
+            bounds: Mutex::new((u64::MAX, u64::MAX)),
+            listeners: AtomicUsize::new(0),
+            is_tight: AtomicBool::new(false),
+            short_in: AtomicU32::new(0),
+            admitted: Mutex::new(Ledger::new(u64::MAX, 0)),
+            reserve: Mutex::new(Ledger::new(RESERVED, RESERVED)),
+            refused: AtomicU64::new(0),
+            room: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
+        }
+    }
+}
+
 impl ClientConnections {
-    /// Connections and tunnels, but for those in the reserve for probes.
+    /// Connections and tunnels, but for those in the reserve.
     pub fn open(&self) -> usize {
-        let others = self.accepting.load(Ordering::Relaxed) + self.reserved.load(Ordering::Relaxed);
-        self.tasks.len().saturating_sub(others)
+        self.admitted().holders()
     }
 
     /// How many were turned away for want of room.
     pub fn refused(&self) -> u64 {
-        self.counts.refused.load(Ordering::Relaxed)
+        self.0.refused.load(Ordering::Relaxed)
     }
 
     /// How many were told to end because others needed their place.
     pub fn ended_for_room(&self) -> u64 {
-        self.counts.room.load(Ordering::Relaxed)
+        self.0.room.load(Ordering::Relaxed)
     }
 
     /// How many were told to end because they were idle for too long.
     pub fn ended_idle(&self) -> u64 {
-        self.counts.idle.load(Ordering::Relaxed)
+        self.0.idle.load(Ordering::Relaxed)
     }
 
-    fn told(&self, orders: &[Order]) {
-        let count = |which: Order| orders.iter().filter(|order| **order == which).count() as u64;
-        self.counts.room.fetch_add(count(Order::MakeRoom), Ordering::Relaxed);
-        self.counts.idle.fetch_add(count(Order::TooLong), Ordering::Relaxed);
+    pub(super) fn admitted(&self) -> MutexGuard<'_, Ledger<Standing>> {
+        self.0.admitted.lock()
     }
 
-    /// One more task accepts.
-    pub(super) fn accepts(&self) {
-        self.accepting.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn reserve(&self) -> MutexGuard<'_, Ledger<Standing>> {
+        self.0.reserve.lock()
     }
 
-    /// One more is in the reserve.
-    pub(super) fn enters_reserve(&self) {
-        self.reserved.fetch_add(1, Ordering::Relaxed);
+    /// What all are told.
+    pub(super) fn phase(&self) -> Phase {
+        Phase::from_order(self.0.phase.load(Ordering::Acquire))
     }
 
-    /// One of them has gone.
-    pub(super) fn leaves_reserve(&self) {
-        self.reserved.fetch_sub(1, Ordering::Relaxed);
+    /// The second in which it is.
+    pub(super) fn second(&self) -> u32 {
+        self.0.second.load(Ordering::Relaxed)
+    }
+
+    /// Whether the ledger is told whom connections are for.
+    pub(super) fn is_tight(&self) -> bool {
+        self.0.is_tight.load(Ordering::SeqCst)
+    }
+
+    /// A seat for a connection that was accepted from there; none: it is turned away. `workload`: whom it is for, 0 where its
+    /// requests will tell. `port`: that workload's. `speaks`: it can say that it asks for something else.
+    pub(super) fn enter(
+        &self,
+        address: IpAddr,
+        workload: u64,
+        port: Option<Arc<OwnPort>>,
+        speaks: bool,
+    ) -> Option<Seat> {
+        let (standing, address) = (Standing::new(self.second(), workload, port), client(address));
+        let (key, is_reserved) = match self.admit(workload, address, &standing, workload == 0) {
+            Ok(key) => (Some(key), false),
+            Err(_) if speaks => {
+                let of = Of { workload: 0, address };
+                let (taken, others) = self.reserve().take(of, 1, standing.clone(), self.second(), false);
+                others.iter().for_each(|other| other.order(Phase::Cut));
+                (taken.ok(), true)
+            }
+            Err(_) => (None, false),
+        };
+        if key.is_none() {
+            self.refuse();
+        }
+        Some(Seat::new(self.clone(), standing, address, key?, is_reserved))
+    }
+
+    /// A place among the admitted; with `of_idle`, where it costs idle ones alone.
+    ///
+    /// # Errors
+    /// It would be the one to give way.
+    pub(super) fn admit(
+        &self,
+        workload: u64,
+        address: IpAddr,
+        standing: &Arc<Standing>,
+        of_idle: bool,
+    ) -> Result<usize, ProxyError> {
+        let mut admitted = self.admitted();
+        let (taken, others) = admitted.take(Of { workload, address }, COST, standing.clone(), self.second(), of_idle);
+        self.give_way(admitted, &others);
+        taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
+    }
+
+    /// Counts more for one that is admitted.
+    pub(super) fn grow(&self, key: usize, more: u64) -> bool {
+        let mut admitted = self.admitted();
+        let (grown, others) = admitted.grow(key, more, self.second(), false);
+        self.give_way(admitted, &others);
+        grown.is_ok()
+    }
+
+    /// The process, or the system, has no room for one more, whatever was counted.
+    pub(super) fn short(&self, error: &impl std::fmt::Display) {
+        if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
+            tracing::warn!(%error, open = self.open(), "accept failed; those who hold most give way");
+        }
+        let mut admitted = self.admitted();
+        let free = admitted.limit().saturating_sub(admitted.held()) + COST * LEEWAY;
+        let others = admitted.give_way(free, self.second());
+        self.give_way(admitted, &others);
+    }
+
+    /// Tells those who are to give way, and has all be sorted when it becomes tight.
+    fn give_way(&self, mut admitted: MutexGuard<'_, Ledger<Standing>>, others: &[Arc<Standing>]) {
+        let (held, limit) = (admitted.held(), admitted.limit());
+        if held > limit / 2 && !self.is_tight() {
+            self.0.is_tight.store(true, Ordering::SeqCst);
+            admitted.regroup_all(|standing| standing.workload.load(Ordering::SeqCst));
+        } else if held < limit / 4 && self.is_tight() {
+            self.0.is_tight.store(false, Ordering::SeqCst);
+        }
+        let is_pressed = held > limit;
+        drop(admitted);
+        self.0.room.fetch_add(others.len() as u64, Ordering::Relaxed);
+        for other in others {
+            match other.idle_since() {
+                Some(_) if other.was_used() && !is_pressed => self.finish(other, ROOM_GRACE),
+                _ => other.order(Phase::Cut),
+            }
+        }
+    }
+
+    /// Tells an idle one to finish, and in so many seconds to stop.
+    fn finish(&self, standing: &Standing, grace: u32) {
+        let cut_in = self.second() + grace;
+        standing.cut_in.store(cut_in, Ordering::Relaxed);
+        self.0.cut_looks.fetch_max(cut_in, Ordering::Relaxed);
+        standing.order(Phase::Finish);
     }
 
     /// One more was turned away.
     pub(super) fn refuse(&self) {
-        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Keeps them within `bounds`, until `until`.
-    pub(super) async fn look_after(self, drain: Drain, bounds: CrowdBounds, until: CancellationToken) {
+    /// So many listeners of workloads' ports are open.
+    pub(super) fn set_listeners(&self, number: usize) {
+        self.0.listeners.store(number, Ordering::Relaxed);
+        self.set_limit();
+    }
+
+    /// Bounds all.
+    pub(super) fn bound(&self, bounds: ClientBounds) {
+        *self.0.bounds.lock() = (COST.saturating_mul(bounds.connections as u64), bounds.descriptors);
+        self.set_limit();
+    }
+
+    fn set_limit(&self) {
+        let (most, descriptors) = *self.0.bounds.lock();
+        let listeners = self.0.listeners.load(Ordering::Relaxed) as u64;
+        let free = descriptors.saturating_sub(listeners).max(descriptors / LEEWAY);
+        let limit = most.min(free - free / LEEWAY);
+        self.admitted().set_limit(limit, (limit / LEEWAY).max(RESERVED.min(limit)));
+    }
+
+    /// Moves all on to `phase`.
+    pub(super) fn advance(&self, phase: Phase) {
+        self.0.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        let all: Vec<_> = self.admitted().each().chain(self.reserve().each()).cloned().collect();
+        all.iter().for_each(|standing| standing.wake());
+    }
+
+    /// A workload's port is left: those who idle there are told in the seconds to come.
+    pub(super) fn look(&self) {
+        self.0.left_looks.store(self.second() + LEFT_LOOKS, Ordering::Relaxed);
+    }
+
+    /// Another second has passed.
+    fn tick(&self, idle: Option<Duration>) {
+        let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
+        let stays = |standing: &&Arc<Standing>| second.saturating_sub(standing.since) >= STAY;
+        let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
+        over.iter().for_each(|standing| standing.order(Phase::Cut));
+        let idle = idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
+        let is_due = idle.is_some_and(|idle| second.is_multiple_of((idle / LOOKS).max(1)));
+        let looks = |until: &AtomicU32| second <= until.load(Ordering::Relaxed);
+        if !is_due && !looks(&self.0.left_looks) && !looks(&self.0.cut_looks) {
+            return;
+        }
+        let all: Vec<_> = self.admitted().each().cloned().collect();
+        for standing in all {
+            let Some(since) = standing.idle_since() else { continue };
+            let (idles, cut_in) = (second.saturating_sub(since), standing.cut_in.load(Ordering::Relaxed));
+            let grace = if standing.was_used() { GRACE } else { HEAD_GRACE };
+            if cut_in > 0 {
+                if second >= cut_in {
+                    standing.order(Phase::Cut);
+                }
+            } else if idles >= IDLE_MIN && standing.is_left() {
+                self.finish(&standing, grace);
+            } else if idle.is_some_and(|idle| idles >= idle.max(IDLE_MIN)) {
+                self.finish(&standing, grace);
+                self.0.idle.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Looks after them, until `until`.
+    pub(super) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
         let mut failures = FailureLog::of("room for clients' connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
@@ -87,144 +336,26 @@ impl ClientConnections {
         loop {
             tokio::select! {
                 () = until.cancelled() => return,
-                _ = seconds.tick() => self.told(&drain.tick(&bounds, self.open())),
+                _ = seconds.tick() => self.tick(idle),
             }
             let before = std::mem::replace(&mut refused, self.refused());
             if refused == before {
                 failures.recovered();
             } else {
-                failures.failed(&format!("{} are open, and others are turned away", bounds.connections));
+                let limit = self.admitted().limit() / COST;
+                failures.failed(&format!("{limit} may be open, and whoever has most of them is turned away"));
             }
         }
+    }
+}
+
+/// By what a client is told apart: its address; of IPv6, the network that a host has for itself.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        address => address,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::Inbound;
-    use crate::client::disconnects::Disconnects;
-    use crate::client::peer::Trust;
-    use crate::error::ProxyError;
-    use crate::server::{ErrorResponder, Server};
-    use bytes::Bytes;
-    use http::{Request, Response, Version};
-    use http_body_util::{BodyExt, Empty, Full};
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    use std::net::SocketAddr;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::Instant;
-
-    #[derive(Clone)]
-    struct Silent;
-
-    impl ErrorResponder<ProxyError> for Silent {
-        fn respond(&self, _: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
-            None
-        }
-    }
-
-    /// A server that says hello, on `/slow` after so long.
-    async fn serve(crowd: CrowdBounds, slow: Duration, until: &CancellationToken) -> (Server<Silent>, SocketAddr) {
-        let chain = tower::service_fn(move |inbound: Inbound| async move {
-            if inbound.request.uri().path() == "/slow" {
-                tokio::time::sleep(slow).await;
-            }
-            Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
-        });
-        let server =
-            Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
-        let server = server.bounded(None, crowd, until.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        server.listen(listener, chain);
-        (server, address)
-    }
-
-    async fn ask(address: SocketAddr, path: &str) -> TcpStream {
-        let mut client = TcpStream::connect(address).await.expect("connected");
-        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.expect("open");
-        client
-    }
-
-    /// Reads an answer; false if the connection ends instead.
-    async fn is_answered(client: &mut TcpStream) -> bool {
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"hello") {
-            if client.read_buf(&mut answer).await.unwrap_or(0) == 0 {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Goal: connections end, in their protocol's gentle way, when no request has come for long; one whose answer takes
-    /// longer is left alone. Method: a paused clock.
-    #[tokio::test(start_paused = true)]
-    async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
-        const SLOW: Duration = Duration::from_secs(100);
-        let until = CancellationToken::new();
-        let crowd = CrowdBounds { connections: 100, idle: Some(Duration::from_secs(10)) };
-        let (server, address) = serve(crowd, SLOW, &until).await;
-        let start = Instant::now();
-        let mut slow = ask(address, "/slow").await;
-        let mut idle = ask(address, "/").await;
-        assert!(is_answered(&mut idle).await);
-        let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
-        let executor = TokioExecutor::new();
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(executor, stream).await.expect("nothing is sent yet");
-        let http2 = tokio::spawn(connection);
-        let request = Request::get("http://a/").body(Empty::<Bytes>::new()).expect("a request");
-        let answer = sender.send_request(request).await.expect("an answer");
-        assert_eq!(answer.into_body().collect().await.expect("whole").to_bytes(), "hello");
-
-        assert!(!is_answered(&mut idle).await);
-        http2.await.expect("no panic").expect("GOAWAY is no error");
-        assert!((9..=14).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        assert!(is_answered(&mut slow).await);
-        assert!(start.elapsed() >= SLOW);
-        let connections = server.connections();
-        assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
-        until.cancel();
-    }
-
-    /// Goal: who comes when there is no room is turned away at once; the longest idle makes room, as does a head that
-    /// does not end; requests that run are left alone.
-    #[tokio::test(start_paused = true)]
-    async fn idle_connections_make_room_and_nobody_comes_beyond() {
-        let until = CancellationToken::new();
-        let crowd = CrowdBounds { connections: 16, idle: None };
-        let (server, address) = serve(crowd, Duration::from_secs(30), &until).await;
-        let connections = server.connections();
-        let mut unfinished = TcpStream::connect(address).await.expect("connected");
-        unfinished.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("open");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let mut idle = ask(address, "/").await;
-        assert!(is_answered(&mut idle).await);
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let mut running = Vec::new();
-        for _ in 0..14 {
-            running.push(ask(address, "/slow").await);
-        }
-        while connections.open() < 16 {
-            tokio::task::yield_now().await;
-        }
-        let start = Instant::now();
-        assert!(!is_answered(&mut ask(address, "/").await).await);
-        assert_eq!((connections.refused(), start.elapsed() < Duration::from_secs(1)), (1, true));
-
-        // The unfinished head is the oldest, and does not go for being told.
-        assert_eq!(unfinished.read(&mut [0; 1]).await.unwrap_or(0), 0);
-        assert!((5..=8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        // So the first newcomer fits in, and the second because the idle one goes.
-        running.push(ask(address, "/slow").await);
-        assert!(!is_answered(&mut idle).await);
-        for client in &mut running {
-            assert!(is_answered(client).await, "what runs is served");
-        }
-        assert_eq!((connections.refused(), connections.ended_for_room(), connections.ended_idle()), (1, 2, 0));
-        until.cancel();
-    }
-}
+mod tests;

@@ -2,8 +2,8 @@
 
 use super::HEAD_TIMEOUT;
 use super::bounded_writes::{BoundedWrites, KeepAlive};
-use super::drain::Listener;
 use super::protocol::{self, Protocol};
+use super::seat::Listener;
 use super::service::ConnectionService;
 use super::tcp::{Connection, Connector, has_spoken, unless_finished};
 use super::{Chain, ErrorResponder, serving};
@@ -156,7 +156,7 @@ mod tests {
     use crate::client::Inbound;
     use crate::client::peer::Trust;
     use crate::error::ProxyError;
-    use crate::server::drain::Drain;
+    use crate::server::seat::Seat;
     use bytes::Bytes;
     use common_runtime::tls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
     use http::header::{CONNECTION, HeaderValue};
@@ -190,10 +190,10 @@ mod tests {
         let (stream, _) = listener.accept().await.expect("accepted");
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
-        let drain = Drain::default();
+        let seat = Arc::<Seat>::default();
         let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), Trust::default(), false));
-        let service = ConnectionService::new(chain, peer.clone(), BadRequest, TaskTracker::new(), drain.clone(), None);
-        let listener = drain.listener(service.progress().clone());
+        let listener = seat.listener();
+        let service = ConnectionService::new(chain, peer.clone(), seat, BadRequest, TaskTracker::new());
         match config {
             None => tokio::spawn(serve(stream, peer, service, None, listener)),
             Some(config) => tokio::spawn(serve_tls(stream, config, peer, service, None, listener)),

@@ -19,10 +19,9 @@
 //!
 //! # Clients that take room
 //!
-//! [`Server::bounded`]: vanished ones are found out by the kernel ([`bounded_writes`]), idle ones make room for others
-//! ([`crowd`]), and who comes when there is none is turned away: unread, or as soon as it has said that it is no probe
-//! ([`Server::reserving`]). To leave it in the listen queue instead would keep everybody waiting behind it, probes
-//! among them.
+//! [`Server::bounded`]: vanished ones are found out by the kernel ([`bounded_writes`]), and where there is no room, those
+//! who hold most give way to others ([`client_connections`]). To leave who comes then in the listen queue instead would
+//! keep everybody waiting behind it, probes among them.
 //!
 //! # Not here
 //!
@@ -36,8 +35,6 @@ mod chain;
 mod client_connections;
 mod client_io;
 mod connection;
-mod crowd;
-mod drain;
 mod frames;
 mod framing;
 mod head_check;
@@ -51,8 +48,7 @@ mod ports;
 mod progress;
 mod protocol;
 mod references;
-mod reserve;
-mod reserve_places;
+pub(crate) mod seat;
 mod service;
 mod serving;
 mod tcp;
@@ -60,10 +56,8 @@ mod tcp;
 pub use bounded_writes::KeepAlive;
 pub use carries::Carries;
 pub use chain::{Chain, ErrorResponder, PortGone};
-pub use client_connections::ClientConnections;
-pub use crowd::CrowdBounds;
+pub use client_connections::{ClientBounds, ClientConnections};
 pub use ports::PortListeners;
-pub use reserve::ProbeReserve;
 pub use tcp::{Connected, Connector, Place};
 
 use crate::client::disconnects::Disconnects;
@@ -72,8 +66,7 @@ use crate::worker::WorkerRuntimes;
 use acceptor::Acceptor;
 use activator_core::hold::HeldBytes;
 use common_runtime::tls::rustls::ServerConfig;
-use drain::{Drain, Listener, Phase};
-use reserve::{OnlyProbes, Reserve};
+use seat::{Phase, Seat};
 use service::ConnectionService;
 use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
@@ -95,16 +88,12 @@ pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;
 #[derive(Clone)]
 pub struct Server<R> {
     tasks: TaskTracker,
-    drain: Drain,
     closing: CancellationToken,
     responder: R,
     trust: TrustOf,
     disconnects: Arc<Disconnects>,
     workers: Option<WorkerRuntimes>,
     keepalive: Option<KeepAlive>,
-    /// Most connections.
-    room: usize,
-    reserve: Option<Arc<Reserve>>,
     connections: ClientConnections,
     input: Option<Arc<HeldBytes>>,
     output: Option<Arc<HeldBytes>>,
@@ -113,33 +102,25 @@ pub struct Server<R> {
 impl<R: Clone> Server<R> {
     /// No ports yet. `trust` is asked about the address of each connection's peer, IPv4 as such.
     pub fn new(responder: R, trust: TrustOf, disconnects: Arc<Disconnects>) -> Self {
-        let connections = ClientConnections::default();
         Self {
-            tasks: connections.tasks.clone(),
-            drain: Drain::default(),
+            tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             responder,
             trust,
             disconnects,
             workers: None,
             keepalive: None,
-            room: usize::MAX,
-            reserve: None,
-            connections,
+            connections: ClientConnections::default(),
             input: None,
             output: None,
         }
     }
 
     /// Bounds what clients may occupy, on every port from now on, and looks after it each second until `until`.
-    pub fn bounded(self, keepalive: Option<KeepAlive>, crowd: CrowdBounds, until: CancellationToken) -> Self {
-        tokio::spawn(self.connections.clone().look_after(self.drain.clone(), crowd, until));
-        Self { keepalive, room: crowd.connections, ..self }
-    }
-
-    /// Has probes answered also when there is no room, as it is bounded so far.
-    pub fn reserving(self, probes: ProbeReserve) -> Self {
-        Self { reserve: Some(Reserve::new(probes, self.room, self.connections.clone())), ..self }
+    pub fn bounded(self, keepalive: Option<KeepAlive>, bounds: ClientBounds, until: CancellationToken) -> Self {
+        self.connections.bound(bounds);
+        tokio::spawn(self.connections.clone().look_after(bounds.idle, until));
+        Self { keepalive, ..self }
     }
 
     /// How many connections there are.
@@ -182,7 +163,6 @@ impl<R: Clone> Server<R> {
         if let Some(Err(error)) = self.keepalive.map(|keepalive| keepalive.set(&listener)) {
             tracing::warn!(%error, "clients that vanish are not noticed: the listener takes no keep-alive");
         }
-        self.connections.accepts();
         self.tasks.spawn(async move {
             let listener = match Acceptor::new(listener) {
                 Ok(listener) => listener,
@@ -195,15 +175,13 @@ impl<R: Clone> Server<R> {
                     accepted = listener.accept() => accepted,
                 };
                 match accepted {
-                    Ok((stream, address)) if server.connections.open() >= server.room => {
-                        match TcpStream::from_std(stream) {
-                            Ok(stream) => server.serve_probes(stream, address, tls.clone(), None, chain.clone()),
-                            Err(error) => connection::note(address, Err(error.into())),
+                    Ok((stream, address)) => {
+                        if let Some(seat) = server.connections.enter(address.ip(), 0, None, true) {
+                            server.spawn(stream, address, tls.clone(), None, Arc::new(seat), chain.clone());
                         }
                     }
-                    Ok((stream, address)) => server.spawn(stream, address, tls.clone(), None, chain.clone()),
                     Err(error) => {
-                        tracing::warn!(%error, "accept failed");
+                        server.connections.short(&error);
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 }
@@ -218,11 +196,13 @@ impl<R: Clone> Server<R> {
         address: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
         port: Option<Arc<OwnPort>>,
+        seat: Arc<Seat>,
         chain: S,
     ) where
         R: ErrorResponder<S::Error>,
     {
-        let (client, service, listener) = self.connection(address, tls.is_some(), port, chain, None);
+        let listener = seat.listener();
+        let (client, service) = self.connection(address, tls.is_some(), port, seat, chain);
         let keepalive = self.keepalive;
         let told = move |ended| connection::note(address, ended);
         // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
@@ -252,43 +232,42 @@ impl<R: Clone> Server<R> {
         };
     }
 
-    /// What a connection is served with: as a whole, or `only` probes of it.
+    /// What a connection is served with.
     fn connection<S: Chain>(
         &self,
         address: SocketAddr,
         tls: bool,
         port: Option<Arc<OwnPort>>,
+        seat: Arc<Seat>,
         chain: S,
-        only: Option<Arc<OnlyProbes>>,
-    ) -> (Arc<Peer>, ConnectionService<S, R>, Listener)
+    ) -> (Arc<Peer>, ConnectionService<S, R>)
     where
         R: ErrorResponder<S::Error>,
     {
         let trust = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trust, tls).on(port);
+        let peer = Peer::new(address, trust, tls).on(port).seated(seat.clone());
         let client = Arc::new(peer.with(self.disconnects.clone()).within(self.input.clone(), self.output.clone()));
-        let (tunnels, drain) = (self.tasks.clone(), self.drain.clone());
-        let service = ConnectionService::new(chain, client.clone(), self.responder.clone(), tunnels, drain, only);
-        let listener = self.drain.listener(service.progress().clone());
-        (client, service, listener)
+        let (responder, tunnels) = (self.responder.clone(), self.tasks.clone());
+        let service = ConnectionService::new(chain, client.clone(), seat, responder, tunnels);
+        (client, service)
     }
 
     /// Lets every connection over HTTP/1 end with its next answer. New ones are taken as before.
     pub fn leave(&self) {
-        self.drain.advance(Phase::Leaving);
+        self.connections.advance(Phase::Leaving);
     }
 
     /// Closes the listeners, tells every connection to finish, and waits, at most `bound`, for exchanges and tunnels in
     /// flight. Returns how many connections and tunnels were cut.
     pub async fn drain(&self, bound: Duration) -> usize {
         self.closing.cancel();
-        self.drain.advance(Phase::Finish);
+        self.connections.advance(Phase::Finish);
         self.tasks.close();
         match tokio::time::timeout(bound, self.tasks.wait()).await {
             Ok(()) => 0,
             Err(_) => {
                 let left = self.tasks.len();
-                self.drain.advance(Phase::Cut);
+                self.connections.advance(Phase::Cut);
                 self.tasks.wait().await;
                 left
             }

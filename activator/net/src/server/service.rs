@@ -1,15 +1,14 @@
 //! One connection's requests: checks each head, hands it to the chain, and makes HTTP of what comes back.
 //!
 //! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
-//! answer over HTTP/1 is the last of its connection; so is the answer to a probe for which there was no room
-//! ([`super::reserve`]). On a workload's port, over HTTP/2 as well, so is each answer while clients are to come anew
+//! answer over HTTP/1 is the last of its connection; so is one on a connection in the reserve
+//! ([`super::client_connections`]). On a workload's port, over HTTP/2 as well, so is each answer while clients are to come anew
 //! ([`super::ports`]), and one that says that the port stands for nothing any more ([`PortGone`]).
 
-use super::drain::{Drain, Phase};
 use super::head_check::{self, Checked};
 use super::output::{self, HasOutput, Metered};
 use super::progress::Progress;
-use super::reserve::OnlyProbes;
+use super::seat::{Phase, Seat};
 use super::{Chain, ErrorResponder, PortGone};
 use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, RequestBody};
 use crate::client::Inbound;
@@ -46,25 +45,14 @@ pub(super) struct ConnectionService<S, R> {
 struct Own<R> {
     responder: R,
     tunnels: TaskTracker,
-    drain: Drain,
     progress: Arc<Progress>,
-    /// There is room for probes alone.
-    only: Option<Arc<OnlyProbes>>,
 }
 
 impl<S, R> ConnectionService<S, R> {
-    /// For the connection of `peer`. `tunnels` counts what becomes of its upgrades. With `only`, it is answered as far as
-    /// that lets pass, and ends then.
-    pub(super) fn new(
-        chain: S,
-        peer: Arc<Peer>,
-        responder: R,
-        tunnels: TaskTracker,
-        drain: Drain,
-        only: Option<Arc<OnlyProbes>>,
-    ) -> Self {
-        let progress = Progress::new(drain.second()).writing_within(peer.output()).on(peer.own_port().cloned());
-        let own = Arc::new(Own { responder, tunnels, progress: Arc::new(progress), drain, only });
+    /// For the connection of `peer`, with this seat. `tunnels` counts what becomes of its upgrades.
+    pub(super) fn new(chain: S, peer: Arc<Peer>, seat: Arc<Seat>, responder: R, tunnels: TaskTracker) -> Self {
+        let progress = Arc::new(Progress::new(seat, peer.output()));
+        let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
@@ -93,17 +81,15 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
-        let running = Some(Running::new(self.own.clone()));
+        let has_room = self.own.progress.begins();
+        let running = Some(Running(self.own.clone()));
         let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
         if version < Version::HTTP_2 && !self.is_in_order() {
             let error = ProxyError::Malformed("it can be read in two ways where this request ends");
             return serving(None, Checked::Refused(error));
         }
-        if let Some(only) = &self.own.only {
-            self.own.progress.tell(Phase::Finish);
-            if let Err(error) = only.check(request.headers()) {
-                return serving(None, Checked::Refused(error));
-            }
+        if !has_room {
+            return serving(None, Checked::Refused(self.own.progress.full()));
         }
         match head_check::check(&request) {
             Checked::Pass => {}
@@ -120,28 +106,14 @@ where
     }
 }
 
-impl<R> Own<R> {
-    /// Whether the connection ends with its next answer.
-    fn is_leaving(&self) -> bool {
-        self.only.is_some() || self.drain.phase() == Phase::Leaving
-    }
-}
-
-/// An exchange of a connection, from its head to the end of its answer's body.
+/// An exchange of a connection, from its head, with which it was counted, to the end of its answer's body.
 pub(super) struct Running<R>(Arc<Own<R>>);
-
-impl<R> Running<R> {
-    fn new(own: Arc<Own<R>>) -> Self {
-        own.progress.begins();
-        Self(own)
-    }
-}
 
 impl<R> Guard for Running<R> {}
 
 impl<R> Drop for Running<R> {
     fn drop(&mut self) {
-        self.0.progress.ended(self.0.drain.second());
+        self.0.progress.ended();
     }
 }
 
@@ -177,14 +149,15 @@ where
             // As HTTP/2 says it: whoever relays has the whole request yet.
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
         }
-        let (is_leaving, progress) = (running.0.is_leaving(), running.0.progress.clone());
+        let progress = running.0.progress.clone();
+        let (is_leaving, is_reserved) = (progress.is_leaving(), progress.is_reserved());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
         let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
-        let comes_anew = is_gone || progress.is_left();
-        if comes_anew && *this.version >= Version::HTTP_2 {
+        let comes_anew = is_gone || progress.standing.is_left();
+        if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {
             // Whoever serves it is woken by the answer.
-            progress.tell(Phase::Finish);
+            progress.standing.tell(Phase::Finish);
         }
         let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
         match charge {
@@ -234,8 +207,8 @@ where
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
                     own.progress.becomes_tunnel();
-                    let mut drain = own.drain.tunnel();
-                    own.tunnels.spawn(async move { tunnel.run(body, drain.cut()).await });
+                    let mut listener = own.progress.listener();
+                    own.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
                 }
                 Some(Response::from_parts(head, nothing()))
             }

@@ -1,11 +1,11 @@
 //! A client's connection whose protocol is known: hyper's, within these limits.
 
 use super::client_io::{ClientIo, ClientStream};
-use super::drain::{Listener, Phase};
 use super::head_timeout::HeadTimer;
 use super::http2_io::Http2Io;
 use super::overdue::Overdue;
 use super::protocol::Protocol;
+use super::seat::{Listener, Phase};
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder, HEAD_TIMEOUT};
 use crate::body::BodyError;

@@ -20,9 +20,8 @@
 //! ends one side alone, so its FIN is taken for its leaving.
 
 use super::bounded_writes::KeepAlive;
-use super::drain::{Drain, Listener, Phase};
-use super::progress::Progress;
 use super::protocol::is_tls;
+use super::seat::{Listener, Phase, Seat};
 use crate::body::BodyError;
 use crate::relay::end::{TcpEnd, reset};
 use crate::relay::{Ended, Relay, mark};
@@ -88,8 +87,7 @@ pub(super) struct Connection {
     pub(super) keepalive: Option<KeepAlive>,
     /// What it is told.
     pub(super) listener: Listener,
-    pub(super) progress: Arc<Progress>,
-    pub(super) drain: Drain,
+    pub(super) seat: Arc<Seat>,
     /// Its port carries HTTP too: what is passed on must not be a request.
     pub(super) beside_http: bool,
 }
@@ -106,10 +104,10 @@ impl Connection {
 
     /// Waits for a pod, and passes on.
     pub(super) async fn hold<C: Connector>(self, connector: C) -> Result<(), BodyError> {
-        let (progress, drain) = (self.progress.clone(), self.drain.clone());
-        progress.begins();
+        let seat = self.seat.clone();
+        seat.begins();
         let ended = self.relayed(connector).await;
-        progress.ended(drain.second());
+        seat.ended();
         ended
     }
 

@@ -1,7 +1,7 @@
 //! A server whose one port carries anything, and a pod that is a listener of the test.
 
 use activator_net::{
-    Carries, Connected, Connector, CrowdBounds, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
+    Carries, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
     PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
@@ -132,16 +132,22 @@ impl Rig {
         };
         let server =
             Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
-        let server = server.bounded(None, CrowdBounds { connections: 5_000, idle: None }, until.clone());
+        let server =
+            server.bounded(None, ClientBounds { connections: 5_000, descriptors: u64::MAX, idle: None }, until.clone());
         let (address, passing) = (own_address(), connector.clone());
         let ports = PortListeners::new(address.ip(), None).expect("an epoll");
         ports.bind(address.port(), Arc::new(()));
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
-        server.listen_ports(&ports, chain, move |_| match wake_after {
-            Some(wake_after) => Carries::Tcp { wake_after, connector: passing.clone() },
-            None => Carries::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
-        });
+        server.listen_ports(
+            &ports,
+            chain,
+            |_| 1,
+            move |_| match wake_after {
+                Some(wake_after) => Carries::Tcp { wake_after, connector: passing.clone() },
+                None => Carries::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
+            },
+        );
         let ToPod { woken, held, pods, .. } = connector;
         Self { server, address, pod, woken, held, pods, ended: told, _open: until.drop_guard() }
     }

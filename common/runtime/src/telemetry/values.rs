@@ -12,7 +12,7 @@ pub const REFUSALS: Values = &[
     ("memory", "held requests use as much memory as they may (503)"),
     ("memory-share", "those of this workload use their share of it (503)"),
     ("answer-memory", "the share has no room for the head of the pod's answer (502)"),
-    ("max-connections", "clients have as many connections as they may (503)"),
+    ("max-connections", "clients have all connections, and most of them are this workload's or this client's (503)"),
     (
         "timeout",
         "no pod was ready in the workload's time for that; in the drop-in, the request took longer than its time (504)",

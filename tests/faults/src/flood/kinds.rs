@@ -4,7 +4,8 @@
 //! the activator keeps, and not how fast it can be asked.
 
 use super::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NEWEST, UNKNOWN, begin, entry, frame, request,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NEWEST, PING, PRIORITY, SETTINGS, UNKNOWN, begin, entry,
+    frame, request,
 };
 use super::hostile::Way;
 use super::plane::{ASLEEP, BODIES, BODIES_HTTP2};
@@ -41,6 +42,12 @@ pub enum Kind {
     Pods,
     /// Large bodies, over HTTP/1.1 and HTTP/2, that nobody reads; and uploads to a pod that takes nothing of them.
     Readers,
+    /// More connections than the activator can have, on which nothing is said.
+    Silent,
+    /// The same with heads that begin and do not go on.
+    Begun,
+    /// HTTP/2 frames that carry nothing, as fast as they are taken.
+    Control,
 }
 
 impl Kind {
@@ -52,6 +59,8 @@ impl Kind {
             Self::References | Self::Frames | Self::Spread => 400,
             Self::Pods => 264,
             Self::Readers => 1_100,
+            Self::Silent | Self::Begun => 10_500,
+            Self::Control => 64,
         }
     }
 
@@ -122,6 +131,20 @@ impl Kind {
                     _ => ask_http1(&mut stream, host, ENDLESS).await?,
                 }
                 Pace::None.read(stream).await
+            }
+            Self::Silent => until_closed(stream).await,
+            Self::Begun => {
+                stream.write_all(format!("GET / HTTP/1.1\r\nhost: {ASLEEP}\r\nx").as_bytes()).await?;
+                until_closed(stream).await
+            }
+            Self::Control => {
+                begin(&mut stream).await?;
+                let kind = [PING, PRIORITY, SETTINGS, UNKNOWN][number % 4];
+                let payload = [0; 8].get(..[8, 5, 0, 1][number % 4]).unwrap_or_default();
+                let piece = frame(kind, 0, u32::from(kind == PRIORITY), payload).repeat(1000);
+                loop {
+                    stream.write_all(&piece).await?;
+                }
             }
             Self::References => {
                 begin(&mut stream).await?;

@@ -85,7 +85,8 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
         let mut clients = JoinSet::new();
         let (taken, mut times) = unbounded_channel();
         for n in 0..WARM_CLIENTS {
-            clients.spawn(warm(plane.address, WARM_SPACING * n / WARM_CLIENTS, taken.clone()));
+            let offset = WARM_SPACING * n / WARM_CLIENTS;
+            clients.spawn(warm(plane.address, offset, n.is_multiple_of(2), taken.clone()));
         }
         let start = Instant::now();
         let number = kind.clients() * clients_of_100 / 100;
@@ -118,8 +119,8 @@ async fn metrics(plane: &Plane) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     tokio::time::timeout(LOST, read).await?
 }
 
-/// Requests at a steady rate on one connection; says what each took, or that it got no answer.
-async fn warm(activator: SocketAddr, offset: Duration, taken: UnboundedSender<Option<Duration>>) {
+/// Requests at a steady rate, on one connection, or `anew` on one for each; says what each took, or that it got no answer.
+async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: UnboundedSender<Option<Duration>>) {
     let request = format!("GET / HTTP/1.1\r\nhost: {WARM}\r\n\r\n");
     let mut due = Instant::now() + offset;
     loop {
@@ -140,7 +141,7 @@ async fn warm(activator: SocketAddr, offset: Duration, taken: UnboundedSender<Op
                 return;
             }
             due += WARM_SPACING;
-            if took.is_none() {
+            if took.is_none() || anew {
                 break;
             }
         }

@@ -3,6 +3,7 @@
 use super::{Closing, PortListeners, Row, Shared, Table};
 use crate::client::peer::OwnPort;
 use crate::server::ACCEPT_PAUSE;
+use crate::server::client_connections::ClientConnections;
 use crate::tcp::is_shortage;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -43,8 +44,14 @@ enum Turn {
 }
 
 impl PortListeners {
-    /// Accepts, and hands to `serve`, until `closing`; then closes them all.
-    pub(in crate::server) async fn accept(self, serve: impl Fn(Accepted) + Send, closing: CancellationToken) {
+    /// Accepts, and hands to `serve`, until `closing`; then closes them all. Where the system has no room, some of
+    /// `connections` give way.
+    pub(in crate::server) async fn accept(
+        self,
+        serve: impl Fn(Accepted) + Send,
+        connections: ClientConnections,
+        closing: CancellationToken,
+    ) {
         let shared = self.shared;
         loop {
             let due = shared.next_due();
@@ -62,7 +69,7 @@ impl PortListeners {
                         Turn::Some => tokio::task::yield_now().await,
                         Turn::None => ready.clear_ready(),
                         Turn::Full(error) => {
-                            tracing::warn!(%error, "accept failed");
+                            connections.short(&error);
                             tokio::time::sleep(ACCEPT_PAUSE).await;
                         }
                     },

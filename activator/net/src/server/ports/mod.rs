@@ -24,7 +24,7 @@
 //! # Clients that are led elsewhere
 //!
 //! Who keeps a connection does not learn where the next one would lead. [`PortListeners::leave`] has those of a port
-//! end, each with its next answer; where nothing is asked for, as idle ones end ([`super::crowd`]).
+//! end, each with its next answer; where nothing is asked for, as idle ones end ([`super::client_connections`]).
 
 mod accept;
 mod socket;
@@ -32,7 +32,7 @@ mod socket;
 pub(super) use accept::Accepted;
 
 use super::KeepAlive;
-use super::drain::Drain;
+use super::client_connections::ClientConnections;
 use crate::client::peer::{OwnPort, PortIdentity};
 use common_runtime::descriptor;
 use parking_lot::Mutex;
@@ -67,8 +67,8 @@ struct Shared {
     table: Mutex<Table>,
     /// There is something to close, or to be tried again.
     changed: Notify,
-    /// Who tells their connections, once somebody serves these.
-    drain: OnceLock<Drain>,
+    /// Their connections, once somebody serves these.
+    connections: OnceLock<ClientConnections>,
 }
 
 #[derive(Default)]
@@ -112,13 +112,13 @@ impl PortListeners {
     /// Outside of a runtime with I/O.
     pub fn new(address: IpAddr, keepalive: Option<KeepAlive>) -> io::Result<Self> {
         let epoll = descriptor::registered(epoll::create(epoll::CreateFlags::CLOEXEC)?, Interest::READABLE)?;
-        let (table, changed, drain) = (Mutex::default(), Notify::new(), OnceLock::new());
-        Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed, drain }) })
+        let (table, changed, connections) = (Mutex::default(), Notify::new(), OnceLock::new());
+        Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed, connections }) })
     }
 
-    /// Has `drain` tell their connections.
-    pub(super) fn told_by(&self, drain: Drain) {
-        self.shared.drain.get_or_init(|| drain);
+    /// Theirs are among these connections, whose limit they lower.
+    pub(super) fn told_by(&self, connections: ClientConnections) {
+        self.shared.connections.get_or_init(|| connections).set_listeners(self.shared.table.lock().rows.len());
     }
 
     /// Binds `number` for `identity`. If it is bound already, connections mean `identity` from now on. After a drain nothing
@@ -150,12 +150,14 @@ impl PortListeners {
             }
         };
         table.rows.insert(number, Row { port: OwnPort::new(identity), listener });
+        self.shared.count(&table);
     }
 
     /// Closes `number`. See the module's text.
     pub fn unbind(&self, number: u16) {
         let mut table = self.shared.table.lock();
         let Some(Row { port, listener }) = table.rows.remove(&number) else { return };
+        self.shared.count(&table);
         table.version += 1;
         table.unbound.remove(&number);
         if let Some(listener) = listener {
@@ -171,7 +173,7 @@ impl PortListeners {
         let table = self.shared.table.lock();
         table.rows.values().filter(|row| is_left(row.port.identity())).for_each(|row| row.port.leave());
         drop(table);
-        self.shared.drain.get().into_iter().for_each(Drain::look);
+        self.shared.connections.get().into_iter().for_each(ClientConnections::look);
     }
 
     /// Changes whenever an answer of [`PortListeners::each`] may.
@@ -200,6 +202,10 @@ impl Table {
 }
 
 impl Shared {
+    fn count(&self, table: &Table) {
+        self.connections.get().into_iter().for_each(|connections| connections.set_listeners(table.rows.len()));
+    }
+
     /// A listener among those that are waited for.
     fn listen(&self, number: u16) -> io::Result<OwnedFd> {
         let listener = socket::listen(self.address, number)?;

@@ -1,0 +1,422 @@
+//! One bounded resource, divided among workloads first and then among their clients' addresses.
+//!
+//! # The rule
+//!
+//! While there is room everybody gets what is asked for. When there is none, the largest holder gives way: of the workload
+//! that holds most, the address that holds most; there, who has been idle for longest, and if nobody is idle, who came last.
+//! The newcomer counts as one of its workload and its address, and as busy: so it is refused only where it would be the
+//! one to give way itself, and never in place of somebody who holds more. Where all clients come from one address, as
+//! behind an ingress, workloads still have their shares.
+//!
+//! Before a busy one gives way, or a newcomer is refused, all those give way who have been idle for [`STALE`] seconds, whoever
+//! they are: they lose nothing.
+//!
+//! Room is made for some more than is asked for, as long as that costs idle ones alone: so a burst of newcomers looks through
+//! the holders once in a while, not each time.
+//!
+//! # Those who give way
+//!
+//! They are told by the caller, and take a moment to go. Meanwhile what they hold counts as given back for the shares,
+//! and still counts for the process: beyond `leeway` above the limit everybody is refused.
+//!
+//! # Odd cases
+//!
+//! - Who came just now and is idle has not had the time to say what it wants. Of the newest few such ones give way after
+//!   busy ones.
+//! - Idleness changes often, so that it is asked for when it matters and not told before ([`Holder`]).
+
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Part of the limit that is made free at once, if idle ones have it; and the part that counts as new.
+const AT_ONCE: u64 = 64;
+
+/// Seconds without anything to do after which nobody's use of a part is worth more than another's need.
+pub const STALE: u32 = 30;
+
+/// Room for so many holders is kept when the last has gone.
+const KEPT: usize = 64;
+
+/// Somebody who holds a part.
+pub trait Holder {
+    /// The second since when nothing has run for it; none: something runs.
+    fn idle_since(&self) -> Option<u32>;
+}
+
+/// Whose a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Of {
+    /// The workload's number; zero for what has not said yet whom it is for.
+    pub workload: u64,
+    /// The client's address.
+    pub address: IpAddr,
+}
+
+/// Nobody who holds more can give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all of {limit} is held, and no other workload or client holds more than the {own} of this one")]
+pub struct Full {
+    /// What all may hold.
+    pub limit: u64,
+    /// What the newcomer's workload holds.
+    pub own: u64,
+}
+
+/// Who holds how much.
+#[derive(Debug)]
+pub struct Ledger<H: ?Sized> {
+    limit: u64,
+    leeway: u64,
+    /// Held by those who stay.
+    used: u64,
+    /// Held by those who were told to give way.
+    leaving: u64,
+    workloads: HashMap<u64, Workload>,
+    entries: Slab<Entry<H>>,
+    next: u64,
+    /// In which second this workload was found to have nobody idle, where its addresses hold no more than so much.
+    busy: Option<(u32, u64, u64)>,
+    /// In which second nobody was stale.
+    no_stale: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Entry<H: ?Sized> {
+    of: Of,
+    amount: u64,
+    order: u64,
+    leaving: bool,
+    holder: Arc<H>,
+}
+
+#[derive(Debug, Default)]
+struct Workload {
+    sum: u64,
+    addresses: HashMap<IpAddr, Part>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    sum: u64,
+    /// Entries by order of arrival.
+    members: BTreeMap<u64, usize>,
+}
+
+impl<H: Holder + ?Sized> Ledger<H> {
+    /// Divides `limit`, of which `leeway` more may be held for the moment in which somebody gives way.
+    pub fn new(limit: u64, leeway: u64) -> Self {
+        let (workloads, entries) = (HashMap::new(), Slab::new());
+        Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, busy: None, no_stale: None }
+    }
+
+    /// What all may hold.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Sets it. Who gives way for that, if it is less, is found by the next newcomer.
+    pub fn set_limit(&mut self, limit: u64, leeway: u64) {
+        (self.limit, self.leeway) = (limit, leeway);
+    }
+
+    /// What is held, also by those who give way.
+    pub fn held(&self) -> u64 {
+        self.used + self.leaving
+    }
+
+    /// How many hold something.
+    pub fn holders(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What this workload holds.
+    pub fn of_workload(&self, workload: u64) -> u64 {
+        self.workloads.get(&workload).map_or(0, |workload| workload.sum)
+    }
+
+    /// Everybody.
+    pub fn each(&self) -> impl Iterator<Item = &Arc<H>> {
+        self.entries.iter().map(|(_, entry)| &entry.holder)
+    }
+
+    /// Gives `amount` to a newcomer, in this second, or [`Full`]: it would have to give way itself. Returns also who is to
+    /// give way; with `of_idle`, those are idle.
+    pub fn take(
+        &mut self,
+        of: Of,
+        amount: u64,
+        holder: Arc<H>,
+        now: u32,
+        of_idle: bool,
+    ) -> (Result<usize, Full>, Vec<Arc<H>>) {
+        let key = self.enter(of, holder);
+        let (grown, others) = self.grow(key, amount, now, of_idle);
+        if grown.is_err() {
+            self.leave(key);
+        }
+        (grown.map(|()| key), others)
+    }
+
+    /// Takes in somebody who holds nothing yet.
+    fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
+        let order = self.next;
+        self.next += 1;
+        let key = self.entries.insert(Entry { of, amount: 0, order, leaving: false, holder });
+        self.part(of).members.insert(order, key);
+        key
+    }
+
+    /// The same as [`Ledger::take`] of somebody who holds something already.
+    pub fn grow(&mut self, key: usize, more: u64, now: u32, of_idle: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
+        let Some(&Entry { of, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
+        let full = Full { limit: self.limit, own: self.of_workload(of.workload) };
+        if leaving || self.held().saturating_add(more) > self.limit.saturating_add(self.leeway) {
+            return (Err(full), Vec::new());
+        }
+        self.add(key, more);
+        if self.used <= self.limit {
+            return (Ok(()), Vec::new());
+        }
+        let others = if self.is_known_busy(of, now) { Vec::new() } else { self.make_room(Some(key), now, of_idle) };
+        if self.used <= self.limit {
+            return (Ok(()), others);
+        }
+        self.shrink(key, more);
+        (Err(full), others)
+    }
+
+    /// Somebody holds less.
+    pub fn shrink(&mut self, key: usize, less: u64) {
+        let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return };
+        let less = less.min(amount);
+        self.entries[key].amount -= less;
+        if leaving {
+            self.leaving -= less;
+            return;
+        }
+        self.used -= less;
+        let workload = self.workloads.entry(of.workload).or_default();
+        workload.sum -= less;
+        workload.addresses.entry(of.address).or_default().sum -= less;
+    }
+
+    /// Somebody turns out to be of this workload.
+    pub fn regroup(&mut self, key: usize, workload: u64) {
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.of.workload != workload) else { return };
+        if entry.leaving {
+            return;
+        }
+        self.remove_from_part(key);
+        let entry = &mut self.entries[key];
+        entry.of.workload = workload;
+        let (of, order, amount) = (entry.of, entry.order, std::mem::take(&mut entry.amount));
+        self.part(of).members.insert(order, key);
+        self.add(key, amount);
+    }
+
+    /// The same of all, by what is known of each; 0: nothing new.
+    pub fn regroup_all(&mut self, workload: impl Fn(&H) -> u64) {
+        let known =
+            |(key, entry): (usize, &Entry<H>)| Some((key, workload(&entry.holder))).filter(|(_, known)| *known != 0);
+        let all: Vec<_> = self.entries.iter().filter_map(known).collect();
+        all.into_iter().for_each(|(key, workload)| self.regroup(key, workload));
+    }
+
+    /// Somebody holds nothing any more.
+    pub fn leave(&mut self, key: usize) {
+        let Some(&Entry { amount, leaving, .. }) = self.entries.get(key) else { return };
+        if leaving {
+            self.leaving -= amount;
+        } else {
+            self.remove_from_part(key);
+        }
+        self.entries.remove(key);
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            self.entries.shrink_to_fit();
+            self.workloads.shrink_to_fit();
+        }
+    }
+
+    /// Has so much be free, and idle ones make more room. Returns who gives way.
+    pub fn give_way(&mut self, free: u64, now: u32) -> Vec<Arc<H>> {
+        let limit = self.limit;
+        self.limit = limit.saturating_sub(free);
+        let others = if self.used > self.limit { self.make_room(None, now, false) } else { Vec::new() };
+        self.limit = limit;
+        others
+    }
+
+    fn part(&mut self, of: Of) -> &mut Part {
+        self.workloads.entry(of.workload).or_default().addresses.entry(of.address).or_default()
+    }
+
+    fn add(&mut self, key: usize, more: u64) {
+        let entry = &mut self.entries[key];
+        entry.amount += more;
+        self.used += more;
+        let workload = self.workloads.entry(entry.of.workload).or_default();
+        workload.sum += more;
+        workload.addresses.entry(entry.of.address).or_default().sum += more;
+    }
+
+    fn remove_from_part(&mut self, key: usize) {
+        let Entry { of, amount, order, .. } = self.entries[key];
+        self.used -= amount;
+        let Some(workload) = self.workloads.get_mut(&of.workload) else { return };
+        workload.sum -= amount;
+        if let Some(part) = workload.addresses.get_mut(&of.address) {
+            part.sum -= amount;
+            part.members.remove(&order);
+            if part.members.is_empty() {
+                workload.addresses.remove(&of.address);
+            }
+        }
+        if workload.addresses.is_empty() {
+            self.workloads.remove(&of.workload);
+        }
+    }
+
+    /// Whether the newcomer's workload, which holds most, was found to have nobody idle in this second, where its
+    /// addresses hold no more than the newcomer's.
+    fn is_known_busy(&self, of: Of, now: u32) -> bool {
+        let known = |(second, workload, most)| second == now && workload == of.workload && self.sum_of(of) >= most;
+        self.busy.is_some_and(known) && self.largest(Some(of)) == Some(of.workload)
+    }
+
+    fn sum_of(&self, of: Of) -> u64 {
+        self.workloads.get(&of.workload).and_then(|workload| workload.addresses.get(&of.address)).map_or(0, |p| p.sum)
+    }
+
+    /// The workload that holds most: of equal ones the newcomer's.
+    fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
+        let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
+        let largest = self.workloads.iter().max_by_key(|(number, workload)| (workload.sum, is_its(number)));
+        largest.filter(|(_, workload)| workload.sum > 0).map(|(number, _)| *number)
+    }
+
+    /// Has holders give way until no more than the limit is held, and some more while they are idle; or until it would be
+    /// the newcomer's turn.
+    fn make_room(&mut self, newcomer: Option<usize>, now: u32, of_idle: bool) -> Vec<Arc<H>> {
+        let of = newcomer.map(|key| self.entries[key].of);
+        let goal = self.limit - self.limit / AT_ONCE;
+        let (mut told, mut turns) = (Vec::new(), HashMap::<u64, Turns>::new());
+        let mut stale: Option<Vec<usize>> = None;
+        while self.used > goal {
+            let Some(largest) = self.largest(of) else { break };
+            let next = match turns.get_mut(&largest).and_then(|turns| turns.next(&self.workloads[&largest])) {
+                Some(next) => next,
+                None => {
+                    let mut fresh = self.turns(largest, newcomer);
+                    let Some(next) = fresh.next(&self.workloads[&largest]) else { break };
+                    turns.insert(largest, fresh);
+                    next
+                }
+            };
+            let mut key = next.key;
+            if self.entries[key].leaving {
+                continue;
+            }
+            if next.turn.0 != IDLE {
+                if self.used <= self.limit {
+                    break;
+                }
+                let stale = stale.get_or_insert_with(|| self.stale(newcomer, now));
+                while stale.pop_if(|key| self.entries[*key].leaving).is_some() {}
+                if let Some(longest) = stale.pop() {
+                    turns.entry(largest).and_modify(|turns| turns.turns.push(next));
+                    key = longest;
+                } else if Some(key) == newcomer {
+                    if told.is_empty() {
+                        self.busy = of.map(|of| (now, of.workload, self.sum_of(of)));
+                    }
+                    break;
+                } else if of_idle {
+                    break;
+                }
+            }
+            self.remove_from_part(key);
+            let entry = &mut self.entries[key];
+            entry.leaving = true;
+            self.leaving += entry.amount;
+            told.push(entry.holder.clone());
+        }
+        told
+    }
+
+    /// Those who have been idle for long, the longest last.
+    fn stale(&mut self, newcomer: Option<usize>, now: u32) -> Vec<usize> {
+        if self.no_stale == Some(now) {
+            return Vec::new();
+        }
+        let others = self.entries.iter().filter(|(key, entry)| !entry.leaving && Some(*key) != newcomer);
+        let since = others.filter_map(|(key, entry)| Some((entry.holder.idle_since()?, key)));
+        let mut stale: Vec<_> = since.filter(|(since, _)| since + STALE <= now).collect();
+        stale.sort_unstable_by_key(|one| Reverse(*one));
+        if stale.is_empty() {
+            self.no_stale = Some(now);
+        }
+        stale.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// In which order those of a workload give way whose addresses hold most of it.
+    fn turns(&self, workload: u64, newcomer: Option<usize>) -> Turns {
+        let addresses = &self.workloads[&workload].addresses;
+        let most = addresses.values().map(|part| part.sum).max().unwrap_or(0);
+        let floor = addresses.values().map(|part| part.sum).filter(|sum| *sum < most).max().unwrap_or(0);
+        let new_from = self.next.saturating_sub(self.limit / AT_ONCE);
+        let mut turns: Vec<Turn> = Vec::new();
+        for (&address, part) in addresses.iter().filter(|(_, part)| part.sum == most) {
+            turns.extend(part.members.iter().map(|(&order, &key)| {
+                let idle = self.entries[key].holder.idle_since().filter(|_| newcomer != Some(key));
+                let turn = match idle {
+                    Some(since) if order < new_from => (IDLE, since.into(), order),
+                    Some(_) => (NEW, order, 0),
+                    None if newcomer == Some(key) => (BUSY, 0, 0),
+                    None => (BUSY, u64::MAX - order, 0),
+                };
+                Turn { turn, key, address }
+            }));
+        }
+        turns.sort_unstable_by_key(|turn| Reverse(turn.turn));
+        Turns { floor, turns }
+    }
+}
+
+/// Classes of holders, in the order in which they give way.
+const IDLE: u8 = 0;
+const BUSY: u8 = 1;
+const NEW: u8 = 2;
+
+/// When somebody gives way.
+struct Turn {
+    turn: (u8, u64, u64),
+    key: usize,
+    address: IpAddr,
+}
+
+/// Those who give way next, the first of them last.
+struct Turns {
+    /// What the next smaller address holds.
+    floor: u64,
+    turns: Vec<Turn>,
+}
+
+impl Turns {
+    /// The next one whose address still holds most.
+    fn next(&mut self, workload: &Workload) -> Option<Turn> {
+        let is_large =
+            |turn: &Turn| workload.addresses.get(&turn.address).is_some_and(|part| part.sum >= self.floor.max(1));
+        while let Some(turn) = self.turns.pop() {
+            if is_large(&turn) {
+                return Some(turn);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,248 @@
+use super::*;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A holder with a name, idle since a second.
+#[derive(Debug, PartialEq)]
+struct One(u32, Rc<Cell<Option<u32>>>);
+
+impl Holder for One {
+    fn idle_since(&self) -> Option<u32> {
+        self.1.get()
+    }
+}
+
+/// One that is idle since then, or busy.
+fn one(number: u32, idle: Option<u32>) -> Arc<One> {
+    Arc::new(One(number, Rc::new(Cell::new(idle))))
+}
+
+fn of(workload: u64, host: u8) -> Of {
+    Of { workload, address: [10, 0, 0, host].into() }
+}
+
+/// Comers in turn, of a workload and a host: idle since when, and whom they push out or whether they are refused.
+type Comer = ((u64, u8), Option<u32>, Result<&'static [u32], ()>);
+
+#[test]
+fn the_largest_holder_gives_way() {
+    let (idle, busy) = (Some, None);
+    // Of a limit of four.
+    let rows: [(&str, &[Comer]); 9] = [
+        ("room", &[((1, 1), busy, Ok(&[])), ((2, 1), busy, Ok(&[])), ((3, 1), busy, Ok(&[])), ((4, 1), busy, Ok(&[]))]),
+        (
+            "the largest workload, its youngest",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 2), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[3])),
+            ],
+        ),
+        (
+            "the longest idle before any busy one",
+            &[
+                ((1, 1), idle(7), Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), idle(5), Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[2])),
+            ],
+        ),
+        (
+            "its own idle ones",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), idle(7), Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), idle(3), Ok(&[])),
+                ((1, 1), busy, Ok(&[1])),
+            ],
+        ),
+        (
+            "nobody, if the newcomer's has most",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), idle(3), Ok(&[])),
+                ((1, 1), busy, Err(())),
+            ],
+        ),
+        (
+            "the largest address of the newcomer's workload",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[])),
+                ((1, 2), busy, Ok(&[2])),
+            ],
+        ),
+        (
+            "equal ones keep what they have",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[])),
+                ((1, 1), busy, Err(())),
+                ((2, 2), busy, Ok(&[3])),
+            ],
+        ),
+        (
+            "workloads before addresses: all come from one",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((1, 1), busy, Ok(&[])),
+                ((2, 1), busy, Ok(&[])),
+                ((3, 1), busy, Ok(&[2])),
+                ((2, 1), busy, Err(())),
+            ],
+        ),
+        (
+            "of many alike, the idle one",
+            &[
+                ((1, 1), busy, Ok(&[])),
+                ((1, 2), idle(4), Ok(&[])),
+                ((1, 3), busy, Ok(&[])),
+                ((1, 4), idle(3), Ok(&[])),
+                ((1, 5), busy, Ok(&[3])),
+            ],
+        ),
+    ];
+    for (case, comers) in rows {
+        let mut ledger = Ledger::new(4, 4);
+        for (number, ((workload, host), idle, expected)) in (0..).zip(comers) {
+            let (taken, others) = ledger.take(of(*workload, *host), 1, one(number, *idle), 10, false);
+            let others: Vec<u32> = others.iter().map(|one| one.0).collect();
+            let got = taken.map(|_| others.as_slice()).map_err(|_| ());
+            // "equal ones": the newcomer of workload 2 takes the place of that workload's own, at another address.
+            assert_eq!(got, *expected, "{case}: {number}");
+        }
+    }
+}
+
+/// Goal: who has been idle for long gives way to anybody's need, but not to more than that.
+#[test]
+fn who_is_stale_gives_way_to_whoever_needs_it() {
+    let mut ledger = Ledger::new(4, 4);
+    for (number, workload, idle) in [(0, 2, Some(10)), (1, 3, Some(11)), (2, 1, None), (3, 1, None)] {
+        ledger.take(of(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
+    }
+    let mut comes = |number, now| {
+        let (taken, others) = ledger.take(of(1, 1), 1, one(number, None), now, false);
+        (taken.is_ok(), others.iter().map(|one| one.0).collect::<Vec<_>>())
+    };
+    assert_eq!(comes(4, 9 + STALE), (false, vec![]), "not for long");
+    assert_eq!(comes(5, 10 + STALE), (true, vec![0]));
+    assert_eq!(comes(6, 10 + STALE), (false, vec![]));
+    assert_eq!(comes(7, 11 + STALE), (true, vec![1]));
+}
+
+/// Goal: a newcomer that may push out idle ones alone pushes out nobody else.
+#[test]
+fn some_push_out_idle_ones_alone() {
+    let mut ledger = Ledger::new(3, 3);
+    let state = Rc::new(Cell::new(None));
+    for number in 0..3 {
+        ledger.take(of(1, 1), 1, Arc::new(One(number, state.clone())), 1, false).0.expect("room");
+    }
+    assert!(ledger.take(of(2, 1), 1, Arc::new(One(3, state.clone())), 1, true).0.is_err());
+    state.set(Some(1));
+    let (taken, others) = ledger.take(of(2, 1), 1, Arc::new(One(4, state)), 2, true);
+    assert_eq!((taken.is_ok(), others.len()), (true, 1));
+}
+
+/// Goal: those who do not go keep newcomers out once the leeway is used up, and what they had is free when they are gone.
+#[test]
+fn who_gives_way_is_counted_until_it_has_gone() {
+    let mut ledger = Ledger::new(4, 2);
+    let idle = Rc::new(Cell::new(Some(1)));
+    let keys: Vec<usize> =
+        (0..4).map(|n| ledger.take(of(1, 1), 1, Arc::new(One(n, idle.clone())), 5, false).0.expect("room")).collect();
+    let busy = || one(9, None);
+    for _ in 0..2 {
+        assert_eq!(ledger.take(of(2, 1), 1, busy(), 5, false).1.len(), 1);
+    }
+    assert!(ledger.take(of(3, 1), 1, busy(), 5, false).0.is_err(), "two have not gone");
+    assert_eq!((ledger.held(), ledger.holders()), (6, 6));
+    ledger.leave(keys[0]);
+    assert!(ledger.take(of(3, 1), 1, busy(), 5, false).0.is_ok());
+    keys[1..].iter().for_each(|key| ledger.leave(*key));
+    assert_eq!(ledger.held(), 3);
+}
+
+#[test]
+fn who_turns_out_to_be_of_another_workload_counts_there() {
+    let mut ledger = Ledger::new(4, 4);
+    let key = ledger.take(of(0, 1), 3, one(0, None), 1, false).0.expect("room");
+    ledger.regroup(key, 7);
+    assert_eq!((ledger.of_workload(0), ledger.of_workload(7), ledger.held()), (0, 3, 3));
+    assert!(ledger.take(of(7, 2), 2, one(1, None), 1, false).0.is_err() || ledger.of_workload(7) <= 4);
+    ledger.shrink(key, 2);
+    ledger.regroup_all(|_| 8);
+    assert_eq!((ledger.of_workload(7), ledger.of_workload(8)), (0, ledger.held()));
+}
+
+/// Goal: a burst of newcomers makes room once for many of them, where that costs idle ones alone.
+#[test]
+fn room_is_made_for_some_more() {
+    let mut ledger = Ledger::new(640, 640);
+    for n in 0..640 {
+        ledger.take(of(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
+    }
+    let (taken, others) = ledger.take(of(2, 1), 1, one(0, None), 1, false);
+    assert!(taken.is_ok());
+    let expected: Vec<u32> = (0..11).map(|n| 2 * n).collect();
+    assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), expected);
+}
+
+proptest! {
+    /// Whoever comes, grows, goes: what is held is what those hold who are there; those who stay hold no more than the limit;
+    /// whoever is refused is of the workload that holds most and of its address that holds most, and whoever gives way is of
+    /// such a one at that moment.
+    #[test]
+    fn nobody_gives_way_to_who_holds_more(
+        limit in 1_u64..200,
+        steps in prop::collection::vec((0_u64..4, 0_u8..4, 1_u64..20, any::<bool>(), 0_u8..4), 1..300),
+    ) {
+        let mut ledger = Ledger::new(limit, limit);
+        let mut keys: Vec<usize> = Vec::new();
+        for (number, (workload, host, amount, is_idle, what)) in (0..).zip(steps) {
+            if what == 0 && !keys.is_empty() {
+                ledger.leave(keys.swap_remove(usize::from(host) % keys.len()));
+                continue;
+            }
+            let whose = of(workload, host);
+            let before: Vec<(u64, u64)> = (0..4).map(|w| (w, ledger.of_workload(w))).collect();
+            let mine = ledger.of_workload(workload) + amount;
+            let is_over = ledger.used + amount > limit;
+            let is_beyond = ledger.held() + amount > 2 * limit;
+            let (taken, others) = ledger.take(whose, amount, one(number, is_idle.then_some(number)), number, false);
+            prop_assert!(ledger.used <= limit);
+            match taken {
+                Ok(key) => {
+                    keys.push(key);
+                    prop_assert!(is_over || others.is_empty());
+                }
+                Err(_) if is_beyond => {}
+                Err(_) => {
+                    prop_assert!(is_over);
+                    let most = before.iter().map(|(w, sum)| if *w == workload { mine } else { *sum }).max();
+                    prop_assert!(others.len() > 0 || most == Some(mine), "{before:?}, {mine}");
+                }
+            }
+            let sum: u64 = ledger.entries.iter().map(|(_, entry)| entry.amount).sum();
+            prop_assert_eq!(sum, ledger.held());
+            let of_workloads: u64 = ledger.workloads.values().map(|workload| workload.sum).sum();
+            prop_assert_eq!(of_workloads, ledger.used);
+            let of_addresses: u64 = ledger.workloads.values().flat_map(|w| w.addresses.values()).map(|part| part.sum).sum();
+            prop_assert_eq!(of_addresses, ledger.used);
+        }
+    }
+}

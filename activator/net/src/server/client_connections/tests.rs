@@ -1,0 +1,257 @@
+//! Who is let in, and who gives way: over sockets, with a paused clock.
+
+use super::*;
+use crate::client::Inbound;
+use crate::client::disconnects::Disconnects;
+use crate::client::peer::Trust;
+use crate::server::{ErrorResponder, Server};
+use activator_core::ledger::STALE;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::Instant;
+
+const BOUNDS: ClientBounds = ClientBounds { connections: 100, descriptors: u64::MAX, idle: None };
+
+/// Says 503 to whatever goes wrong.
+#[derive(Clone)]
+struct Busy;
+
+impl ErrorResponder<ProxyError> for Busy {
+    fn respond(&self, error: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
+        let mut response = Response::new(Full::from(error.to_string()));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        Some(response)
+    }
+}
+
+/// A server that says hello, after so long if the path ends in `/slow`. Paths begin with the number of a workload; but
+/// `/probe` is nobody's.
+async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) -> (Server<Busy>, SocketAddr) {
+    let chain = tower::service_fn(move |inbound: Inbound| async move {
+        let path = inbound.request.uri().path();
+        if path != "/probe" {
+            let workload = path.split('/').nth(1).and_then(|number| number.parse().ok());
+            inbound.peer.claim(workload.unwrap_or(100))?;
+        }
+        if path.ends_with("/slow") {
+            tokio::time::sleep(slow).await;
+        }
+        Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
+    });
+    let server = Server::new(Busy, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
+    let server = server.bounded(None, bounds, until.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    server.listen(listener, chain);
+    (server, address)
+}
+
+async fn ask(address: SocketAddr, path: &str) -> TcpStream {
+    ask_from([127, 0, 0, 1], address, path).await
+}
+
+async fn ask_from(from: [u8; 4], address: SocketAddr, path: &str) -> TcpStream {
+    let mut client = connect_from(from, address).await;
+    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.expect("open");
+    client
+}
+
+async fn connect_from(from: [u8; 4], address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::from(from), 0).into()).expect("an address of this machine");
+    socket.connect(address).await.expect("connected")
+}
+
+/// Reads an answer; false if the connection ends instead.
+async fn is_answered(client: &mut TcpStream) -> bool {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"hello") {
+        if client.read_buf(&mut answer).await.unwrap_or(0) == 0 {
+            return false;
+        }
+    }
+    true
+}
+
+/// All that is said until the connection ends.
+async fn said(mut client: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer).await; // A reset is an end as well.
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn until_open(connections: &ClientConnections, number: usize) {
+    while connections.open() != number {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn until_running(connections: &ClientConnections, number: usize) {
+    let running = || connections.admitted().each().filter(|one| one.idle_since().is_none()).count();
+    while running() != number {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Goal: connections end, in their protocol's gentle way, when no request has come for long; one whose answer takes
+/// longer is left alone. Method: a paused clock.
+#[tokio::test(start_paused = true)]
+async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
+    const SLOW: Duration = Duration::from_secs(100);
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { idle: Some(Duration::from_secs(10)), ..BOUNDS };
+    let (server, address) = serve(bounds, SLOW, &until).await;
+    let start = Instant::now();
+    let mut slow = ask(address, "/slow").await;
+    let mut idle = ask(address, "/").await;
+    assert!(is_answered(&mut idle).await);
+    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let executor = TokioExecutor::new();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, stream).await.expect("nothing is sent yet");
+    let http2 = tokio::spawn(connection);
+    let request = Request::get("http://a/").body(Empty::<Bytes>::new()).expect("a request");
+    let answer = sender.send_request(request).await.expect("an answer");
+    assert_eq!(answer.into_body().collect().await.expect("whole").to_bytes(), "hello");
+
+    assert!(!is_answered(&mut idle).await);
+    http2.await.expect("no panic").expect("GOAWAY is no error");
+    assert!((9..=14).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(is_answered(&mut slow).await);
+    assert!(start.elapsed() >= SLOW);
+    let connections = server.connections();
+    assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
+    until.cancel();
+}
+
+/// Goal: who has been idle for long makes room; requests that run are left alone, and one more of the workload that has most is
+/// told so.
+#[tokio::test(start_paused = true)]
+async fn idle_connections_make_room() {
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { connections: 16, ..BOUNDS };
+    let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
+    let connections = server.connections();
+    let mut idle = ask(address, "/2").await;
+    assert!(is_answered(&mut idle).await);
+    tokio::time::sleep(Duration::from_secs(u64::from(STALE) + 2)).await;
+    let mut running = Vec::new();
+    for n in 1..=16 {
+        running.push(ask(address, "/1/slow").await);
+        until_running(&connections, n).await;
+    }
+    assert!(!is_answered(&mut idle).await);
+    let refused = said(ask(address, "/1").await).await;
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("16 connections"), "{refused}");
+    for client in &mut running {
+        assert!(is_answered(client).await, "what runs is served");
+    }
+    assert_eq!((connections.refused(), connections.ended_for_room(), connections.ended_idle()), (1, 1, 0));
+    until.cancel();
+}
+
+/// Goal: where one workload, or one client of it, has all connections, with requests that run or without a word, another one
+/// gets what it asks for, up to as much; and no more is taken from anybody.
+#[tokio::test(start_paused = true)]
+async fn who_holds_most_gives_way_to_others() {
+    for (held, name) in [(Some("/1/slow"), "requests"), (None, "silence")] {
+        let until = CancellationToken::new();
+        let bounds = ClientBounds { connections: 12, ..BOUNDS };
+        let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
+        let connections = server.connections();
+        let mut attack = Vec::new();
+        for _ in 0..12 {
+            attack.push(match held {
+                Some(path) => ask_from([127, 0, 0, 2], address, path).await,
+                None => connect_from([127, 0, 0, 2], address).await,
+            });
+        }
+        until_open(&connections, 12).await;
+        if held.is_some() {
+            until_running(&connections, 12).await;
+        }
+        let mut others = Vec::new();
+        for _ in 0..6 {
+            others.push(ask(address, "/2/slow").await);
+        }
+        for other in &mut others {
+            assert!(is_answered(other).await, "{name}");
+        }
+        assert_eq!((connections.refused(), connections.ended_for_room()), (0, 6), "{name}");
+        until.cancel();
+    }
+}
+
+/// Goal: without room a probe is answered and nothing else of the workload that has most, once for each connection, and nobody
+/// stays for long.
+#[tokio::test(start_paused = true)]
+async fn without_room_probes_alone_are_answered() {
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { connections: 1, ..BOUNDS };
+    let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
+    let connections = server.connections();
+    let _client = ask(address, "/1/slow").await;
+    until_running(&connections, 1).await;
+    let probe = "GET /probe HTTP/1.1\r\nhost: a\r\n\r\n";
+    let other = "GET /1 HTTP/1.1\r\nhost: a\r\n\r\n";
+    let send = async |bytes: &str| {
+        let mut client = TcpStream::connect(address).await.expect("connected");
+        client.write_all(bytes.as_bytes()).await.expect("open");
+        client
+    };
+    for (sent, answers, refused) in [
+        (probe.to_owned(), "200", 0),
+        (probe.repeat(2), "200", 0),
+        (format!("{probe}{other}"), "200", 0),
+        (other.to_owned(), "503", 1),
+        (format!("{other}{probe}"), "503", 1),
+    ] {
+        let before = connections.refused();
+        let answer = said(send(&sent).await).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {answers} ")), "{sent}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{sent}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{sent}: {answer}");
+        assert_eq!(connections.refused() - before, refused, "{sent}");
+    }
+    for silent in ["", "GET / HTTP/1.1\r\nhost: a\r\nprobe:", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let start = Instant::now();
+        said(send(silent).await).await;
+        assert!(start.elapsed() <= Duration::from_secs(STAY.into()), "{silent:?}: {:?}", start.elapsed());
+    }
+    assert_eq!(connections.open(), 1, "those in the reserve are not counted");
+    until.cancel();
+}
+
+/// Goal: each request beyond the first of a connection over HTTP/2 counts for the connection to its pod, so that a client
+/// with few connections has no more than others.
+#[tokio::test(start_paused = true)]
+async fn streams_count() {
+    const SLOW: Duration = Duration::from_secs(30);
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { connections: 20, ..BOUNDS };
+    let (server, address) = serve(bounds, SLOW, &until).await;
+    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("nothing is sent yet");
+    tokio::spawn(connection);
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..60 {
+        let request = Request::get("http://a/1/slow").body(Empty::<Bytes>::new()).expect("a request");
+        let answer = sender.clone().send_request(request);
+        asked.spawn(async move { answer.await.map(|answer| answer.status()) });
+    }
+    let answers: Vec<_> = asked.join_all().await.into_iter().map(|answer| answer.expect("answered")).collect();
+    let served = answers.iter().filter(|status| **status == StatusCode::OK).count();
+    assert!((30..=40).contains(&served), "{served} at once");
+    assert_eq!(answers.len(), 60);
+    let connections = server.connections();
+    while connections.admitted().held() > COST {
+        tokio::task::yield_now().await;
+    }
+    until.cancel();
+}

@@ -1,0 +1,148 @@
+//! One client, or one workload's clients, that take all the connections there are: others get theirs as ever.
+
+use crate::frames::{END_HEADERS, END_STREAM, HEADERS, block, frame};
+use crate::hostile::{Frames, GET};
+use crate::ports::{FIRST, ledger};
+use crate::rig::{self, Pod, Rig, backend, key, own_address, patient, read_to_end, write};
+use activator::discovery::{Event, Listing, Port, Spec};
+use common::ports::{PortId, State};
+use common_api::zeroscaler::PortProtocol;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
+
+/// Connections that there may be.
+const ROOM: usize = 60;
+
+/// Longest time for all but one in a hundred of the others, on a machine that runs other tests as well; `faults flood` has
+/// the real bound.
+const P99_MAX: Duration = Duration::from_secs(1);
+
+/// How an attack begins a connection, and where.
+struct Attack {
+    name: &'static str,
+    /// On this port; none: the shared one.
+    port: Option<u16>,
+    says: &'static str,
+}
+
+const TCP: u16 = FIRST;
+const AUTO: u16 = FIRST + 1;
+const OTHER: u16 = FIRST + 2;
+
+const ATTACKS: [Attack; 6] = [
+    Attack { name: "idle connections to its own tcp port", port: Some(TCP), says: "" },
+    Attack { name: "connections with a byte to its own tcp port", port: Some(TCP), says: "x" },
+    Attack { name: "slow heads on its own port", port: Some(AUTO), says: "GET / HTTP/1.1\r\nhost: a" },
+    Attack { name: "requests that are held", port: Some(AUTO), says: "GET / HTTP/1.1\r\nhost: a\r\n\r\n" },
+    Attack { name: "silence on the shared port", port: None, says: "" },
+    Attack {
+        name: "requests that are held, on the shared port",
+        port: None,
+        says: "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
+    },
+];
+
+/// An activator with room for few; `ns/app` sleeps, `ns/other` has a pod.
+async fn rig() -> (Rig, IpAddr, Pod) {
+    let ip = own_address().ip();
+    let rig = Rig::start_with(|options| {
+        options.http1 = SocketAddr::new(ip, 0);
+        options.clients.bounds.connections = ROOM;
+    })
+    .await;
+    let id = |name: &str, port| PortId { name: name.to_owned(), port };
+    let port =
+        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
+    let (tcp, auto, http) = (id("tcp", 1), id("auto", 2), id("http", 80));
+    for (name, ports) in [
+        ("app", vec![port(&tcp, PortProtocol::Tcp), port(&auto, PortProtocol::Auto)]),
+        ("other", vec![port(&http, PortProtocol::Auto)]),
+    ] {
+        let uid = format!("u-{name}").into();
+        let spec = Spec { uid, ports: ports.into(), ..Spec::standalone("ns", name, backend(name)) };
+        rig.tell(Event::Revision(Arc::new(spec))).await;
+    }
+    let lines = [(TCP, "app", tcp), (AUTO, "app", auto), (OTHER, "other", http)];
+    ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, State::Held))).await;
+    let pod = Pod::saying("hello").await;
+    let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
+    rig.tell(Event::Pods { key: key("other"), listing }).await;
+    rig::until(|| rig.activator.load(&key("other")).is_some_and(|load| load.capacity.places() > 0)).await;
+    (rig, ip, pod)
+}
+
+async fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    socket.connect(to).await
+}
+
+/// Requests to `ns/other`, each on a connection of its own, in turn on the shared port and on its own. Their times, in order.
+async fn others(rig: &Rig, ip: IpAddr, from: Ipv4Addr, number: usize) -> Vec<Duration> {
+    let ask = "GET / HTTP/1.1\r\nhost: other.ns\r\nconnection: close\r\n\r\n";
+    let mut times = Vec::new();
+    for n in 0..number {
+        let to = if n % 2 == 0 { rig.address } else { SocketAddr::new(ip, OTHER) };
+        let begun = Instant::now();
+        let mut client = patient(connect_from(from, to)).await.expect("connected");
+        write(&mut client, ask).await;
+        let answer = read_to_end(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hello"), "{answer}");
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    times
+}
+
+/// Goal: while one client opens all the connections there are, and twice as many, and as many more as it likes, whatever it
+/// does with them, requests to another workload are all answered, soon, and so are probes; also where both come from one
+/// address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_served_beside_one_who_takes_all() {
+    for from in [Ipv4Addr::new(127, 0, 0, 7), Ipv4Addr::new(127, 0, 0, 9)] {
+        for attack in &ATTACKS {
+            let (rig, ip, _pod) = rig().await;
+            let to = attack.port.map_or(rig.address, |port| SocketAddr::new(ip, port));
+            let mut taken = Vec::new();
+            let mut open = async |number: usize| {
+                for _ in 0..number {
+                    let mut client = patient(connect_from(Ipv4Addr::new(127, 0, 0, 9), to)).await.expect("connected");
+                    // It may have been turned away already.
+                    let _ = tokio::io::AsyncWriteExt::write_all(&mut client, attack.says.as_bytes()).await;
+                    taken.push(client);
+                }
+            };
+            let mut times = Vec::new();
+            for _ in 0..4 {
+                open(ROOM / 2).await;
+                times.extend(others(&rig, ip, from, 25).await);
+                let mut probe = rig.raw().await;
+                write(
+                    &mut probe,
+                    "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1.34\r\nconnection: close\r\n\r\n",
+                )
+                .await;
+                let answer = read_to_end(&mut probe).await;
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{}: {answer}", attack.name);
+            }
+            times.sort_unstable();
+            let p99 = times[times.len() * 99 / 100 - 1];
+            assert!(p99 < P99_MAX, "{}: {times:?}", attack.name);
+        }
+    }
+}
+
+/// Goal: one connection over HTTP/2 whose requests would need all descriptors for pods is bounded as many connections are.
+#[tokio::test]
+async fn streams_of_one_connection_count_as_well() {
+    let (rig, ip, _pod) = rig().await;
+    let mut greedy = Frames::open(&rig).await;
+    let get = |n: u32| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
+    greedy.send(&(0..200).flat_map(get).collect::<Vec<u8>>()).await;
+    rig.until(|load| load.queued > ROOM as u32).await;
+    assert_eq!(others(&rig, ip, Ipv4Addr::LOCALHOST, 50).await.len(), 50);
+    rig.until(|load| load.queued < 2 * ROOM as u32).await;
+}
