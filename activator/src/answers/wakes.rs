@@ -6,9 +6,8 @@
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Wakes that are remembered.
@@ -17,26 +16,11 @@ const KEPT: usize = 9;
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// One workload's wakes, as this activator saw them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Wakes {
     state: Mutex<State>,
     /// Changes whenever a pod is ready, pods are known to fail, or the workload is deleted.
     changed: watch::Sender<()>,
-    /// Places of streams of events about them.
-    pub(crate) streams: Arc<Semaphore>,
-}
-
-/// Streams of events of one workload: as many people as look at one page that sleeps, and some more.
-const STREAMS_MAX: usize = 256;
-
-impl Default for Wakes {
-    fn default() -> Self {
-        Self {
-            state: Mutex::default(),
-            changed: watch::Sender::new(()),
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-        }
-    }
 }
 
 #[derive(Debug, Default)]

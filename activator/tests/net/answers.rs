@@ -11,16 +11,21 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-/// Streams of one workload that one activator serves.
-const STREAMS_MAX: usize = 256;
+/// Streams that one workload may have in the test of their bound, and what each keeps.
+const STREAMS: u64 = 40;
+const STREAM: u64 = 4 * 1024;
 
 /// `ns/app`, with `wake` as a user writes it.
 async fn workload(rig: &Rig, wake: &str, change: impl FnOnce(&mut Backend)) {
+    named(rig, "app", wake, change).await;
+}
+
+async fn named(rig: &Rig, name: &str, wake: &str, change: impl FnOnce(&mut Backend)) {
     let wake: Wake = serde_yaml_ng::from_str(wake).expect(wake);
-    let mut backend = backend("app");
+    let mut backend = backend(name);
     change(&mut backend);
     let answers = wake.answers(None).map(Arc::new);
-    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
+    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", name, backend) }))).await;
     rig.settled().await;
 }
 
@@ -30,8 +35,13 @@ fn browser(path: &str) -> http::request::Builder {
 
 /// A page's stream of events.
 async fn events(rig: &Rig) -> TcpStream {
+    events_of(rig, "app.ns").await
+}
+
+async fn events_of(rig: &Rig, host: &str) -> TcpStream {
     let mut stream = rig.raw().await;
-    write(&mut stream, "GET /a/.zeroscale/wake HTTP/1.1\r\nhost: app.ns\r\naccept: text/event-stream\r\n\r\n").await;
+    let asked = format!("GET /a/.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
+    write(&mut stream, &asked).await;
     stream
 }
 
@@ -124,26 +134,31 @@ async fn nobody_is_told_that_a_paused_workload_wakes() {
     assert_eq!((program.status.as_u16(), program.body.as_str()), (202, "soon"));
 }
 
-/// Goal: a page tells its visitor when pods fail, and is bounded: streams beyond are refused with a word, what goes gives
-/// its place back, and the page itself is always there.
+/// Goal: a page tells its visitor when pods fail, and is bounded: streams beyond their workload's share are refused with a word,
+/// what goes gives its place back, the page itself is always there, and another workload's visitors have streams.
 #[tokio::test]
 async fn streams_are_bounded_and_end() {
-    let rig = Rig::start().await;
+    // Of a quarter one workload has half.
+    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * STREAMS * STREAM)).await;
     workload(&rig, "page: {}", |_| {}).await;
     let mut open = Vec::new();
-    for _ in 0..STREAMS_MAX {
-        open.push(events(&rig).await);
-    }
-    for stream in &mut open {
-        read_until(stream, "event: waking").await;
+    for _ in 0..STREAMS {
+        let mut stream = events(&rig).await;
+        read_until(&mut stream, "event: waking").await;
+        open.push(stream);
     }
     let refused = Request::get("/.zeroscale/wake").header("host", "app.ns");
     let answer = rig.send(refused).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (503, "page-events-full"), "{answer:?}");
+    named(&rig, "other", "page: {}", |_| {}).await;
+    let mut other = events_of(&rig, "other.ns").await;
+    read_until(&mut other, "event: waking").await;
+    drop(other);
+    until(|| rig.activator.held().0 == STREAMS).await;
     assert_eq!(answer.header("retry-after"), "5");
     assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
     let held = rig.activator.held();
-    assert_eq!(held.0, STREAMS_MAX as u64);
+    assert_eq!(held, (STREAMS, STREAMS * STREAM));
     let mut last = open.pop().expect("one");
     drop(open);
     until(|| rig.activator.held().0 == 1).await;

@@ -20,11 +20,9 @@ use http::{HeaderMap, HeaderValue};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Streams of all workloads: with their connections a few dozen MiB.
-pub(crate) const OF_ALL: usize = 2048;
 /// Longest life of one.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 /// Longest silence of one, which whoever stands between may take for its end.
@@ -36,15 +34,6 @@ const BYTES: u64 = 4 * 1024;
 
 /// nginx would wait for more of it.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// How many streams there may be in all.
-pub(super) struct Streams(Arc<Semaphore>);
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(OF_ALL)))
-    }
-}
 
 /// A body of ours.
 pub(crate) enum Own {
@@ -128,20 +117,12 @@ pub(super) struct Events {
     said: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
-    _places: [OwnedSemaphorePermit; 2],
     _charge: Charge,
 }
 
 impl Events {
-    /// One for a workload; none: there are too many.
-    pub(super) fn open(
-        streams: &Streams,
-        revision: &Arc<Revision>,
-        counted: Option<InFlight>,
-        readiness: Arc<Readiness>,
-    ) -> Option<Self> {
-        let place = |of: &Arc<Semaphore>| of.clone().try_acquire_owned().ok();
-        let places = [place(&revision.wakes.streams)?, place(&streams.0)?];
+    /// One for a workload; none: its share of memory is used up.
+    pub(super) fn open(revision: &Arc<Revision>, counted: Option<InFlight>, readiness: Arc<Readiness>) -> Option<Self> {
         let charge = revision.memory.hold(BYTES).ok()?;
         let now = Instant::now();
         Some(Self {
@@ -154,7 +135,6 @@ impl Events {
             said: None,
             is_over: false,
             _counted: counted,
-            _places: places,
             _charge: charge,
         })
     }
@@ -230,8 +210,7 @@ mod tests {
     async fn a_stream_that_nobody_reads_is_ended_in_time() {
         for (parts, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
             let revision = fixture::revision(|_| {});
-            let events = Events::open(&Streams::default(), &revision, None, Readiness::new(Instant::now()).into())
-                .expect("room");
+            let events = Events::open(&revision, None, Readiness::new(Instant::now()).into()).expect("room");
             let (mut body, mut overdue) = (Some(events.body()), Overdue::default());
             let mut left = parts;
             let connection = poll_fn(|cx| {

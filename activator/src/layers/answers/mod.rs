@@ -13,8 +13,8 @@
 //!
 //! # Bounds
 //!
-//! [`STREAMS_MAX`](crate::answers::wakes) streams for each workload and [`events::OF_ALL`] in all, each within its workload's share of memory and
-//! for [`events::LONGEST`]. Beyond, a stream is refused with 503, and the page asks again after its time.
+//! A stream has a part of its workload's share of memory, as a held request has, and lasts for [`events::LONGEST`] at most.
+//! Beyond, it is refused with 503, and the page asks again after its time.
 
 mod body;
 mod events;
@@ -36,7 +36,7 @@ use body::AnswerBody;
 use bytes::Bytes;
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
-use events::{Events, Streams};
+use events::Events;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
@@ -60,7 +60,6 @@ pub(crate) struct Answering<S> {
 struct Shared {
     sink: StatSink,
     answered: Answered,
-    streams: Streams,
     readiness: Arc<Readiness>,
     /// The cluster's page.
     page: watch::Receiver<Arc<Page>>,
@@ -76,8 +75,8 @@ impl<S> Answering<S> {
         readiness: Arc<Readiness>,
         page: watch::Receiver<Arc<Page>>,
     ) -> Self {
-        let (streams, clock) = (Streams::default(), Clock::system());
-        Self { inner, shared: Arc::new(Shared { sink, answered, streams, readiness, page, clock }) }
+        let clock = Clock::system();
+        Self { inner, shared: Arc::new(Shared { sink, answered, readiness, page, clock }) }
     }
 }
 
@@ -218,7 +217,7 @@ impl Shared {
 
     fn events(&self, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
         let counted = is_cold.then(|| enter(&self.sink, revision, None));
-        let Some(events) = Events::open(&self.streams, revision, counted, self.readiness.clone()) else {
+        let Some(events) = Events::open(revision, counted, self.readiness.clone()) else {
             let text = "too many pages wait for this workload: ask again later\n";
             let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
             let mut headers = response.headers;
