@@ -4,7 +4,9 @@
 //! Two things that the parser keeps have no bound in bytes of its own: header blocks that go on in CONTINUATION frames,
 //! and DATA frames that nobody has read. What is said here of the former is a block's length on the wire; of the latter,
 //! each frame as it comes ([`crate::body::unread`]). What is malformed is the parser's to refuse, and ends the connection
-//! there.
+//! there. Of all kinds it is counted how many came ([`super::calm`]).
+
+use super::calm::Came;
 
 /// The length of a frame's head.
 const HEAD: usize = 9;
@@ -15,6 +17,7 @@ const PREFACE: u32 = 24;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Where a connection's bytes have come to.
@@ -30,6 +33,8 @@ pub(super) struct Frames {
     block: u64,
     /// Bytes since the latest DATA frame with data.
     since: u64,
+    /// Frames since it was asked last.
+    came: Came,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +47,7 @@ enum Kind {
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { head: [0; HEAD], begun: 0, left: PREFACE, kind: Kind::Other, block: 0, since: 0 }
+        Self { head: [0; HEAD], begun: 0, left: PREFACE, kind: Kind::Other, block: 0, since: 0, came: Came::default() }
     }
 }
 
@@ -91,6 +96,17 @@ impl Frames {
         if self.kind == Kind::Data && self.left > 0 {
             data(std::mem::take(&mut self.since), self.left);
         }
+        match kind {
+            HEADERS => self.came.requests += 1,
+            DATA if self.left > 0 => self.came.data += 1,
+            DATA if flags & END_STREAM != 0 => {}
+            _ => self.came.control += 1,
+        }
+    }
+
+    /// Frames that have come since it was asked last.
+    pub(super) fn came(&mut self) -> Came {
+        std::mem::take(&mut self.came)
     }
 
     /// The length of a header block that goes on in the next frame, or 0.

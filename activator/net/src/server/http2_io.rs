@@ -1,7 +1,9 @@
 //! A client's connection over HTTP/2, as hyper reads and writes it: the frames that come are followed ([`super::frames`]),
-//! and what they keep is bounded ([`super::kept`]). A header block that does not end is bounded in time, too.
+//! and what they keep is bounded ([`super::kept`]), as are those that carry nothing ([`super::calm`]). A header block that does
+//! not end is bounded in time, too.
 
 use super::HEAD_TIMEOUT;
+use super::calm::{self, Calm};
 use super::frames::Frames;
 use super::kept::{self, Kept};
 use super::linger::Linger;
@@ -16,10 +18,16 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// GOAWAY with the code ENHANCE_YOUR_CALM. It names no stream, so that nothing is repeated elsewhere that may have run.
+const ENHANCE_YOUR_CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
+
 /// A client's connection whose frames are followed.
 pub(super) struct Http2Io<S> {
     stream: S,
     frames: Frames,
+    calm: Calm,
+    /// Nothing that was written waits for the rest of its frame.
+    is_flushed: bool,
     kept: Kept,
     unread: Arc<Unread>,
     progress: Arc<Progress>,
@@ -32,8 +40,8 @@ impl<S> Http2Io<S> {
     /// The connection of `client`.
     pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
         let (kept, unread) = (Kept::new(client.input()), client.unread().clone());
-        let (frames, linger) = (Frames::default(), Linger::default());
-        Self { stream, frames, kept, unread, progress, linger, block: None }
+        let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
+        Self { stream, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
     }
 
     /// Looks at the clock while a header block goes on.
@@ -49,12 +57,25 @@ impl<S> Http2Io<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Http2Io<S> {
+impl<S: AsyncWrite + Unpin> Http2Io<S> {
+    /// Tells the client why its connection ends, where no frame of the parser's is half written.
+    fn calm_down(&mut self, cx: &mut Context<'_>) -> io::Error {
+        if self.is_flushed {
+            let _ = Pin::new(&mut self.stream).poll_write(cx, &ENHANCE_YOUR_CALM); // The connection ends in any case.
+        }
+        io::Error::other("too many frames that carry nothing")
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Http2Io<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let this = &mut *self;
         this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.arrived(since, length));
+        if !this.calm.takes(this.frames.came(), this.progress.output().frames_sent() * calm::DATA_OUT) {
+            return Poll::Ready(Err(this.calm_down(cx)));
+        }
         let streams = kept::streams(this.progress.most_at_once());
         this.kept.set(kept::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
         this.in_time(cx)?;
@@ -64,11 +85,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Http2Io<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.is_flushed = true;
         self.progress.output().flushed();
         Poll::Ready(Ok(()))
     }
@@ -87,6 +110,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 }

@@ -30,6 +30,7 @@
 
 mod acceptor;
 mod bounded_writes;
+mod calm;
 mod carries;
 mod chain;
 mod client_connections;

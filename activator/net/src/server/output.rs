@@ -40,6 +40,7 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// What each connection may have outstanding without taking from the budget.
@@ -59,6 +60,8 @@ const SHORT: usize = 1024;
 pub(super) struct Output {
     budget: Option<Arc<HeldBytes>>,
     state: Mutex<State>,
+    /// Frames of data since it was asked last; some of them may become several.
+    frames: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +147,11 @@ impl Output {
         drop(state);
         drop(unneeded);
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Frames of data that were given to be sent since it was asked last.
+    pub(super) fn frames_sent(&self) -> u32 {
+        self.frames.swap(0, Ordering::Relaxed)
     }
 
     /// Keeps the charge of a head that was encoded.
@@ -260,6 +268,7 @@ impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
         let mut this = self.project();
         let room = std::task::ready!(this.of.output().poll_room(cx));
         let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
+        this.of.output().frames.fetch_add(1, Ordering::Relaxed);
         let last = this.body.is_end_stream();
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| counted(this.of, data, last)))))
     }
