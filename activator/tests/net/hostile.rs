@@ -5,7 +5,6 @@ use crate::frames::*;
 use crate::rig::{self, Pod, Rig, patient, write};
 use common::backend::Protocol;
 use http::StatusCode;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -129,7 +129,7 @@ impl Drop for TcpEnd {
 }
 
 /// Has a socket's peer see a reset when it is closed.
-pub(crate) fn reset(socket: &impl AsFd) {
+pub(crate) fn reset(socket: &TcpStream) {
     // An error says that it is connected no longer.
     let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }

@@ -6,7 +6,6 @@ use super::tcp::{Connection, Connector};
 use super::{Chain, ErrorResponder, Server, connection};
 use crate::body::BodyError;
 use crate::client::peer::{OwnPort, PortIdentity};
-use crate::relay::end::reset;
 use futures::future::BoxFuture;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
@@ -53,7 +52,7 @@ impl<R: Clone> Server<R> {
             let carries = carries(port.identity());
             let (own, speaks) = (workload(port.identity()), !matches!(carries, Carries::Tcp { .. }));
             let Some(seat) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
-                return reset(&stream);
+                return; // Closed, since nothing that is said there is for us.
             };
             server.serve(stream, address, carries, port, Arc::new(seat), chain.clone());
         };
