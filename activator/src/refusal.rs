@@ -30,13 +30,13 @@ pub(crate) enum Refusal {
         /// Most requests held for the revision.
         bound: u32,
     },
-    /// The process may not spend more memory on held requests.
-    #[error("pending request memory full: held requests may use {bound} bytes")]
+    /// The process may not spend more memory on clients, and those who give way have not gone yet.
+    #[error("pending request memory full: requests and connections may use {bound} bytes")]
     MemoryFull {
         /// Most bytes for all held requests.
         bound: u64,
     },
-    /// The revision holds its share of that.
+    /// All of that is used, and the revision has most of it.
     #[error("pending request memory of this workload full: its requests hold {own} bytes, their share of {bound}")]
     ShareFull {
         /// Most bytes for all held requests.

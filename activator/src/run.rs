@@ -35,9 +35,8 @@ use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
-use activator_core::hold::HeldBytes;
 use activator_core::holders::standing::Standing;
-use activator_net::{Disconnects, HALF_CLOSE_MAX, Pools, PortListeners, Server};
+use activator_net::{Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -63,14 +62,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Held requests may use this part of the memory limit.
-const HELD_PART: u64 = 4;
-
-/// Clients' input that is no request yet, or that nobody reads, may use this part of it.
-const INPUT_PART: u64 = 8;
-
-/// Answers that clients do not read may use this part of it.
-const OUTPUT_PART: u64 = 8;
+/// What clients' connections and requests keep may use this part of the memory limit.
+const MEMORY_PART: u64 = 2;
 
 /// A running activator.
 pub struct Activator {
@@ -85,9 +78,7 @@ pub struct Activator {
     observed: Observed,
     tracing: Option<Tracing>,
     registry: Arc<Registry>,
-    held: Arc<HeldBytes>,
-    input: Arc<HeldBytes>,
-    output: Arc<HeldBytes>,
+    memory: Memory,
     server: Server<ErrorResponder>,
     readiness: Arc<Readiness>,
     holders: Holders,
@@ -241,7 +232,7 @@ async fn begin(
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);
     let sink = sink.with_traces(options.mode == Mode::Standalone);
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
-    let held = HeldBytes::new(options.memory_limit.map(|limit| limit / HELD_PART));
+    let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
     let listeners = match front_end.has_ports() {
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
         false => None,
@@ -276,7 +267,7 @@ async fn begin(
             Timestamp::from_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
         }),
         metrics: metrics.clone(),
-        held: held.clone(),
+        memory: memory.clone(),
         pools: pools.clone(),
         readiness: readiness.clone(),
         own_ip: options.pod_ip.to_string(),
@@ -297,7 +288,7 @@ async fn begin(
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
     let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered());
-    let hold = Hold::new(pools.clone(), held.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
+    let hold = Hold::new(pools.clone(), memory.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
     let connections = Connections::new(connect::Parts {
         registry: registry.clone(),
         pools: pools.clone(),
@@ -327,11 +318,9 @@ async fn begin(
     let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
     let disconnects = Disconnects::start(infrastructure.clone(), half_close);
     let ClientOptions { keepalive, bounds } = options.clients;
-    let input = HeldBytes::new(options.memory_limit.map(|limit| limit / INPUT_PART));
-    let output = HeldBytes::new(options.memory_limit.map(|limit| limit / OUTPUT_PART));
     let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
         .bounded(keepalive, bounds, infrastructure.clone())
-        .within(input.clone(), output.clone())
+        .within(memory.clone())
         .with(options.workers.clone());
     clients::show(&registered, &server.connections());
 
@@ -365,9 +354,7 @@ async fn begin(
         observed,
         tracing,
         registry,
-        held,
-        input,
-        output,
+        memory,
         server,
         readiness,
         holders,
@@ -384,7 +371,7 @@ impl Activator {
 
     /// Requests that wait, of all revisions, and the bytes that they are charged.
     pub fn held(&self) -> (u64, u64) {
-        (self.held.requests(), self.held.bytes())
+        (self.memory.held(), self.memory.kept(Kind::Held))
     }
 
     /// Whether hard limits are kept together with other activators.
@@ -394,12 +381,12 @@ impl Activator {
 
     /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
     pub fn input(&self) -> u64 {
-        self.input.bytes()
+        self.memory.kept(Kind::Input)
     }
 
     /// Bytes that answers are charged which clients do not read.
     pub fn output(&self) -> u64 {
-        self.output.bytes()
+        self.memory.kept(Kind::Output)
     }
 
     /// Drains and stops. See the module's text.

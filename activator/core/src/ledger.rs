@@ -17,7 +17,7 @@
 //! # Those who give way
 //!
 //! They are told by the caller, and take a moment to go. Meanwhile what they hold counts as given back for the shares,
-//! and still counts for the process: beyond `leeway` above the limit everybody is refused.
+//! and still counts for the process: while more than `leeway` is theirs, others get what is left alone.
 //!
 //! # Odd cases
 //!
@@ -63,6 +63,8 @@ pub struct Full {
     pub limit: u64,
     /// What the newcomer's workload holds.
     pub own: u64,
+    /// It is not the newcomer's share that is used up: others are about to give way, and have not gone.
+    pub is_beyond: bool,
 }
 
 /// Who holds how much.
@@ -106,7 +108,7 @@ struct Part {
 }
 
 impl<H: Holder + ?Sized> Ledger<H> {
-    /// Divides `limit`, of which `leeway` more may be held for the moment in which somebody gives way.
+    /// Divides `limit`; `leeway` more may be held for the moment in which somebody gives way.
     pub fn new(limit: u64, leeway: u64) -> Self {
         let (workloads, entries) = (HashMap::new(), Slab::new());
         Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, busy: None, no_stale: None }
@@ -161,7 +163,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
     }
 
     /// Takes in somebody who holds nothing yet.
-    fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
+    pub fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
         let order = self.next;
         self.next += 1;
         let key = self.entries.insert(Entry { of, amount: 0, order, leaving: false, holder });
@@ -171,9 +173,10 @@ impl<H: Holder + ?Sized> Ledger<H> {
 
     /// The same as [`Ledger::take`] of somebody who holds something already.
     pub fn grow(&mut self, key: usize, more: u64, now: u32, of_idle: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
-        let Some(&Entry { of, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
-        let full = Full { limit: self.limit, own: self.of_workload(of.workload) };
-        if leaving || self.held().saturating_add(more) > self.limit.saturating_add(self.leeway) {
+        let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
+        let is_beyond = self.leaving > self.leeway && self.held().saturating_add(more) > self.limit;
+        let full = Full { limit: self.limit, own: self.of_workload(of.workload), is_beyond };
+        if leaving || is_beyond || amount.saturating_add(more) > self.limit {
             return (Err(full), Vec::new());
         }
         self.add(key, more);
@@ -186,6 +189,18 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
         self.shrink(key, more);
         (Err(full), others)
+    }
+
+    /// Gives more to somebody, whatever there is.
+    pub fn put(&mut self, key: usize, more: u64) {
+        match self.entries.get_mut(key) {
+            Some(entry) if entry.leaving => {
+                entry.amount += more;
+                self.leaving += more;
+            }
+            Some(_) => self.add(key, more),
+            None => {}
+        }
     }
 
     /// Somebody holds less.

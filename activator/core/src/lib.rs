@@ -26,7 +26,6 @@ pub mod breaker;
 pub mod contract;
 pub mod destination;
 pub mod fallback;
-pub mod hold;
 pub mod holders;
 pub mod ledger;
 pub mod own_index;

@@ -73,7 +73,7 @@ pub struct Options {
     /// Peers whose forwarding headers are kept and appended to, in standalone. Those of other peers are replaced. Peers
     /// in [`Options::trust_revision_headers`] are trusted too.
     pub trusted_proxies: Vec<Cidr>,
-    /// Bytes of memory that the process may use; held requests get a quarter. Absent: not bounded by bytes.
+    /// Bytes of memory that the process may use; requests and connections get half of it. Absent: not bounded by bytes.
     pub memory_limit: Option<u64>,
     /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
     /// stops sending first.

@@ -21,6 +21,7 @@
 //! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
 //! `idle` bounds its time.
 
+use super::hold::gives_way;
 use super::hold::{
     ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, pick, refusal, report_cold_start, take_out, too_much,
     until_it_listens,
@@ -350,11 +351,11 @@ impl PortConnector {
         received: Instant,
         client: IpAddr,
     ) -> Result<(TcpEnd, Occupied), Refusal> {
-        let client = revision.live().client_affinity.then_some(client);
-        let (admitted, cold) = admit(&revision).await?;
+        let (address, client) = (client, revision.live().client_affinity.then_some(client));
+        let (admitted, cold) = admit(&revision, address).await?;
         let active = Active::new(revision.clone());
         // Who holds the connection notices its client's going.
-        let waits = || Waits { since: received, bytes: HELD_BYTES, disconnect: None, counts: true };
+        let waits = || Waits { since: received, bytes: HELD_BYTES, client: address, disconnect: None, counts: true };
         let mut picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
         let (mut failed, mut waiting, mut silent) = (0, None, None);
         loop {
@@ -400,7 +401,7 @@ impl PortConnector {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());
             }
             match evidence {
-                Evidence::None => _ = waiting.get_or_insert_with(|| revision.memory.hold_again(HELD_BYTES)),
+                Evidence::None => _ = waiting.get_or_insert_with(|| revision.memory.hold_again(address, HELD_BYTES)),
                 Evidence::Ours => sleep(PAUSE.1).await,
                 Evidence::Out | Evidence::Silent | Evidence::Refused => {}
             }
@@ -413,17 +414,21 @@ impl PortConnector {
 const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
 
 /// Waits for a place. Says also whether there was no pod when the connection came.
-async fn admit(revision: &Revision) -> Result<(Admitted, bool), Refusal> {
+async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), Refusal> {
     let mut acquire = revision.throttler.acquire();
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
     if let Poll::Ready(admitted) = at_once {
         return Ok((admitted.map_err(refusal)?, false));
     }
     let cold = revision.is_cold();
-    let _charge = revision.memory.hold(HELD_BYTES).map_err(too_much)?;
+    let held = revision.memory.hold(client, HELD_BYTES).map_err(too_much)?;
     let _queued = Queued::new(&revision.metrics);
     let since = Instant::now();
-    let admitted = acquire.await;
+    let admitted = tokio::select! {
+        biased; // A place that was given is used.
+        admitted = acquire => admitted,
+        () = held.gives_way() => return Err(gives_way(revision)),
+    };
     revision.metrics.held(since.elapsed());
     Ok((admitted.map_err(refusal)?, cold))
 }

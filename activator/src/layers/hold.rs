@@ -24,9 +24,9 @@
 //! # Bounds
 //!
 //! - Requests held for one revision: `max-held`, by the breaker.
-//! - Bytes held: what each keeps ([`super::charge`]), out of a quarter of the memory limit for the process, and of that
-//!   out of the revision's share ([`activator_core::hold`]). What waits again is charged, and not refused; so is, until
-//!   it is answered, what had to wait for room in a pod's queue.
+//! - Bytes held: what each keeps ([`super::charge`]), out of the process's memory ([`activator_net::Memory`]), of which the
+//!   workload that has most gives way to others: its youngest is refused. What waits again is charged, and not refused; so is,
+//!   until it is answered, what had to wait for room in a pod's queue.
 //! - Time: the wait for a pod, here; the exchange, by [`crate::layers::timeouts`] around this layer.
 //! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever. One
 //!   that had no room for a connect is not counted: that connect waited for a while, and the time alone bounds how often.
@@ -50,11 +50,10 @@ use crate::registry::stats::StatSink;
 use activator_core::Destination;
 use activator_core::breaker;
 use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
-use activator_core::hold::rule::Full;
-use activator_core::hold::{BytesFull, HeldBytes};
+use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
+    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Memory, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
 };
 use futures::future::BoxFuture;
 use http::{HeaderMap, Response};
@@ -99,7 +98,7 @@ impl Clone for Hold {
 #[derive(Clone)]
 struct Shared {
     pools: Arc<Pools>,
-    held: Arc<HeldBytes>,
+    memory: Memory,
     sink: StatSink,
     fallbacks: Fallbacks,
     on_cold_start: Option<OnColdStart>,
@@ -130,15 +129,15 @@ enum Way {
 }
 
 impl Hold {
-    /// The innermost layer. `held` is the process's bound in bytes.
+    /// The innermost layer. `memory` is the process's.
     pub(crate) fn new(
         pools: Arc<Pools>,
-        held: Arc<HeldBytes>,
+        memory: Memory,
         sink: StatSink,
         fallbacks: Fallbacks,
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { pools, held, sink, fallbacks, on_cold_start }) }
+        Self { shared: Arc::new(Shared { pools, memory, sink, fallbacks, on_cold_start }) }
     }
 }
 
@@ -209,13 +208,14 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         return admitted.map(|admitted| Way::Pod(admitted, false)).or_else(|error| refused(call, error));
     }
     let cold = call.revision.is_cold();
-    let held = call.revision.memory.hold(charge(&call.request, call.again));
-    let _charge = match (held, falls_back(call, Standing::NoRoom)) {
-        (Ok(charge), _) => charge,
+    let client = call.peer.address.ip();
+    let held = call.revision.memory.hold(client, charge(&call.request, call.again));
+    let held = match (held, falls_back(call, Standing::NoRoom)) {
+        (Ok(held), _) => held,
         (Err(_), Some(standby)) => return Ok(Way::Fallback(standby)),
         (Err(full), None) => return Err(too_much(full)),
     };
-    if shared.held.requests() > UNTOUCHED_MAX {
+    if shared.memory.held() > UNTOUCHED_MAX {
         compact(&mut call.request);
     }
     let _queued = Queued::new(&call.revision.metrics);
@@ -251,6 +251,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         admitted = acquire => place(admitted),
         () = gone => return Err(Refusal::ClientGone),
         other = turn => other,
+        () = held.gives_way() => falls_back(call, Standing::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision)),
         () = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
     timer.into_iter().for_each(|timer| call.peer.timers.keep(timer));
@@ -443,6 +444,7 @@ impl Client<'_> {
         Waits {
             since,
             bytes: self.keeps(prepared),
+            client: self.peer.address.ip(),
             disconnect: self.peer.disconnect(self.version, prepared.body()),
             counts: self.counts,
         }
@@ -455,6 +457,8 @@ pub(super) struct Waits {
     pub(super) since: Instant,
     /// What it keeps.
     pub(super) bytes: u64,
+    /// Whose it is.
+    pub(super) client: IpAddr,
     /// Its client, where nobody else notices its going.
     pub(super) disconnect: Option<Disconnect>,
     /// Whether it is load.
@@ -464,9 +468,9 @@ pub(super) struct Waits {
 impl Waits {
     /// Waits for a place at the head of the queue.
     async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
-        let Self { since, bytes, mut disconnect, counts } = self;
+        let Self { since, bytes, client, mut disconnect, counts } = self;
         let bound = revision.bounds().wait;
-        let _charge = revision.memory.hold_again(bytes);
+        let held = revision.memory.hold_again(client, bytes);
         let _queued = Queued::new(&revision.metrics);
         let gone = async {
             match &mut disconnect {
@@ -478,6 +482,7 @@ impl Waits {
             biased; // A place that was given is used.
             admitted = waiting => admitted.map_err(refusal),
             () = gone => Err(Refusal::ClientGone),
+            () = held.gives_way() => Err(gives_way(revision)),
             () = until_cold(revision), if !counts => Err(Refusal::Asleep),
             () = tokio::time::sleep_until(since + bound.unwrap_or_default()), if bound.is_some() => {
                 Err(TimedOut::Wait(bound.unwrap_or_default()).into())
@@ -585,11 +590,16 @@ fn error_type(error: &ProxyError) -> &'static str {
 }
 
 /// Why there is no memory to wait.
-pub(super) fn too_much(full: BytesFull) -> Refusal {
-    match full.full {
-        Full::Process => Refusal::MemoryFull { bound: full.limit },
-        Full::Share => Refusal::ShareFull { bound: full.limit, own: full.own },
+pub(super) fn too_much(full: Full) -> Refusal {
+    match full.is_beyond {
+        true => Refusal::MemoryFull { bound: full.limit },
+        false => Refusal::ShareFull { bound: full.limit, own: full.own },
     }
+}
+
+/// What waits is refused, since its memory is needed by a workload that has less.
+pub(super) fn gives_way(revision: &Revision) -> Refusal {
+    too_much(revision.memory.full())
 }
 
 /// Why there is no place.

@@ -171,7 +171,8 @@ impl Shared {
         let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
         let pool = self.pools.of_activator(address);
         let back = Back::of(&call);
-        let _charge = call.revision.memory.hold(charge(&call.request, call.again)).map_err(too_much)?;
+        let _charge =
+            call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
         let Call { request, peer, received, revision, .. } = call;
         let mut disconnect = peer.disconnect(request.version(), request.body());
         let upload = request.body().upload();

@@ -9,8 +9,7 @@ use crate::layers::call::Released;
 use crate::layers::trace::{AtPod, Trace};
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
-use activator_core::hold::Charge;
-use activator_net::{Disconnect, Evidence, Failure, HeadCharge, Peer, PodBody, Pool, Prepared};
+use activator_net::{Disconnect, Evidence, Failure, HeadCharge, Held, Peer, PodBody, Pool, Prepared};
 use http::{Response, Version};
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -28,7 +27,7 @@ pub(super) struct Sending<'a> {
     has_run: bool,
     /// Watch over the client from the first lack of room on.
     watch: Option<Option<Disconnect>>,
-    waiting: Option<Charge>,
+    waiting: Option<Held>,
 }
 
 impl<'a> Sending<'a> {
@@ -69,8 +68,8 @@ impl<'a> Sending<'a> {
     /// Charges a large head of the response.
     pub(super) fn charge(&self, revision: &Revision, response: &mut Response<PodBody>) -> Result<(), Refusal> {
         if let Some(kept) = charge::answer(response.headers(), self.client.version) {
-            let charge = revision.memory.hold(kept).map_err(|full| Refusal::AnswerFull {
-                needed: full.needed,
+            let charge = revision.memory.hold(self.client.address(), kept).map_err(|full| Refusal::AnswerFull {
+                needed: kept,
                 bound: full.limit,
                 own: full.own,
             })?;
@@ -101,7 +100,9 @@ impl<'a> Sending<'a> {
         }
         match evidence {
             Evidence::None | Evidence::Ours => {
-                self.waiting.get_or_insert_with(|| revision.memory.hold_again(self.client.keeps(request)));
+                self.waiting.get_or_insert_with(|| {
+                    revision.memory.hold_again(self.client.address(), self.client.keeps(request))
+                });
             }
             _ => self.waiting = None,
         }
@@ -131,6 +132,11 @@ impl Client<'_> {
         if let Some(clock) = self.clock {
             clock.set(at);
         }
+    }
+
+    /// Returns whose share of memory it takes.
+    fn address(self) -> IpAddr {
+        self.peer.address.ip()
     }
 
     /// Returns what the request keeps while it waits.

@@ -35,9 +35,8 @@ use crate::registry::readiness::Readiness;
 use activator_core::Activators;
 use activator_core::accounting::Clock;
 use activator_core::breaker::{Capacity, Load};
-use activator_core::hold::HeldBytes;
 use activator_core::own_index::own_index;
-use activator_net::{Alarm, Pools};
+use activator_net::{Alarm, Memory, Pools};
 use arc_swap::ArcSwap;
 use backends::ProbeBudget;
 use callers::Callers;
@@ -65,8 +64,8 @@ use workload::Workload;
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
-    /// What held requests may keep.
-    pub(crate) held: Arc<HeldBytes>,
+    /// What held requests may keep, among others.
+    pub(crate) memory: Memory,
     pub(crate) pools: Arc<Pools>,
     /// Told when everything is known.
     pub(crate) readiness: Arc<Readiness>,

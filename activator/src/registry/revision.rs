@@ -16,10 +16,9 @@ use crate::registry::spoken::PortHttp;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
 use activator_core::contract::Contract;
-use activator_core::hold::Share;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_core::{Activators, Destination};
-use activator_net::PodObserver;
+use activator_net::{PodObserver, Share};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
 use common::backend::Protocol;
@@ -451,7 +450,7 @@ impl Live {
 pub(crate) mod fixture {
     use super::*;
     use crate::metrics::Convention;
-    use activator_core::hold::HeldBytes;
+    use activator_net::Memory;
     use common::backend::Backend;
     use common::time::Timestamp;
 
@@ -463,7 +462,7 @@ pub(crate) mod fixture {
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
         let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
         let spec = Spec::standalone("ns", "app", backend);
-        Revision::new(&spec, clock, &metrics, HeldBytes::new(None).share(), Arc::default(), None)
+        Revision::new(&spec, clock, &metrics, Memory::new(None).share(1), Arc::default(), None)
     }
 }
 

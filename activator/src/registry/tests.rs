@@ -26,7 +26,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
     let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
         metrics: Metrics::new(&shown, Convention::OpenTelemetry),
-        held: HeldBytes::new(None),
+        memory: Memory::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),
         own_ip: OWN_IP.to_owned(),

@@ -10,7 +10,7 @@
 //! with it. A request gets the revision under that lock, and one that anybody has is not dropped: whoever holds, sends or
 //! reports has it, so there are never two at once.
 
-use super::revision::Revision;
+use super::revision::{Revision, share_number};
 use super::{Parts, backends};
 use crate::answers::wakes::Wakes;
 use crate::discovery::{Listing, Spec};
@@ -167,7 +167,8 @@ impl State {
             Some(_) => self.wakes.get_or_insert_default().clone(),
             None => Arc::default(),
         };
-        let (clock, memory, holders) = (parts.clock.clone(), parts.held.share(), parts.holders.clone());
+        let (clock, memory, holders) =
+            (parts.clock.clone(), parts.memory.share(share_number(&spec.key)), parts.holders.clone());
         let revision = Revision::new(spec, clock, &parts.metrics, memory, wakes, holders);
         revision.set_activators(self.activators);
         if let Some(destination) = self.cluster_ip.as_deref() {

@@ -6,9 +6,9 @@ use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
+use crate::memory::Memory;
 use crate::server::seat::Seat;
 use crate::tcp::state::SharedSocket;
-use activator_core::hold::HeldBytes;
 use http::{HeaderValue, Version};
 use std::any::Any;
 use std::net::SocketAddr;
@@ -35,10 +35,8 @@ pub struct Peer {
     disconnects: Option<Arc<Disconnects>>,
     /// What lies unread, over HTTP/2.
     unread: OnceLock<Arc<Unread>>,
-    /// What all clients' input may keep.
-    input: Option<Arc<HeldBytes>>,
-    /// What answers that clients do not read may keep, of all of them.
-    output: Option<Arc<HeldBytes>>,
+    /// What all clients may keep.
+    memory: Option<Memory>,
     /// What its connection is to write before a response, once there was such a thing.
     interims: OnceLock<Box<Interims>>,
     /// The workload's port that it connected to.
@@ -104,8 +102,7 @@ impl Peer {
             socket: OnceLock::new(),
             disconnects: None,
             unread: OnceLock::new(),
-            input: None,
-            output: None,
+            memory: None,
             interims: OnceLock::new(),
             port: None,
             seat: None,
@@ -156,19 +153,14 @@ impl Peer {
         self.unread.get_or_init(Arc::default)
     }
 
-    /// Has it share a budget of memory for its input, and one for what is written to it.
-    pub(crate) fn within(self, input: Option<Arc<HeldBytes>>, output: Option<Arc<HeldBytes>>) -> Self {
-        Self { input, output, ..self }
+    /// Has it take from this memory what it keeps.
+    pub(crate) fn within(self, memory: Option<Memory>) -> Self {
+        Self { memory, ..self }
     }
 
-    /// The budget of memory for its input, if there is one.
-    pub(crate) fn input(&self) -> Option<Arc<HeldBytes>> {
-        self.input.clone()
-    }
-
-    /// The budget of memory for what is written to it, if there is one.
-    pub(crate) fn output(&self) -> Option<Arc<HeldBytes>> {
-        self.output.clone()
+    /// What that is, if it is bounded.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.memory.clone()
     }
 
     /// Where interim responses to it are left; it speaks HTTP/1.1.

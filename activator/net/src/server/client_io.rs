@@ -78,7 +78,7 @@ pub(super) struct ClientIo<S: ClientStream> {
 impl<S: ClientStream> ClientIo<S> {
     /// The connection of `client`.
     pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
-        let kept = Kept::new(client.input());
+        let kept = Kept::new(client.memory(), (**progress).clone());
         let (framing, linger) = (Framing::default(), Linger::default());
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
         Self { stream, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }

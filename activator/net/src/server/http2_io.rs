@@ -39,7 +39,7 @@ pub(super) struct Http2Io<S> {
 impl<S> Http2Io<S> {
     /// The connection of `client`.
     pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
-        let (kept, unread) = (Kept::new(client.input()), client.unread().clone());
+        let (kept, unread) = (Kept::new(client.memory(), (**progress).clone()), client.unread().clone());
         let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
         Self { stream, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
     }
@@ -119,13 +119,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
 mod tests {
     use super::*;
     use crate::client::peer::Trust;
-    use activator_core::hold::HeldBytes;
+    use crate::memory::{Kind, Memory};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     /// A connection of which the preface and these frames of one byte each were read: kind and flags.
-    async fn after(frames: &[(u8, u8)], budget: &Arc<HeldBytes>) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
+    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(budget.clone()), None);
+        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(memory.clone()));
         let mut io = Http2Io::new(server, &peer, Arc::default());
         let mut bytes = vec![b'p'; 24];
         frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));
@@ -139,24 +139,24 @@ mod tests {
     /// Goal: a header block has 60 s, and what has no block open all the time that it wants.
     #[tokio::test(start_paused = true)]
     async fn a_header_block_is_bounded_in_time() {
-        let budget = HeldBytes::new(None);
-        let (_client, mut io, _) = after(&[(1, 0), (9, 0)], &budget).await;
+        let memory = Memory::new(None);
+        let (_client, mut io, _) = after(&[(1, 0), (9, 0)], &memory).await;
         let start = tokio::time::Instant::now();
         let error = io.read_u8().await.expect_err("closed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() >= HEAD_TIMEOUT && start.elapsed() < HEAD_TIMEOUT * 2, "{:?}", start.elapsed());
-        let (_client, mut io, _) = after(&[(1, 0), (9, 4), (0, 0)], &budget).await;
+        let (_client, mut io, _) = after(&[(1, 0), (9, 4), (0, 0)], &memory).await;
         assert!(tokio::time::timeout(HEAD_TIMEOUT * 3, io.read_u8()).await.is_err(), "it may be silent");
     }
 
     /// Goal: frames that nobody reads are charged, and given back once they are read and the connection is polled.
     #[tokio::test(start_paused = true)]
     async fn frames_are_charged_until_they_are_read() {
-        let budget = HeldBytes::new(Some(8 << 20));
-        let (_client, mut io, unread) = after(&[(0, 0); 1000], &budget).await;
-        assert!((300_000..600_000).contains(&budget.bytes()), "{}", budget.bytes());
+        let memory = Memory::new(Some(8 << 20));
+        let (_client, mut io, unread) = after(&[(0, 0); 1000], &memory).await;
+        assert!((300_000..600_000).contains(&memory.kept(Kind::Input)), "{}", memory.kept(Kind::Input));
         (0..1000).for_each(|_| unread.given_out());
         assert!(tokio::time::timeout(HEAD_TIMEOUT, io.read_u8()).await.is_err(), "nothing comes");
-        assert_eq!(budget.bytes(), 0);
+        assert_eq!(memory.kept(Kind::Input), 0);
     }
 }

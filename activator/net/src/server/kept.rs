@@ -8,20 +8,21 @@
 //! | data on its way to a pod | its length |
 //! | the most streams of HTTP/2 at once | [`STREAM_ROOM`] each: h2's tables grow with them, and do not become small again |
 //!
-//! All connections share one budget by the rule that held requests are divided by ([`activator_core::hold`]): a
-//! connection that asks for more than its share ends, and the others have room. What an ordinary request needs is free, so
-//! its connection takes part in none of this.
+//! All of it comes out of the process's memory ([`crate::memory`]): where the connection's own workload and client have most of
+//! that, the connection ends, and the others have room. What an ordinary request needs is free, so its connection takes part in
+//! none of this.
 //!
-//! A budget is taken from in steps, so that its lock is met once in [`STEP`] bytes. What is no longer kept is given back
-//! when the connection is polled next.
+//! It is charged in steps, so that the lock is met once in [`STEP`] bytes. What is no longer kept is given back when the
+//! connection is polled next.
 //!
 //! # Not here
 //!
 //! What one exchange keeps at most, and nobody adds up: a body over HTTP/1 on its way to a pod, which hyper reads in
 //! pieces of up to 400 KiB; what HTTP/2 pods may send ahead, 4 MiB for each connection to them. Answers that clients do
-//! not read have a budget of their own ([`super::output`]).
+//! not read are charged by [`super::output`].
 
-use activator_core::hold::{Charge, HeldBytes, Share};
+use super::seat::Seat;
+use crate::memory::{Charge, Kind, Memory};
 use std::io;
 use std::sync::Arc;
 
@@ -37,11 +38,11 @@ const DECODED: u64 = 80;
 /// The most that a decoded block occupies: a list of 1 MiB, in fields of the smallest size.
 const DECODED_MAX: u64 = 2560 * 1024;
 
-/// One connection's part of the budget.
-#[derive(Default)]
+/// One connection's part of the memory.
 pub(super) struct Kept {
-    budget: Option<Arc<HeldBytes>>,
-    charged: Option<(Share, Vec<Charge>)>,
+    memory: Option<Memory>,
+    seat: Arc<Seat>,
+    charge: Option<Charge>,
 }
 
 /// Room in h2's tables for a stream, its head and its answer: measured 320 KiB for 250.
@@ -58,35 +59,34 @@ pub(super) fn streams(most: u32) -> u64 {
 }
 
 impl Kept {
-    /// Of a connection; without a budget nothing is bounded.
-    pub(super) fn new(budget: Option<Arc<HeldBytes>>) -> Self {
-        Self { budget, charged: None }
+    /// Of the connection with this seat; without memory nothing is bounded.
+    pub(super) fn new(memory: Option<Memory>, seat: Arc<Seat>) -> Self {
+        Self { memory, seat, charge: None }
     }
 
     /// It keeps so many bytes now. An error says that this is more than its share.
     pub(super) fn set(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes <= FREE && self.charged.is_none() {
+        if bytes <= FREE && self.charge.is_none() {
             return Ok(());
         }
-        self.charge(bytes.saturating_sub(FREE).div_ceil(STEP))
+        self.charge(bytes.saturating_sub(FREE).div_ceil(STEP) * STEP)
     }
 
     #[cold]
-    fn charge(&mut self, steps: u64) -> io::Result<()> {
-        let Some(budget) = &self.budget else { return Ok(()) };
-        if steps == 0 {
-            self.charged = None;
+    fn charge(&mut self, bytes: u64) -> io::Result<()> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        if bytes == 0 {
+            self.charge = None;
             return Ok(());
         }
-        let (share, charges) = self.charged.get_or_insert_with(|| (budget.share(), Vec::new()));
-        charges.truncate(usize::try_from(steps).unwrap_or(usize::MAX));
-        while (charges.len() as u64) < steps {
-            charges.push(share.hold(STEP).map_err(|full| {
-                tracing::debug!(%full, "a connection keeps too much");
-                io::Error::other("the connection's unfinished input keeps more than its share of memory")
-            })?);
+        let charge = self.charge.get_or_insert_with(|| self.seat.charge(memory, Kind::Input));
+        if bytes == charge.bytes() {
+            return Ok(());
         }
-        Ok(())
+        charge.set(bytes).map_err(|full| {
+            tracing::debug!(%full, "a connection keeps too much");
+            io::Error::other("the connection's unfinished input keeps more than its share of memory")
+        })
     }
 }
 
@@ -96,19 +96,20 @@ mod tests {
 
     #[test]
     fn a_connection_is_charged_in_steps_and_gives_back() {
-        let budget = HeldBytes::new(Some(16 * STEP));
-        let mut kept = Kept::new(Some(budget.clone()));
+        let memory = Memory::new(Some(16 * STEP));
+        let input = || memory.kept(Kind::Input);
+        let mut kept = Kept::new(Some(memory.clone()), Arc::default());
         for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
             kept.set(bytes).expect("room");
-            assert_eq!(budget.bytes(), steps * STEP, "{bytes}");
+            assert_eq!(input(), steps * STEP, "{bytes}");
         }
-        assert!(kept.set(10 * STEP).is_err(), "more than half");
-        let mut other = Kept::new(Some(budget.clone()));
+        assert!(kept.set(18 * STEP).is_err(), "more than there is");
+        let mut other = Kept::new(Some(memory.clone()), Arc::default());
         other.set(FREE + STEP).expect("another has room");
         drop(kept);
-        assert_eq!(budget.bytes(), STEP);
+        assert_eq!(input(), STEP);
         other.set(0).expect("less");
-        assert_eq!(budget.bytes(), 0);
+        assert_eq!(input(), 0);
     }
 
     #[test]

@@ -63,9 +63,9 @@ pub use tcp::{Connected, Connector, Place};
 
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
+use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
 use acceptor::Acceptor;
-use activator_core::hold::HeldBytes;
 use common_runtime::tls::rustls::ServerConfig;
 use seat::{Phase, Seat};
 use service::ConnectionService;
@@ -96,8 +96,7 @@ pub struct Server<R> {
     workers: Option<WorkerRuntimes>,
     keepalive: Option<KeepAlive>,
     connections: ClientConnections,
-    input: Option<Arc<HeldBytes>>,
-    output: Option<Arc<HeldBytes>>,
+    memory: Option<Memory>,
 }
 
 impl<R: Clone> Server<R> {
@@ -112,8 +111,7 @@ impl<R: Clone> Server<R> {
             workers: None,
             keepalive: None,
             connections: ClientConnections::default(),
-            input: None,
-            output: None,
+            memory: None,
         }
     }
 
@@ -134,10 +132,9 @@ impl<R: Clone> Server<R> {
         Self { workers, ..self }
     }
 
-    /// Has clients' connections share `input`: what they may keep that is no request yet, or that nobody reads. And
-    /// `output`: what they may keep of answers that their clients do not read.
-    pub fn within(self, input: Arc<HeldBytes>, output: Arc<HeldBytes>) -> Self {
-        Self { input: Some(input), output: Some(output), ..self }
+    /// Has clients' connections take from `memory` what they keep that is no request yet, or that nobody reads.
+    pub fn within(self, memory: Memory) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].
@@ -247,7 +244,7 @@ impl<R: Clone> Server<R> {
     {
         let trust = (self.trust)(address.ip().to_canonical());
         let peer = Peer::new(address, trust, tls).on(port).seated(seat.clone());
-        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.input.clone(), self.output.clone()));
+        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.memory.clone()));
         let (responder, tunnels) = (self.responder.clone(), self.tasks.clone());
         let service = ConnectionService::new(chain, client.clone(), seat, responder, tunnels);
         (client, service)

@@ -6,9 +6,9 @@
 //! # The rule
 //!
 //! A piece of data costs its length and [`PIECE`] from when hyper is given it until hyper drops it, which it does when
-//! the piece is written. Each connection may have [`FREE`] outstanding; beyond that it takes from a budget of all
-//! connections, in steps of [`STEP`], by the rule that held requests are divided by ([`activator_core::hold`]). Where
-//! none is left for it, its bodies wait, and so do their pods.
+//! the piece is written. Each connection may have [`FREE`] outstanding; beyond that it takes from the memory of all
+//! connections, in steps of [`STEP`], while there is plenty ([`Charge::spare`]). Where there is not, its bodies wait, and so do
+//! their pods.
 //!
 //! # Who wakes them
 //!
@@ -31,8 +31,9 @@
 //! connection ends, which it does with this answer, because hyper keeps the buffer that the head was written to. Over
 //! HTTP/2 a value of the head holds the charge until the head is encoded, and the connection until that is written.
 
+use super::seat::Seat;
 use crate::body::{HeadCharge, reading};
-use activator_core::hold::{Charge, HeldBytes, Share};
+use crate::memory::{Charge, Kind, Memory};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
@@ -58,7 +59,7 @@ const SHORT: usize = 1024;
 /// One connection's output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    budget: Option<Arc<HeldBytes>>,
+    memory: Option<(Memory, Arc<Seat>)>,
     state: Mutex<State>,
     /// Frames of data since it was asked last; some of them may become several.
     frames: AtomicU32,
@@ -76,15 +77,14 @@ struct State {
 /// Of a connection that had more outstanding than is free.
 #[derive(Debug)]
 struct Beyond {
-    share: Share,
-    charges: Vec<Charge>,
+    charge: Charge,
     waiting: Vec<Waker>,
 }
 
 impl Beyond {
     /// What may be outstanding.
     fn allowed(&self) -> u64 {
-        FREE + self.charges.len() as u64 * STEP
+        FREE + self.charge.bytes()
     }
 }
 
@@ -102,23 +102,22 @@ fn room(allowed: u64, outstanding: u64) -> Option<usize> {
 }
 
 impl Output {
-    /// Of a connection; without a budget nothing is bounded.
-    pub(super) fn new(budget: Option<Arc<HeldBytes>>) -> Self {
-        Self { budget, ..Self::default() }
+    /// Of the connection with this seat; without memory nothing is bounded.
+    pub(super) fn new(memory: Option<(Memory, Arc<Seat>)>) -> Self {
+        Self { memory, ..Self::default() }
     }
 
     /// Ready when one more piece may be taken, of so many bytes.
     fn poll_room(&self, cx: &Context<'_>) -> Poll<usize> {
-        let Some(budget) = &self.budget else { return Poll::Ready(usize::MAX) };
+        let Some((memory, seat)) = &self.memory else { return Poll::Ready(usize::MAX) };
         let mut locked = self.state.lock();
         let state = &mut *locked;
         if let Some(room) = room(state.allowed(), state.outstanding) {
             return Poll::Ready(room);
         }
-        let new = || Box::new(Beyond { share: budget.share(), charges: Vec::new(), waiting: Vec::new() });
+        let new = || Box::new(Beyond { charge: seat.charge(memory, Kind::Output), waiting: Vec::new() });
         let beyond = state.beyond.get_or_insert_with(new);
-        while let Ok(charge) = beyond.share.hold(STEP) {
-            beyond.charges.push(charge);
+        while beyond.charge.spare(STEP) {
             // A large piece may have used up more than a step.
             if let Some(room) = room(beyond.allowed(), state.outstanding) {
                 let woken = std::mem::take(&mut beyond.waiting); // There is room for them as well.
@@ -138,14 +137,15 @@ impl Output {
         state.outstanding -= cost;
         let outstanding = state.outstanding;
         let Some(beyond) = &mut state.beyond else { return };
-        let steps = usize::try_from(outstanding.saturating_sub(FREE).div_ceil(STEP)).unwrap_or(usize::MAX);
-        let unneeded = beyond.charges.split_off(steps.min(beyond.charges.len()));
+        let needed = outstanding.saturating_sub(FREE).div_ceil(STEP) * STEP;
+        if needed < beyond.charge.bytes() {
+            let _ = beyond.charge.set(needed); // Less is never refused.
+        }
         let woken = match outstanding < beyond.allowed() {
             true => std::mem::take(&mut beyond.waiting),
             false => Vec::new(),
         };
         drop(state);
-        drop(unneeded);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -198,7 +198,7 @@ impl<O: HasOutput> Drop for Piece<O> {
 /// Counts data until it is dropped. `last`: it ends its body.
 fn counted<O: HasOutput>(of: &Arc<O>, data: Bytes, last: bool) -> Bytes {
     let is_short = data.len() < SHORT;
-    if of.output().budget.is_none() || is_short && last {
+    if of.output().memory.is_none() || is_short && last {
         return data;
     }
     let cost = data.len() as u64 + PIECE;

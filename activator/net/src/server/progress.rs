@@ -2,7 +2,7 @@
 
 use super::output::{HasOutput, Output};
 use super::seat::Seat;
-use activator_core::hold::HeldBytes;
+use crate::memory::Memory;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,10 +21,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// With this seat. What it has to write shares `output`.
-    pub(super) fn new(seat: Arc<Seat>, output: Option<Arc<HeldBytes>>) -> Self {
+    /// With this seat, and a part of `memory` for what it has to write.
+    pub(super) fn new(seat: Arc<Seat>, memory: Option<Memory>) -> Self {
         let (reads, heads, closes_answer) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { reads, heads, closes_answer, seat, output: Output::new(output) }
+        let output = Output::new(memory.map(|memory| (memory, seat.clone())));
+        Self { reads, heads, closes_answer, seat, output }
     }
 
     /// Something was read.

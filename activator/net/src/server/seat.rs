@@ -6,7 +6,8 @@
 use super::client_connections::{COST, ClientConnections};
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
-use activator_core::ledger::Holder;
+use crate::memory::{Charge, Kind, Memory, Party};
+use activator_core::ledger::{Holder, Of};
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
@@ -120,6 +121,12 @@ impl Holder for Standing {
     }
 }
 
+impl Party for Standing {
+    fn give_way(&self) {
+        self.order(Phase::Cut);
+    }
+}
+
 /// A connection's part. Dropping it gives it back, so it goes where the socket goes.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -220,6 +227,12 @@ impl Seat {
                 self.all.admitted().shrink(*key, less.into());
             }
         }
+    }
+
+    /// A charge of its workload and its client, for which it is cut if need be.
+    pub(super) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
+        let of = Of { workload: self.standing.workload.load(Ordering::Relaxed), address: self.address };
+        memory.charge(kind, of, self.standing.clone())
     }
 
     /// Since which second no exchange has run, if none does.

@@ -51,7 +51,7 @@ struct Own<R> {
 impl<S, R> ConnectionService<S, R> {
     /// For the connection of `peer`, with this seat. `tunnels` counts what becomes of its upgrades.
     pub(super) fn new(chain: S, peer: Arc<Peer>, seat: Arc<Seat>, responder: R, tunnels: TaskTracker) -> Self {
-        let progress = Arc::new(Progress::new(seat, peer.output()));
+        let progress = Arc::new(Progress::new(seat, peer.memory()));
         let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }

@@ -10,13 +10,13 @@ use crate::answers::wakes::Wakes;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_core::accounting::InFlight;
-use activator_core::hold::Charge;
-use activator_net::overdue;
+use activator_net::{Held, overdue};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -117,13 +117,18 @@ pub(super) struct Events {
     said: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
-    _charge: Charge,
+    held: Held,
 }
 
 impl Events {
-    /// One for a workload; none: its share of memory is used up.
-    pub(super) fn open(revision: &Arc<Revision>, counted: Option<InFlight>, readiness: Arc<Readiness>) -> Option<Self> {
-        let charge = revision.memory.hold(BYTES).ok()?;
+    /// One for a workload and a client; none: their share of memory is used up.
+    pub(super) fn open(
+        client: IpAddr,
+        revision: &Arc<Revision>,
+        counted: Option<InFlight>,
+        readiness: Arc<Readiness>,
+    ) -> Option<Self> {
+        let held = revision.memory.hold(client, BYTES).ok()?;
         let now = Instant::now();
         Some(Self {
             changes: revision.wakes.changes(),
@@ -135,7 +140,7 @@ impl Events {
             said: None,
             is_over: false,
             _counted: counted,
-            _charge: charge,
+            held,
         })
     }
 
@@ -179,7 +184,10 @@ impl Events {
                 return Some(Bytes::from_static(b":\n\n"));
             }
             // Of what is told while nobody listens the last is kept: nothing is missed between the look and this.
-            let _ = timeout(LOOK, self.changes.changed()).await;
+            tokio::select! {
+                () = self.held.gives_way() => return None, // The page asks again, when there may be room.
+                _ = timeout(LOOK, self.changes.changed()) => {}
+            }
         }
     }
 
@@ -210,7 +218,8 @@ mod tests {
     async fn a_stream_that_nobody_reads_is_ended_in_time() {
         for (parts, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
             let revision = fixture::revision(|_| {});
-            let events = Events::open(&revision, None, Readiness::new(Instant::now()).into()).expect("room");
+            let events = Events::open([127, 0, 0, 1].into(), &revision, None, Readiness::new(Instant::now()).into())
+                .expect("room");
             let (mut body, mut overdue) = (Some(events.body()), Overdue::default());
             let mut left = parts;
             let connection = poll_fn(|cx| {

@@ -43,6 +43,7 @@ use http_body::Body;
 use k8s_openapi::jiff;
 use pin_project_lite::pin_project;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -193,7 +194,7 @@ impl Shared {
                 let _counted = enter(&self.sink, &revision, None);
                 Some(self.page(page, &revision, now))
             }
-            Answer::Events => Some(self.events(&revision, is_cold)),
+            Answer::Events => Some(self.events(call.peer.address.ip(), &revision, is_cold)),
         }
     }
 
@@ -215,9 +216,9 @@ impl Shared {
         self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
     }
 
-    fn events(&self, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
+    fn events(&self, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
         let counted = is_cold.then(|| enter(&self.sink, revision, None));
-        let Some(events) = Events::open(revision, counted, self.readiness.clone()) else {
+        let Some(events) = Events::open(client, revision, counted, self.readiness.clone()) else {
             let text = "too many pages wait for this workload: ask again later\n";
             let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
             let mut headers = response.headers;

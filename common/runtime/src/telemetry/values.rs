@@ -9,8 +9,8 @@ pub const REFUSALS: Values = &[
     ("not-served", "the workload of its port is not known, or no more (503)"),
     ("not-synced", "the activator has not learnt the workloads yet (503)"),
     ("max-held", "as many requests are held for the workload as may be (503)"),
-    ("memory", "held requests use as much memory as they may (503)"),
-    ("memory-share", "those of this workload use their share of it (503)"),
+    ("memory", "clients use as much memory as they may, and those who give way have not gone (503)"),
+    ("memory-share", "of that memory this workload uses most (503)"),
     ("answer-memory", "the share has no room for the head of the pod's answer (502)"),
     ("max-connections", "clients have all connections, and most of them are this workload's or this client's (503)"),
     (

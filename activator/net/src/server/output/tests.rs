@@ -20,33 +20,33 @@ fn piece(length: usize) -> Bytes {
 
 #[test]
 fn a_connection_takes_from_the_budget_and_gives_back() {
-    let budget = HeldBytes::new(Some(16 * STEP));
-    let of = Arc::new(Output::new(Some(budget.clone())));
+    let memory = Memory::new(Some(64 * STEP));
+    let of = Arc::new(Output::new(Some((memory.clone(), Arc::default()))));
     let mut task = spawn(());
     let mut taken = Vec::new();
     while poll(&mut task, &of) {
         taken.push(counted(&of, piece(8192), false));
     }
-    assert_eq!(budget.bytes(), 8 * STEP, "one connection has half");
+    assert_eq!(memory.kept(Kind::Output), 16 * STEP, "as much as nobody has to give way for");
     let outstanding = taken.len() as u64 * (8192 + PIECE);
-    assert!((FREE + 8 * STEP..FREE + 8 * STEP + 8192 + PIECE).contains(&outstanding));
+    assert!((FREE + 16 * STEP..FREE + 16 * STEP + 8192 + PIECE).contains(&outstanding));
     let mut other = spawn(());
-    let others = Arc::new(Output::new(Some(budget.clone())));
+    let others = Arc::new(Output::new(Some((memory.clone(), Arc::default()))));
+    assert!(poll(&mut other, &others), "another has what is free");
     let small = [counted(&others, piece(FREE as usize), false)];
-    assert!(poll(&mut other, &others), "another has room");
     assert!(!task.is_woken());
     drop(taken.remove(0));
     assert!(task.is_woken(), "with the first piece that is written");
     assert!(poll(&mut task, &of));
     drop((taken, small));
-    assert_eq!(budget.bytes(), 0);
+    assert_eq!(memory.kept(Kind::Output), 0);
 }
 
 /// Goal: what was cut from a piece counts until its last part is dropped; a short piece is copied, and does not count
 /// where it ends its body.
 #[test]
 fn pieces_count_until_their_last_part_is_dropped() {
-    let of = Arc::new(Output::new(Some(HeldBytes::new(None))));
+    let of = Arc::new(Output::new(Some((Memory::new(None), Arc::default()))));
     let outstanding = || of.state.lock().outstanding;
     let mut data = counted(&of, piece(5000), false);
     let part = data.split_to(10);
@@ -105,8 +105,9 @@ proptest! {
     /// before the last of it is written.
     #[test]
     fn who_waits_is_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
-        let budget = HeldBytes::new(Some(steps * STEP));
-        let connections: Vec<_> = (0..3).map(|_| Arc::new(Output::new(Some(budget.clone())))).collect();
+        let memory = Memory::new(Some(4 * steps * STEP));
+        let connection = |_| Arc::new(Output::new(Some((memory.clone(), Arc::default()))));
+        let connections: Vec<_> = (0..3).map(connection).collect();
         let mut bodies: Vec<Vec<_>> = (0..3).map(|_| (0..3).map(|_| (spawn(()), false)).collect()).collect();
         let mut written: Vec<std::collections::VecDeque<Bytes>> = vec![Default::default(); 3];
         for op in ops {
@@ -125,7 +126,7 @@ proptest! {
                 }
                 Op::Leave { connection, body } => bodies[connection][body] = (spawn(()), false),
             }
-            prop_assert!(budget.bytes() <= steps * STEP);
+            prop_assert!(memory.kept(Kind::Output) <= steps * STEP);
             for (of, bodies) in connections.iter().zip(&bodies) {
                 let state = of.state.lock();
                 let (outstanding, allowed) = (state.outstanding, state.allowed());
@@ -137,6 +138,6 @@ proptest! {
         }
         written.clear();
         prop_assert!(bodies.iter().flatten().all(|(task, waits)| !waits || task.is_woken()));
-        prop_assert_eq!(budget.bytes(), 0);
+        prop_assert_eq!(memory.kept(Kind::Output), 0);
     }
 }
