@@ -1,3 +1,5 @@
+//! What is news of a workload, and its last minutes.
+
 use super::*;
 
 /// A sleeper.

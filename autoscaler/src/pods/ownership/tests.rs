@@ -1,3 +1,5 @@
+//! Controllers of pods, and whose a pod is by them.
+
 use super::*;
 use serde_json::{Value, from_value, json};
 

@@ -1,3 +1,5 @@
+//! TLS of the admin port, by variables.
+
 use super::*;
 
 pub(crate) fn tls_from(pairs: &[(&str, &str)]) -> Result<Option<AdminTls>, EnvironmentError> {
