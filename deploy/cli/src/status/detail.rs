@@ -95,101 +95,72 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
         let _ =
             writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable_line(&text));
     }
-    let rows: Vec<Vec<Cell>> = status
-        .conditions
-        .iter()
-        .map(|condition| {
-            let tone = match condition.status.as_str() {
-                "False" if condition.type_ != "Active" => Tone::Bad,
-                "Unknown" => Tone::Busy,
-                _ => Tone::Plain,
-            };
-            vec![
-                condition.type_.as_str().into(),
-                Cell::new(condition.status.as_str(), tone),
-                condition.reason.as_str().into(),
-                since(condition.last_transition_time.0, now).into(),
-                condition.message.as_str().into(),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        let _ =
-            write!(out, "\n{}", table(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], &rows, colours, None));
-    }
-    let rows: Vec<Vec<Cell>> = status
-        .ports
-        .iter()
-        .map(|port| {
-            let number = port.number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-            let protocol = serde_json::to_value(port.protocol).ok().and_then(|text| Some(text.as_str()?.to_owned()));
-            vec![
-                port.name.as_str().into(),
-                port.port.to_string().into(),
-                number.into(),
-                protocol.unwrap_or_default().into(),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        let _ = write!(out, "\n{}", table(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], &rows, colours, None));
-    }
+    let conditions = status.conditions.iter().map(|condition| {
+        let tone = match condition.status.as_str() {
+            "False" if condition.type_ != "Active" => Tone::Bad,
+            "Unknown" => Tone::Busy,
+            _ => Tone::Plain,
+        };
+        vec![
+            condition.type_.as_str().into(),
+            Cell::new(condition.status.as_str(), tone),
+            condition.reason.as_str().into(),
+            since(condition.last_transition_time.0, now).into(),
+            condition.message.as_str().into(),
+        ]
+    });
+    out.push_str(&section(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], conditions, colours));
+    let count = |number: Option<i32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let ports = status.ports.iter().map(|port| {
+        let protocol = port.protocol.as_str().into();
+        vec![
+            port.name.as_str().into(),
+            port.port.to_string().into(),
+            count(port.number.map(i32::from)).into(),
+            protocol,
+        ]
+    });
+    out.push_str(&section(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], ports, colours));
     if !object.spec.hosts.is_empty() {
         let _ =
             writeln!(out, "\nHosts: {} of {}", status.hosts.join(", "), printable_line(&object.spec.hosts.join(", ")));
     }
-    let rows: Vec<Vec<Cell>> = object
-        .spec
-        .schedules
-        .iter()
-        .map(|said| {
-            let count = |number: Option<i32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-            vec![
-                said.cron.as_str().into(),
-                said.time_zone.as_str().into(),
-                said.duration.to_string().into(),
-                count(said.min).into(),
-                count(said.max).into(),
-                said.prewarm.to_string().into(),
-            ]
-        })
-        .collect();
-    if !rows.is_empty() {
-        let _ = write!(
-            out,
-            "\n{}",
-            table(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"], &rows, colours, None)
-        );
-    }
+    let schedules = object.spec.schedules.iter().map(|said| {
+        vec![
+            said.cron.as_str().into(),
+            said.time_zone.as_str().into(),
+            said.duration.to_string().into(),
+            count(said.min).into(),
+            count(said.max).into(),
+            said.prewarm.to_string().into(),
+        ]
+    });
+    out.push_str(&section(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"], schedules, colours));
     out
+}
+
+/// A table below an empty line; nothing without rows.
+fn section(heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>, colours: Colours) -> String {
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() { String::new() } else { format!("\n{}", table(heads, &rows, colours, None)) }
 }
 
 /// The last wakes, each with a bar of its phases, latest first.
 pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
-    if all.is_empty() {
-        return String::new();
-    }
     let mut latest: Vec<&Wake> = all.iter().collect();
     latest.sort_by_key(|wake| std::cmp::Reverse(wake.at));
     let longest = latest.iter().map(|wake| wake.seconds).fold(f64::MIN_POSITIVE, f64::max);
-    let rows: Vec<Vec<Cell>> = latest
-        .iter()
-        .map(|wake| {
-            let is_bad = wake.outcome == "failed";
-            let took = Cell::new(seconds(wake.seconds), if is_bad { Tone::Bad } else { Tone::Plain });
-            let phases: Vec<String> =
-                wake.phases.iter().map(|phase| format!("{} {}", phase.name, seconds(phase.seconds))).collect();
-            let end =
-                if is_bad { format!("failed: {}", wake.reason.as_deref().unwrap_or("-")) } else { phases.join(" + ") };
-            vec![
-                wake.at.map_or_else(|| "-".to_owned(), |at| since(at, now)).into(),
-                took,
-                bar(wake, longest).into(),
-                end.into(),
-            ]
-        })
-        .collect();
-    format!("\n{}", table(&["WAKE, AGO", "TOOK", "", "PHASES"], &rows, colours, None))
+    let rows = latest.iter().map(|wake| {
+        let is_bad = wake.outcome == "failed";
+        let took = Cell::new(seconds(wake.seconds), if is_bad { Tone::Bad } else { Tone::Plain });
+        let phases: Vec<String> =
+            wake.phases.iter().map(|phase| format!("{} {}", phase.name, seconds(phase.seconds))).collect();
+        let end =
+            if is_bad { format!("failed: {}", wake.reason.as_deref().unwrap_or("-")) } else { phases.join(" + ") };
+        let ago = wake.at.map_or_else(|| "-".to_owned(), |at| since(at, now));
+        vec![ago.into(), took, bar(wake, longest).into(), end.into()]
+    });
+    section(&["WAKE, AGO", "TOOK", "", "PHASES"], rows, colours)
 }
 
 /// A character for each phase, as long as its share of the longest wake; every phase that took time has at least one.
