@@ -88,14 +88,8 @@ impl<R: Clone> Server<R> {
     }
 
     /// Has a connection served on the worker whose turn it is.
-    fn spawn_boxed<F>(
-        &self,
-        stream: StdStream,
-        address: SocketAddr,
-        seat: Arc<Seat>,
-        beside_http: bool,
-        serve: F,
-    ) where
+    fn spawn_boxed<F>(&self, stream: StdStream, address: SocketAddr, seat: Arc<Seat>, beside_http: bool, serve: F)
+    where
         F: FnOnce(Connection) -> BoxFuture<'static, Result<(), BodyError>> + Send + 'static,
     {
         let (keepalive, listener) = (self.keepalive, seat.listener());
