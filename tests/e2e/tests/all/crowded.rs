@@ -3,6 +3,7 @@
 
 use anyhow::{Context, ensure};
 use e2e::parts::Parts;
+use e2e::space::SOON;
 use e2e::{Load, Outcome, Process, Space, Workload};
 use local::up::is_ready;
 use std::net::SocketAddr;
@@ -107,7 +108,9 @@ async fn crowded_ports_of_planes_cost_requests_nothing() -> anyhow::Result<()> {
             scrapers.spawn(scrape(admin, "127.0.0.2:0".parse()?, served.clone()));
             let outcome = others(&load, &probed).await?;
             check(&format!("{count} scrapers of {admin}"), &outcome, process)?;
-            ensure!(served.load(Ordering::Relaxed) > 0, "a scraper from another address is served");
+            // It waits behind those that came before it, and is not closed for those that come after.
+            let is_served = async || Ok(served.load(Ordering::Relaxed) > 0);
+            space.until(SOON, "a scraper from another address to be served", is_served).await?;
             println!("of the scrapers {} were served", theirs.load(Ordering::Relaxed));
             scrapers.shutdown().await;
         }
