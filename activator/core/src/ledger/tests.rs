@@ -1,3 +1,5 @@
+//! Who gets a part, and who gives way: in rows, and whatever comes.
+
 use super::*;
 use proptest::prelude::*;
 use std::cell::Cell;

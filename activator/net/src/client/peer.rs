@@ -7,7 +7,6 @@ use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
 use crate::memory::Memory;
-use crate::server::seat::Seat;
 use crate::tcp::state::SharedSocket;
 use http::{HeaderValue, Version};
 use std::any::Any;
@@ -42,9 +41,18 @@ pub struct Peer {
     /// The workload's port that it connected to.
     port: Option<Arc<OwnPort>>,
     /// Its connection's part of what all may have.
-    seat: Option<Arc<Seat>>,
+    seat: Option<Arc<dyn Claims>>,
     /// The activator that relays its requests, if it is not connected here itself.
     via: Option<Arc<Peer>>,
+}
+
+/// A connection's part of what all may have, which is counted to the workload that it carries requests for.
+pub(crate) trait Claims: std::fmt::Debug + Send + Sync {
+    /// It carries a request for this workload.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn claim(&self, workload: u64) -> Result<(), ProxyError>;
 }
 
 /// What a workload's port stands for, as who has it bound knows it.
@@ -131,7 +139,7 @@ impl Peer {
     }
 
     /// Has its connection have this part of what all may have.
-    pub(crate) fn seated(self, seat: Arc<Seat>) -> Self {
+    pub(crate) fn seated(self, seat: Arc<dyn Claims>) -> Self {
         Self { seat: Some(seat), ..self }
     }
 

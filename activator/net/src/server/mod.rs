@@ -49,7 +49,7 @@ mod ports;
 mod progress;
 mod protocol;
 mod references;
-pub(crate) mod seat;
+mod seat;
 mod service;
 mod serving;
 mod tcp;

@@ -4,7 +4,7 @@
 //! connection to pods than were counted before. Each connection's task looks at two flags whenever it is polled anyway.
 
 use super::client_connections::{COST, ClientConnections};
-use crate::client::peer::OwnPort;
+use crate::client::peer::{Claims, OwnPort};
 use crate::error::ProxyError;
 use crate::memory::{Charge, Kind, Memory, Party};
 use activator_core::ledger::{Holder, Of};
@@ -167,31 +167,6 @@ impl Seat {
         self.standing.port.is_some()
     }
 
-    /// It carries a request for this workload. One that waits in the reserve gets its place now.
-    ///
-    /// # Errors
-    /// No other workload, and none of its clients, has more.
-    pub(crate) fn claim(&self, workload: u64) -> Result<(), ProxyError> {
-        let standing = &self.standing;
-        if standing.workload.load(Ordering::Relaxed) != workload {
-            standing.workload.store(workload, Ordering::SeqCst);
-            if !self.is_reserved() && self.all.is_tight() {
-                self.all.admitted().regroup(*self.key.lock(), workload);
-            }
-        }
-        if !self.is_reserved() {
-            return Ok(());
-        }
-        let mut key = self.key.lock();
-        if self.is_reserved() {
-            let admitted =
-                self.all.admit(workload, self.address, standing, false).inspect_err(|_| self.all.refuse())?;
-            self.all.reserve().leave(std::mem::replace(&mut key, admitted));
-            standing.is_reserved.store(false, Ordering::Release);
-        }
-        Ok(())
-    }
-
     /// An exchange begins; false: there is no room for it beside the others on its connection.
     pub(super) fn begins(&self) -> bool {
         let running = self.standing.running.fetch_add(1, Ordering::Relaxed) + 1;
@@ -268,6 +243,33 @@ impl Drop for Seat {
             true => self.all.reserve().leave(key),
             false => self.all.admitted().leave(key),
         }
+    }
+}
+
+impl Claims for Seat {
+    /// It carries a request for this workload. One that waits in the reserve gets its place now.
+    ///
+    /// # Errors
+    /// No other workload, and none of its clients, has more.
+    fn claim(&self, workload: u64) -> Result<(), ProxyError> {
+        let standing = &self.standing;
+        if standing.workload.load(Ordering::Relaxed) != workload {
+            standing.workload.store(workload, Ordering::SeqCst);
+            if !self.is_reserved() && self.all.is_tight() {
+                self.all.admitted().regroup(*self.key.lock(), workload);
+            }
+        }
+        if !self.is_reserved() {
+            return Ok(());
+        }
+        let mut key = self.key.lock();
+        if self.is_reserved() {
+            let admitted =
+                self.all.admit(workload, self.address, standing, false).inspect_err(|_| self.all.refuse())?;
+            self.all.reserve().leave(std::mem::replace(&mut key, admitted));
+            standing.is_reserved.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 }
 
