@@ -1,15 +1,20 @@
-//! How many frames a client may send that carry nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, frames of
-//! unknown kinds, and DATA without data.
+//! Limits the frames of a client that carry nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, frames of unknown
+//! kinds, and DATA without data.
 //!
-//! Each is cheap to send and costs some work. So each takes one from a credit of [`MOST`]; what a well-behaved client sends
-//! them for gives some back: a request, data in either direction, and time. Whoever has used up the credit is told to calm
-//! down, and its connection ends (as Envoy and HAProxy do it). Within the credit nobody looks at the clock.
+//! Such a frame is cheap to send and costs some work. Each takes one from the connection's credit, which starts at [`MOST`]
+//! and which time fills up to that again. Requests and data in either direction add to the credit, up to [`CEILING`], since
+//! well-behaved clients send these frames because of them. A client that has used up its credit gets GOAWAY with
+//! ENHANCE_YOUR_CALM, as from Envoy and HAProxy, and its connection ends. The clock is read only when the credit is used up.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The whole credit.
+/// The credit at the start, and as far as time fills it.
 const MOST: u32 = 1000;
+
+/// The most credit that requests and data add up to: WINDOW_UPDATE frames for 32 MiB in flight to a client that sends two of
+/// them for each 4 KiB.
+const CEILING: u32 = 16 * 1024;
 
 /// What comes back with a second.
 const A_SECOND: u32 = 200;
@@ -20,8 +25,8 @@ const A_REQUEST: u32 = 20;
 /// With a frame of data from the client.
 const DATA_IN: u32 = 2;
 
-/// With a frame of data to the client, each of which it may answer for its stream and for the connection: five times that,
-/// as Envoy's.
+/// With 16 KiB of data to the client, for which it may send WINDOW_UPDATE frames for its stream and for the connection: as
+/// Envoy allows for a frame of data.
 pub(super) const DATA_OUT: u32 = 10;
 
 /// A connection's credit.
@@ -48,26 +53,20 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// These came, and `given` is given back for what went out. False: it is too much.
+    /// Takes the frames that came from the credit, and adds `given` for what went out. Returns false if the credit is used up.
     pub(super) fn takes(&mut self, came: Came, given: u32) -> bool {
-        if came == Came::default() {
-            return true;
-        }
         let back = (came.requests.saturating_mul(A_REQUEST)).saturating_add(came.data.saturating_mul(DATA_IN));
-        self.give(back.saturating_add(given));
+        self.credit = self.credit.saturating_add(back).saturating_add(given).min(CEILING);
         if came.control > self.credit {
             let now = Instant::now();
             let passed = self.since.replace(now).map_or(Duration::from_secs(1), |since| now - since);
             let back = passed.as_millis().saturating_mul(A_SECOND.into()) / 1000;
-            self.give(u32::try_from(back).unwrap_or(u32::MAX));
+            let filled = self.credit.saturating_add(u32::try_from(back).unwrap_or(u32::MAX)).min(MOST);
+            self.credit = self.credit.max(filled);
         }
         let left = self.credit.checked_sub(came.control);
         self.credit = left.unwrap_or(0);
         left.is_some()
-    }
-
-    fn give(&mut self, back: u32) {
-        self.credit = self.credit.saturating_add(back).min(MOST);
     }
 }
 
@@ -93,6 +92,18 @@ mod tests {
         assert_eq!(taken(Came { control: 2, requests: 0, data: 1 }, 0), 20_000, "as uploads allow");
         assert_eq!(taken(control(2), DATA_OUT), 20_000, "as downloads allow");
         assert!(taken(Came { control: 2 * A_REQUEST, requests: 1, data: 0 }, 0) < 500);
+    }
+
+    /// Goal: what a client reads is answered by updates later, in bursts, and none of what it is allowed is lost until then.
+    #[tokio::test(start_paused = true)]
+    async fn credit_for_data_lasts_until_the_updates_come() {
+        let mut calm = Calm::default();
+        for round in 0..100 {
+            let windows = 4096 / 16; // Of 4 MiB, sent before the client reads.
+            assert!((0..windows).all(|_| calm.takes(Came::default(), DATA_OUT)));
+            let updates = 2 * 4096 / 4;
+            assert!((0..updates).all(|_| calm.takes(control(1), 0)), "round {round}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,12 +56,15 @@ const PIECE: u64 = 400;
 /// Data of fewer bytes is short.
 const SHORT: usize = 1024;
 
+/// Bytes of a frame of data over HTTP/2, unless the client allows more.
+const FRAME: usize = 16 * 1024;
+
 /// One connection's output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     memory: Option<(Memory, Arc<Seat>)>,
     state: Mutex<State>,
-    /// Frames of data since it was asked last; some of them may become several.
+    /// Frames of [`FRAME`] bytes that were sent since the last question.
     frames: AtomicU32,
 }
 
@@ -268,7 +271,9 @@ impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
         let mut this = self.project();
         let room = std::task::ready!(this.of.output().poll_room(cx));
         let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
-        this.of.output().frames.fetch_add(1, Ordering::Relaxed);
+        let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        let frames = u32::try_from(length.div_ceil(FRAME)).unwrap_or(u32::MAX).max(1);
+        this.of.output().frames.fetch_add(frames, Ordering::Relaxed);
         let last = this.body.is_end_stream();
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| counted(this.of, data, last)))))
     }
