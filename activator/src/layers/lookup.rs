@@ -41,6 +41,9 @@ const STARTING_WAIT: Duration = Duration::from_secs(5);
 /// Most requests that wait for them, some MiB at the usual size of a head. Others are refused at once.
 const STARTING_MAX: usize = 1000;
 
+/// The workload that connections of other activators count to. Numbers of revisions are counted from one.
+const LINKS: u64 = u64::MAX;
+
 /// Finds a request's revision.
 #[derive(Clone)]
 pub(crate) struct Lookup<S> {
@@ -97,7 +100,9 @@ where
         };
         match found {
             Ok(revision) => {
-                if let Err(error) = inbound.peer.claim(revision.number) {
+                // A connection of another activator carries requests for many workloads.
+                let claimant = if relayed.is_some() { LINKS } else { revision.number };
+                if let Err(error) = inbound.peer.claim(claimant) {
                     return LookedUp::Refused { refusal: Some(error.into()) };
                 }
                 let call = self.shared.call(inbound, revision, relayed.is_some());
