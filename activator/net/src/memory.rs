@@ -6,6 +6,7 @@
 //! something is needed, or is a convenience that nobody is to give way for, the caller says ([`Charge::set`],
 //! [`Charge::spare`]).
 
+use crate::client::host::host_of;
 use activator_core::ledger::{Full, Holder, Ledger, Of};
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -222,7 +223,7 @@ impl Share {
     }
 
     fn begin(&self, client: IpAddr) -> Held {
-        let (way, of) = (Arc::<Way>::default(), Of { workload: self.workload, address: client });
+        let (way, of) = (Arc::<Way>::default(), Of { workload: self.workload, address: host_of(client) });
         Held { _charge: self.memory.charge(Kind::Held, of, way.clone()), way }
     }
 }

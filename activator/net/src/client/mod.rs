@@ -1,6 +1,7 @@
 //! Clients and their requests, as the server hands them to the chain.
 
 pub(crate) mod disconnects;
+pub(crate) mod host;
 pub(crate) mod interim;
 pub(crate) mod peer;
 pub(crate) mod timers;

@@ -27,12 +27,13 @@
 //! than half of everything is taken; when that begins, all are sorted once.
 
 use super::seat::{Phase, Seat, Standing};
+use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use activator_core::ledger::{Holder, Ledger, Of};
 use common_runtime::failure_log::FailureLog;
 use parking_lot::{Mutex, MutexGuard};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -178,8 +179,8 @@ impl ClientConnections {
         port: Option<Arc<OwnPort>>,
         speaks: bool,
     ) -> Option<Seat> {
-        let (standing, address) = (Standing::new(self.second(), workload, port), client(address));
-        let (key, is_reserved) = match self.admit(workload, address, &standing, workload == 0) {
+        let (standing, address) = (Standing::new(self.second(), workload, port), host_of(address));
+        let (key, is_reserved) = match self.admit(workload, address, &standing, COST, workload == 0) {
             Ok(key) => (Some(key), false),
             Err(_) if speaks => {
                 let of = Of { workload: 0, address };
@@ -204,10 +205,11 @@ impl ClientConnections {
         workload: u64,
         address: IpAddr,
         standing: &Arc<Standing>,
+        cost: u64,
         of_idle: bool,
     ) -> Result<usize, ProxyError> {
         let mut admitted = self.admitted();
-        let (taken, others) = admitted.take(Of { workload, address }, COST, standing.clone(), self.second(), of_idle);
+        let (taken, others) = admitted.take(Of { workload, address }, cost, standing.clone(), self.second(), of_idle);
         self.give_way(admitted, &others);
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }
@@ -346,14 +348,6 @@ impl ClientConnections {
                 failures.failed(&format!("{limit} may be open, and whoever has most of them is turned away"));
             }
         }
-    }
-}
-
-/// By what a client is told apart: its address; of IPv6, the network that a host has for itself.
-fn client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-        address => address,
     }
 }
 

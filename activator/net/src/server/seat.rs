@@ -197,6 +197,9 @@ impl Seat {
         let is_last = self.standing.running.fetch_sub(1, Ordering::Release) == 1;
         if is_last && self.counted.load(Ordering::Relaxed) > 1 {
             let key = self.key.lock();
+            if self.standing.running.load(Ordering::Acquire) > 0 {
+                return;
+            }
             let less = self.counted.swap(1, Ordering::Relaxed) - 1;
             if !self.is_reserved() {
                 self.all.admitted().shrink(*key, less.into());
@@ -255,8 +258,11 @@ impl Claims for Seat {
         let standing = &self.standing;
         if standing.workload.load(Ordering::Relaxed) != workload {
             standing.workload.store(workload, Ordering::SeqCst);
-            if !self.is_reserved() && self.all.is_tight() {
-                self.all.admitted().regroup(*self.key.lock(), workload);
+            if self.all.is_tight() {
+                let key = self.key.lock(); // Before the ledger's, as everywhere.
+                if !self.is_reserved() {
+                    self.all.admitted().regroup(*key, workload);
+                }
             }
         }
         if !self.is_reserved() {
@@ -264,8 +270,10 @@ impl Claims for Seat {
         }
         let mut key = self.key.lock();
         if self.is_reserved() {
-            let admitted =
-                self.all.admit(workload, self.address, standing, false).inspect_err(|_| self.all.refuse())?;
+            // In the reserve, further requests were counted here alone.
+            let cost = COST + u64::from(self.counted.load(Ordering::Relaxed) - 1);
+            let admitted = self.all.admit(workload, self.address, standing, cost, false);
+            let admitted = admitted.inspect_err(|_| self.all.refuse())?;
             self.all.reserve().leave(std::mem::replace(&mut key, admitted));
             standing.is_reserved.store(false, Ordering::Release);
         }
@@ -278,7 +286,7 @@ impl Default for Seat {
     fn default() -> Self {
         let all = ClientConnections::default();
         let (standing, address) = (Standing::new(0, 0, None), Ipv4Addr::LOCALHOST.into());
-        let key = all.admit(0, address, &standing, true).unwrap_or(usize::MAX);
+        let key = all.admit(0, address, &standing, COST, true).unwrap_or(usize::MAX);
         Self::new(all, standing, address, key, false)
     }
 }
