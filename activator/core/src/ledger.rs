@@ -23,6 +23,7 @@
 //!
 //! - Who came just now and is idle has not had the time to say what it wants. Of the newest few such ones give way after
 //!   busy ones.
+//! - A holder of nothing is never told to give way, since that would free nothing.
 //! - Idleness changes often, so that it is asked for when it matters and not told before ([`Holder`]).
 
 use slab::Slab;
@@ -366,7 +367,10 @@ impl<H: Holder + ?Sized> Ledger<H> {
         if self.no_stale == Some(now) {
             return Vec::new();
         }
-        let others = self.entries.iter().filter(|(key, entry)| !entry.leaving && Some(*key) != newcomer);
+        let others = self.entries.iter().filter(|(key, entry)| {
+            let frees = entry.amount > 0 && !entry.leaving;
+            frees && Some(*key) != newcomer
+        });
         let since = others.filter_map(|(key, entry)| Some((entry.holder.idle_since()?, key)));
         let mut stale: Vec<_> = since.filter(|(since, _)| since + STALE <= now).collect();
         stale.sort_unstable_by_key(|one| Reverse(*one));
@@ -384,7 +388,8 @@ impl<H: Holder + ?Sized> Ledger<H> {
         let new_from = self.next.saturating_sub(self.limit / AT_ONCE);
         let mut turns: Vec<Turn> = Vec::new();
         for (&address, part) in addresses.iter().filter(|(_, part)| part.sum == most) {
-            turns.extend(part.members.iter().map(|(&order, &key)| {
+            let frees = |key: &usize| self.entries[*key].amount > 0 || newcomer == Some(*key);
+            turns.extend(part.members.iter().filter(|(_, key)| frees(key)).map(|(&order, &key)| {
                 let idle = self.entries[key].holder.idle_since().filter(|_| newcomer != Some(key));
                 let turn = match idle {
                     Some(since) if order < new_from => (IDLE, since.into(), order),

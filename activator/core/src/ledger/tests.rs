@@ -146,6 +146,26 @@ fn who_is_stale_gives_way_to_whoever_needs_it() {
     assert_eq!(comes(7, 11 + STALE), (true, vec![1]));
 }
 
+/// Goal: one that holds nothing is left alone, however idle or young it is: its end would free nothing.
+#[test]
+fn who_holds_nothing_is_left_alone() {
+    let rows: [(&str, u64, u64, Option<u32>, (bool, &[u32])); 3] = [
+        ("stale", 1, 2, Some(0), (false, &[])),
+        ("idle", 1, 1, Some(50), (false, &[])),
+        ("young", 2, 1, None, (true, &[0])),
+    ];
+    for (case, newcomer, workload, idle, expected) in rows {
+        let mut ledger = Ledger::new(4, 4);
+        ledger.take(of(1, 1), 4, one(0, None), 60, false).0.expect("room");
+        for number in 1..4 {
+            ledger.enter(of(workload, 1), one(number, idle));
+        }
+        let (taken, others) = ledger.take(of(newcomer, 1), 1, one(9, None), 60, false);
+        let others: Vec<u32> = others.iter().map(|one| one.0).collect();
+        assert_eq!((taken.is_ok(), others.as_slice()), expected, "{case}");
+    }
+}
+
 /// Goal: a newcomer that may push out idle ones alone pushes out nobody else.
 #[test]
 fn some_push_out_idle_ones_alone() {

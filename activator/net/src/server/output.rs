@@ -148,6 +148,9 @@ impl Output {
             true => std::mem::take(&mut beyond.waiting),
             false => Vec::new(),
         };
+        if beyond.charge.bytes() == 0 && beyond.waiting.is_empty() {
+            state.beyond = None;
+        }
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }

@@ -40,6 +40,7 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
     assert!(poll(&mut task, &of));
     drop((taken, small));
     assert_eq!(memory.kept(Kind::Output), 0);
+    assert!(of.state.lock().beyond.is_none(), "a connection that needs nothing is no holder");
 }
 
 /// Goal: what was cut from a piece counts until its last part is dropped; a short piece is copied, and does not count
