@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Part of the limit that is made free at once, if idle ones have it; and the part that counts as new.
+/// Part of the limit that is made free at once, if idle holders have it; and the part of the holders that counts as new.
 const AT_ONCE: u64 = 64;
 
 /// Seconds without anything to do after which nobody's use of a part is worth more than another's need.
@@ -385,7 +385,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         let addresses = &self.workloads[&workload].addresses;
         let most = addresses.values().map(|part| part.sum).max().unwrap_or(0);
         let floor = addresses.values().map(|part| part.sum).filter(|sum| *sum < most).max().unwrap_or(0);
-        let new_from = self.next.saturating_sub(self.limit / AT_ONCE);
+        let new_from = self.next.saturating_sub(self.entries.len() as u64 / AT_ONCE);
         let mut turns: Vec<Turn> = Vec::new();
         for (&address, part) in addresses.iter().filter(|(_, part)| part.sum == most) {
             let frees = |key: &usize| self.entries[*key].amount > 0 || newcomer == Some(*key);

@@ -11,9 +11,8 @@ use activator_core::ledger::{Full, Holder, Ledger, Of};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// Part of the bound that may be used beyond it for the moment in which somebody gives way.
 const LEEWAY: u64 = 4;
@@ -46,7 +45,8 @@ pub enum Kind {
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
-    start: Instant,
+    /// The second in which it is, as connections count them.
+    second: AtomicU32,
     ledger: Mutex<Ledger<dyn Party>>,
     /// Bytes, by kind.
     kept: [AtomicU64; 3],
@@ -96,8 +96,8 @@ impl Memory {
     pub fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(UNBOUNDED);
         let ledger = Mutex::new(Ledger::new(limit, limit / LEEWAY));
-        let (kept, held) = (Default::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { start: Instant::now(), ledger, kept, held }))
+        let (second, kept, held) = Default::default();
+        Self(Arc::new(Shared { second, ledger, kept, held }))
     }
 
     /// The share of the workload with this number.
@@ -113,6 +113,11 @@ impl Memory {
     /// How many are charged that wait.
     pub fn held(&self) -> u64 {
         self.0.held.load(Ordering::Relaxed)
+    }
+
+    /// Sets the second in which it is. The caller's clock is the one by which its parties say since when they are idle.
+    pub(crate) fn set_second(&self, second: u32) {
+        self.0.second.store(second, Ordering::Relaxed);
     }
 
     /// A charge of nothing yet.
@@ -133,7 +138,7 @@ impl Charge {
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), Full> {
         let shared = &self.memory.0;
         if bytes > self.bytes {
-            let now = u32::try_from(shared.start.elapsed().as_secs()).unwrap_or(u32::MAX);
+            let now = shared.second.load(Ordering::Relaxed);
             let (grown, others) = shared.ledger.lock().grow(self.key, bytes - self.bytes, now, false);
             others.iter().for_each(|other| other.give_way());
             grown?;

@@ -166,6 +166,21 @@ fn who_holds_nothing_is_left_alone() {
     }
 }
 
+/// Goal: the newest few holders are given time, whatever the unit of what is held: here bytes.
+#[test]
+fn few_holders_are_new() {
+    const PART: u64 = 2 << 20;
+    for (idle, expected) in [(0, 0), (127, 126)] {
+        let mut ledger = Ledger::new(128 * PART, 0);
+        for number in 0..128 {
+            let holder = one(number, (number == idle).then_some(5));
+            ledger.take(of(1, 1), PART, holder, 6, false).0.expect("room");
+        }
+        let (_, others) = ledger.take(of(2, 1), PART, one(200, None), 6, false);
+        assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), [expected], "{idle} is idle");
+    }
+}
+
 /// Goal: a newcomer that may push out idle ones alone pushes out nobody else.
 #[test]
 fn some_push_out_idle_ones_alone() {

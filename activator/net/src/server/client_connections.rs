@@ -30,11 +30,12 @@ use super::seat::{Phase, Seat, Standing};
 use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
+use crate::memory::Memory;
 use activator_core::ledger::{Holder, Ledger, Of};
 use common_runtime::failure_log::FailureLog;
 use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -90,6 +91,8 @@ struct Shared {
     phase: AtomicU8,
     /// Seconds that have been counted.
     second: AtomicU32,
+    /// Told each second.
+    memory: OnceLock<Memory>,
     /// Until which second it is looked for those whose port is left, and for those who are to be cut.
     left_looks: AtomicU32,
     cut_looks: AtomicU32,
@@ -111,6 +114,7 @@ impl Default for Shared {
         Self {
             phase: AtomicU8::new(0),
             second: AtomicU32::new(0),
+            memory: OnceLock::new(),
             left_looks: AtomicU32::new(0),
             cut_looks: AtomicU32::new(0),
             bounds: Mutex::new((u64::MAX, u64::MAX)),
@@ -163,6 +167,11 @@ impl ClientConnections {
     /// The second in which it is.
     pub(super) fn second(&self) -> u32 {
         self.0.second.load(Ordering::Relaxed)
+    }
+
+    /// Has `memory` count the same seconds.
+    pub(super) fn set_clock_of(&self, memory: Memory) {
+        let _ = self.0.memory.set(memory); // A server has one.
     }
 
     /// Whether the ledger is told whom connections are for.
@@ -301,6 +310,7 @@ impl ClientConnections {
     /// Another second has passed.
     fn tick(&self, idle: Option<Duration>) {
         let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
+        self.0.memory.get().into_iter().for_each(|memory| memory.set_second(second));
         let stays = |standing: &&Arc<Standing>| second.saturating_sub(standing.since) >= STAY;
         let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
         over.iter().for_each(|standing| standing.order(Phase::Cut));

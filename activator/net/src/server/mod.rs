@@ -134,6 +134,7 @@ impl<R: Clone> Server<R> {
 
     /// Has clients' connections take from `memory` what they keep that is no request yet, or that nobody reads.
     pub fn within(self, memory: Memory) -> Self {
+        self.connections.set_clock_of(memory.clone());
         Self { memory: Some(memory), ..self }
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::client::Inbound;
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::Trust;
+use crate::memory::Kind;
 use crate::server::{ErrorResponder, Server};
 use activator_core::ledger::STALE;
 use bytes::Bytes;
@@ -153,6 +154,21 @@ async fn idle_connections_make_room() {
     }
     assert_eq!((connections.refused(), connections.ended_for_room(), connections.ended_idle()), (1, 1, 0));
     until.cancel();
+}
+
+/// Goal: memory is taken from a connection that has been idle for long by the connections' own clock.
+#[test]
+fn memory_counts_the_seconds_of_connections() {
+    let (connections, memory) = (ClientConnections::default(), Memory::new(Some(1000)));
+    connections.set_clock_of(memory.clone());
+    let client = Ipv4Addr::LOCALHOST.into();
+    let idle = connections.enter(client, 2, None, false).expect("room");
+    let mut charge = idle.charge(&memory, Kind::Input);
+    charge.set(100).expect("room");
+    let _held = memory.share(1).hold(client, 900).expect("room");
+    assert!(memory.share(1).hold(client, 100).is_err(), "its own workload has most");
+    (0..STALE).for_each(|_| connections.tick(None));
+    assert!(memory.share(1).hold(client, 100).is_ok());
 }
 
 /// Goal: where one workload, or one client of it, has all connections, with requests that run or without a word, another one
