@@ -130,6 +130,11 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.used + self.leaving
     }
 
+    /// Whether more than half of the leeway is held by those who were told to give way: there is no time for gentle ends.
+    pub fn is_pressed(&self) -> bool {
+        self.leaving > self.leeway / 2
+    }
+
     /// How many hold something.
     pub fn holders(&self) -> usize {
         self.entries.len()

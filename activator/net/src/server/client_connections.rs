@@ -17,6 +17,9 @@
 //!
 //! # Other ends
 //!
+//! An idle connection that gives way is cut after [`ROOM_GRACE`] seconds even if it is busy again, and at once while many are
+//! about to give way ([`Ledger::is_pressed`]).
+//!
 //! A connection on which nothing has run for long is told to finish, and so is one whose port's clients are to come anew. One
 //! that was told and does not end is cut: soon if it never had a request, so that a head that comes byte by byte keeps
 //! nothing; else late, since the end of an answer may be on its way to a slow reader.
@@ -251,12 +254,15 @@ impl ClientConnections {
         } else if held < limit / 4 && self.is_tight() {
             self.0.is_tight.store(false, Ordering::SeqCst);
         }
-        let is_pressed = held > limit;
+        let is_pressed = admitted.is_pressed();
         drop(admitted);
         self.0.room.fetch_add(others.len() as u64, Ordering::Relaxed);
         for other in others {
             match other.idle_since() {
-                Some(_) if other.was_used() && !is_pressed => self.finish(other, ROOM_GRACE),
+                Some(_) if other.was_used() && !is_pressed => {
+                    other.is_needed.store(true, Ordering::Relaxed);
+                    self.finish(other, ROOM_GRACE);
+                }
                 _ => other.order(Phase::Cut),
             }
         }
@@ -322,14 +328,14 @@ impl ClientConnections {
         }
         let all: Vec<_> = self.admitted().each().cloned().collect();
         for standing in all {
-            let Some(since) = standing.idle_since() else { continue };
-            let (idles, cut_in) = (second.saturating_sub(since), standing.cut_in.load(Ordering::Relaxed));
+            let (since, cut_in) = (standing.idle_since(), standing.cut_in.load(Ordering::Relaxed));
+            if cut_in > 0 && second >= cut_in && (since.is_some() || standing.is_needed.load(Ordering::Relaxed)) {
+                standing.order(Phase::Cut);
+            }
+            let Some(since) = since.filter(|_| cut_in == 0) else { continue };
+            let idles = second.saturating_sub(since);
             let grace = if standing.was_used() { GRACE } else { HEAD_GRACE };
-            if cut_in > 0 {
-                if second >= cut_in {
-                    standing.order(Phase::Cut);
-                }
-            } else if idles >= IDLE_MIN && standing.is_left() {
+            if idles >= IDLE_MIN && standing.is_left() {
                 self.finish(&standing, grace);
             } else if idle.is_some_and(|idle| idles >= idle.max(IDLE_MIN)) {
                 self.finish(&standing, grace);

@@ -61,6 +61,8 @@ pub(super) struct Standing {
     idle_since: AtomicU32,
     /// In which second it is cut if nothing runs on it; 0: it is not.
     pub(super) cut_in: AtomicU32,
+    /// Others need its place: in that second it is cut whatever runs.
+    pub(super) is_needed: AtomicBool,
     /// Whom its latest request was for; 0: nobody knows.
     pub(super) workload: AtomicU64,
     /// It waits in the reserve, to say what it wants.
@@ -81,6 +83,7 @@ impl Standing {
             since: second,
             idle_since: AtomicU32::new(second),
             cut_in: AtomicU32::new(0),
+            is_needed: AtomicBool::new(false),
             workload: AtomicU64::new(workload),
             is_reserved: AtomicBool::new(false),
             port,

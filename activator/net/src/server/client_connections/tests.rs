@@ -12,6 +12,7 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::task::Waker;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
@@ -169,6 +170,32 @@ fn memory_counts_the_seconds_of_connections() {
     assert!(memory.share(1).hold(client, 100).is_err(), "its own workload has most");
     (0..STALE).for_each(|_| connections.tick(None));
     assert!(memory.share(1).hold(client, 100).is_ok());
+}
+
+/// Goal: an idle connection whose place is needed ends gently, unless many others are about to go, and is cut if it goes on
+/// all the same.
+#[test]
+fn idle_connections_end_gently_for_others() {
+    for (newcomers, gently, at_once) in [(1, 1, 0), (8, 8, 0), (9, 8, 1)] {
+        let connections = ClientConnections::default();
+        connections.bound(ClientBounds { connections: 16, ..BOUNDS });
+        let enter = |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
+        let seats: Vec<Arc<Seat>> = (0..16).map(|_| enter(1)).collect();
+        for seat in &seats {
+            assert!(seat.begins());
+            seat.ended();
+        }
+        let told = || {
+            let phases = seats.iter().map(|seat| seat.listener().phase(Waker::noop()));
+            let (finish, cut) = phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
+            (finish.len(), cut.len())
+        };
+        let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();
+        assert_eq!(told(), (gently, at_once));
+        seats.iter().for_each(|seat| assert!(seat.begins()));
+        (0..ROOM_GRACE).for_each(|_| connections.tick(None));
+        assert_eq!(told(), (0, gently + at_once));
+    }
 }
 
 /// Goal: where one workload, or one client of it, has all connections, with requests that run or without a word, another one
