@@ -8,10 +8,11 @@
 
 use crate::client::host::host_of;
 use activator_core::ledger::{Full, Holder, Ledger, Of};
+use futures::FutureExt;
 use parking_lot::Mutex;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 /// Part of the bound that may be used beyond it for the moment in which somebody gives way.
@@ -75,9 +76,12 @@ pub struct Held {
     way: Arc<Way>,
 }
 
-/// Tells what waits that it is to give way.
+/// Tells what waits, or a connection that keeps it, that it is to give way.
 #[derive(Default)]
-struct Way(Notify);
+struct Way {
+    told: Notify,
+    connection: OnceLock<Arc<dyn Party>>,
+}
 
 impl Holder for Way {
     fn idle_since(&self) -> Option<u32> {
@@ -87,7 +91,8 @@ impl Holder for Way {
 
 impl Party for Way {
     fn give_way(&self) {
-        self.0.notify_one();
+        self.told.notify_one();
+        self.connection.get().into_iter().for_each(|connection| connection.give_way());
     }
 }
 
@@ -236,14 +241,22 @@ impl Share {
 impl Held {
     /// Waits until what it keeps is needed for somebody else.
     pub async fn gives_way(&self) {
-        self.way.0.notified().await;
+        self.way.told.notified().await;
+    }
+
+    /// Has `connection`, which keeps it from now on, give way in its place.
+    pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
+        let _ = self.way.connection.set(connection); // It moves once.
+        if self.gives_way().now_or_never().is_some() {
+            self.way.give_way(); // It was told before.
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
+    use std::sync::atomic::AtomicBool;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -274,6 +287,37 @@ mod tests {
         assert!(again.gives_way().now_or_never().is_none());
         assert!(memory.share(2).hold(CLIENT, 100).is_ok());
         assert!(again.gives_way().now_or_never().is_some());
+    }
+
+    /// Goal: a large head that nobody reads gives way by its connection's end, also if it was told before it got there.
+    #[test]
+    fn a_connection_gives_way_for_what_it_keeps() {
+        #[derive(Default)]
+        struct Connection(AtomicBool);
+        impl Holder for Connection {
+            fn idle_since(&self) -> Option<u32> {
+                None
+            }
+        }
+        impl Party for Connection {
+            fn give_way(&self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        for is_told_before in [false, true] {
+            let memory = Memory::new(Some(1000));
+            let (held, connection) = (memory.share(1).hold(CLIENT, 1000).expect("room"), Arc::<Connection>::default());
+            let is_cut = || connection.0.load(Ordering::Relaxed);
+            if !is_told_before {
+                held.moves_to(connection.clone());
+            }
+            assert!(!is_cut());
+            let _other = memory.share(2).hold(CLIENT, 100).expect("the first has more");
+            if is_told_before {
+                held.moves_to(connection.clone());
+            }
+            assert!(is_cut(), "told before: {is_told_before}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@
 use super::hold::gives_way;
 use super::hold::{
     ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, pick, refusal, report_cold_start, take_out, too_much,
-    until_it_listens,
+    unless_it_gives_way, until_it_listens,
 };
 use crate::holders::{Holders, Mark, Relayed, Target};
 use crate::layers::relay;
@@ -364,7 +364,8 @@ impl PortConnector {
             let pod = permit.destination().address();
             // Each port has its own: what one leaves unanswered says nothing of the other.
             let pool = self.shared.pools.get(target, revision.key.namespace());
-            let error = match pool.connect_tcp().await {
+            let connecting = unless_it_gives_way(waiting.as_ref(), &revision.memory, pool.connect_tcp());
+            let error = match connecting.await? {
                 Ok(end) => {
                     if cold {
                         report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
@@ -377,7 +378,7 @@ impl PortConnector {
             let cause = format!("connect: {error}");
             // Nobody listens yet at a port that nobody judges the pod by.
             if target != pod && evidence == Evidence::Refused {
-                silent = None;
+                (silent, waiting) = (None, None);
                 let admitted = permit.give_up_pod();
                 sleep(until_it_listens(received)).await;
                 picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
@@ -405,7 +406,8 @@ impl PortConnector {
                 Evidence::Ours => sleep(PAUSE.1).await,
                 Evidence::Out | Evidence::Silent | Evidence::Refused => {}
             }
-            picked = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits).await?;
+            let picking = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits);
+            picked = unless_it_gives_way(waiting.as_ref(), &revision.memory, picking).await??;
         }
     }
 }

@@ -102,7 +102,7 @@ impl Fallbacks {
         let mut attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
         for address in addresses.iter().cycle() {
             let pool = self.pools.get(*address, revision.key.namespace());
-            match sending.attempt(prepared, &pool).await {
+            match sending.attempt(&revision, prepared, &pool).await? {
                 Ok(mut response) => {
                     sending.charge(&revision, &mut response)?;
                     response.headers_mut().insert(MARK, fallback.mark.clone());

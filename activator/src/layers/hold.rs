@@ -53,7 +53,8 @@ use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
 use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, Learned, Memory, Peer, PodBody, Pool, Pools, Prepared, ProxyError,
+    Disconnect, Evidence, Failure, Guard, Guarded, Held, Learned, Memory, Peer, PodBody, Pool, Pools, Prepared,
+    ProxyError, Share,
 };
 use futures::future::BoxFuture;
 use http::{HeaderMap, Response};
@@ -343,7 +344,7 @@ async fn send(
         let (permit, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
         let released = Instant::now();
-        match sending.attempt(prepared, &pool).await {
+        match sending.attempt(revision, prepared, &pool).await? {
             Ok(mut response) => {
                 if let Some(Learned(protocol)) = response.extensions_mut().remove() {
                     revision.learn(peer.port(), protocol);
@@ -371,6 +372,7 @@ async fn send(
                 prepared = request;
                 let is_beside = is_of_the_port(&pool, evidence) && permit.destination().address() != address;
                 if is_beside && begun.elapsed() < LISTENS_WITHIN {
+                    sending.waiting = None; // It is charged anew if it has to wait for a place.
                     let pause = tokio::time::sleep(until_it_listens(begun));
                     picked = if evidence == Evidence::Refused {
                         let admitted = permit.give_up_pod();
@@ -602,6 +604,25 @@ pub(super) fn gives_way(revision: &Revision) -> Refusal {
     too_much(revision.memory.full())
 }
 
+/// Waits for `work`, or until what is kept meanwhile, if anything, gives way.
+pub(super) async fn unless_it_gives_way<T>(
+    held: Option<&Held>,
+    share: &Share,
+    work: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let told = async {
+        match held {
+            Some(held) => held.gives_way().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased; // What has come counts.
+        done = work => Ok(done),
+        () = told => Err(too_much(share.full())),
+    }
+}
+
 /// Why there is no place.
 pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
     match error {
@@ -616,6 +637,20 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: what is kept while a pod is asked gives way to others, and what keeps nothing waits.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_meanwhile_gives_way() {
+        let memory = Memory::new(Some(1000));
+        let (client, share) = (IpAddr::from([127, 0, 0, 1]), memory.share(1));
+        let held = share.hold(client, 1000).expect("room");
+        let asks = || tokio::time::sleep(LISTENS_WITHIN);
+        assert!(unless_it_gives_way(Some(&held), &share, asks()).await.is_ok(), "nobody else needs it");
+        let _other = memory.share(2).hold(client, 100).expect("the first has more");
+        let refused = unless_it_gives_way(Some(&held), &share, asks()).await;
+        assert!(matches!(refused, Err(Refusal::ShareFull { bound: 1000, .. })));
+        assert!(unless_it_gives_way(None, &share, asks()).await.is_ok());
+    }
 
     /// Goal: who waits for its turn when its time comes falls back soon after the pods that it waited for are lost.
     #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@
 //!   too, until it is answered.
 
 use super::charge::charge;
-use super::hold::too_much;
+use super::hold::{too_much, unless_it_gives_way};
 use crate::holders::{FIELD, Link, Mark, Relayed, Target};
 use crate::layers::call::{Back, Call};
 use crate::metrics::RelayCounter;
@@ -171,7 +171,7 @@ impl Shared {
         let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
         let pool = self.pools.of_activator(address);
         let back = Back::of(&call);
-        let _charge =
+        let held =
             call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
         let Call { request, peer, received, revision, .. } = call;
         let mut disconnect = peer.disconnect(request.version(), request.body());
@@ -196,7 +196,7 @@ impl Shared {
         };
         let sent = tokio::select! {
             biased; // What has come counts.
-            sent = prepared.send(&pool) => sent,
+            sent = unless_it_gives_way(Some(&held), &revision.memory, prepared.send(&pool)) => sent?,
             () = gone => return Err(Refusal::ClientGone),
         };
         match sent {

@@ -5,6 +5,7 @@
 //! watches the client, which nobody else does then, and charges what the request keeps.
 
 use super::charge;
+use super::hold::unless_it_gives_way;
 use crate::layers::call::Released;
 use crate::layers::trace::{AtPod, Trace};
 use crate::refusal::Refusal;
@@ -27,7 +28,8 @@ pub(super) struct Sending<'a> {
     has_run: bool,
     /// Watch over the client from the first lack of room on.
     watch: Option<Option<Disconnect>>,
-    waiting: Option<Held>,
+    /// Charge of the request, while it waits for room for a connect.
+    pub(super) waiting: Option<Held>,
 }
 
 impl<'a> Sending<'a> {
@@ -38,16 +40,21 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends the request once.
+    ///
+    /// # Errors
+    /// The request is charged, and gives way to others.
     pub(super) async fn attempt(
         &mut self,
+        revision: &Revision,
         mut request: Box<Prepared>,
         pool: &Arc<Pool>,
-    ) -> Result<Response<PodBody>, Failure> {
+    ) -> Result<Result<Response<PodBody>, Failure>, Refusal> {
         self.client.release(Some(Instant::now()));
         if let (Some(trace), Some(at_pod)) = (&self.trace, &mut self.at_pod) {
             trace.sending(at_pod, request.head_mut());
         }
-        let sent = request.send(pool).await;
+        let sent = unless_it_gives_way(self.waiting.as_ref(), &revision.memory, request.send(pool)).await;
+        let sent = sent.inspect_err(|refusal| self.failed(refusal))?;
         match &sent {
             Ok(response) => self.at_pod.iter().for_each(|at_pod| at_pod.answered(response.status())),
             Err(Failure::Final { error, .. }) => self.failed(error),
@@ -58,7 +65,7 @@ impl<'a> Sending<'a> {
                 }
             }
         }
-        sent
+        Ok(sent)
     }
 
     fn failed(&mut self, cause: &dyn Display) {

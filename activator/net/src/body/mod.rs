@@ -10,6 +10,7 @@ mod replay;
 pub(crate) mod unread;
 
 use crate::limits::FIELDS_MAX;
+use crate::memory::{Held, Party};
 use bytes::Bytes;
 use from_client::FromClient;
 use futures::task::AtomicWaker;
@@ -19,7 +20,6 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use replay::{KEPT_FOR_ACTIVATOR, KEPT_MAX, ReplayBuffer};
-use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,14 +59,17 @@ pub(crate) struct EndsConnection;
 /// Marks an answer whose head is large: what it was charged for is given back when this is dropped. The server keeps it
 /// for as long as it keeps the head, in whatever form.
 #[derive(Clone)]
-pub struct HeadCharge {
-    _charge: Arc<dyn Any + Send + Sync>,
-}
+pub struct HeadCharge(Arc<Held>);
 
 impl HeadCharge {
     /// Gives back `charge` by dropping it.
-    pub fn new(charge: impl Send + Sync + 'static) -> Self {
-        Self { _charge: Arc::new(charge) }
+    pub fn new(charge: Held) -> Self {
+        Self(Arc::new(charge))
+    }
+
+    /// Has `connection`, which the head is written to, give way for it.
+    pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
+        self.0.moves_to(connection);
     }
 }
 

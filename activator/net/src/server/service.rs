@@ -153,6 +153,7 @@ where
         let (is_leaving, is_reserved) = (progress.is_leaving(), progress.is_reserved());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
+        charge.iter().for_each(|charge| charge.moves_to(progress.standing.clone()));
         let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
         let comes_anew = is_gone || progress.standing.is_left();
         if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {

@@ -179,7 +179,8 @@ fn idle_connections_end_gently_for_others() {
     for (newcomers, gently, at_once) in [(1, 1, 0), (8, 8, 0), (9, 8, 1)] {
         let connections = ClientConnections::default();
         connections.bound(ClientBounds { connections: 16, ..BOUNDS });
-        let enter = |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
+        let enter =
+            |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
         let seats: Vec<Arc<Seat>> = (0..16).map(|_| enter(1)).collect();
         for seat in &seats {
             assert!(seat.begins());
@@ -187,7 +188,8 @@ fn idle_connections_end_gently_for_others() {
         }
         let told = || {
             let phases = seats.iter().map(|seat| seat.listener().phase(Waker::noop()));
-            let (finish, cut) = phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
+            let (finish, cut) =
+                phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
             (finish.len(), cut.len())
         };
         let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();

@@ -66,19 +66,20 @@ fn pieces_count_until_their_last_part_is_dropped() {
 #[test]
 fn a_head_keeps_its_charge_until_it_is_encoded_and_written() {
     let of = Arc::new(Output::new(None));
-    let charged = Arc::new(());
+    let memory = Memory::new(None);
+    let charged = memory.share(1).hold([127, 0, 0, 1].into(), 100).expect("no bound");
     let mut head = HeaderMap::new();
     head.insert("x-short", HeaderValue::from_static("a"));
     head.insert("x-long", HeaderValue::from_static("abc"));
-    charge(&of, &mut head, HeadCharge::new(charged.clone()));
+    charge(&of, &mut head, HeadCharge::new(charged));
     assert_eq!(head["x-long"], "abc");
     assert!(head["x-long"].is_sensitive(), "no table keeps it");
     of.flushed();
-    assert_eq!(Arc::strong_count(&charged), 2, "the head is there");
+    assert_eq!(memory.held(), 1, "the head is there");
     drop(head);
-    assert_eq!(Arc::strong_count(&charged), 2, "what was made of it is not written");
+    assert_eq!(memory.held(), 1, "what was made of it is not written");
     of.flushed();
-    assert_eq!(Arc::strong_count(&charged), 1);
+    assert_eq!(memory.held(), 0);
 }
 
 #[derive(Clone, Debug)]
