@@ -80,10 +80,8 @@ pub struct Ledger<H: ?Sized> {
     workloads: HashMap<u64, Workload>,
     entries: Slab<Entry<H>>,
     next: u64,
-    /// In which second this workload was found to have nobody idle, where its addresses hold no more than so much.
-    busy: Option<(u32, u64, u64)>,
-    /// In which second nobody was stale.
-    no_stale: Option<u32>,
+    /// Stale entries of a second, by order of arrival and key, the longest idle last.
+    stale: (Option<u32>, Vec<(u64, usize)>),
 }
 
 #[derive(Debug)]
@@ -104,6 +102,8 @@ struct Workload {
 #[derive(Debug, Default)]
 struct Part {
     sum: u64,
+    /// The second in which the last search found nobody idle but new ones.
+    busy_in: Option<u32>,
     /// Entries by order of arrival.
     members: BTreeMap<u64, usize>,
 }
@@ -112,7 +112,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
     /// Divides `limit`; `leeway` more may be held for the moment in which somebody gives way.
     pub fn new(limit: u64, leeway: u64) -> Self {
         let (workloads, entries) = (HashMap::new(), Slab::new());
-        Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, busy: None, no_stale: None }
+        Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, stale: (None, Vec::new()) }
     }
 
     /// What all may hold.
@@ -189,7 +189,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         if self.used <= self.limit {
             return (Ok(()), Vec::new());
         }
-        let others = if self.is_known_busy(of, now) { Vec::new() } else { self.make_room(Some(key), now, of_idle) };
+        let others = self.make_room(Some(key), now, of_idle);
         if self.used <= self.limit {
             return (Ok(()), others);
         }
@@ -300,17 +300,6 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Whether the newcomer's workload, which holds most, was found to have nobody idle in this second, where its
-    /// addresses hold no more than the newcomer's.
-    fn is_known_busy(&self, of: Of, now: u32) -> bool {
-        let known = |(second, workload, most)| second == now && workload == of.workload && self.sum_of(of) >= most;
-        self.busy.is_some_and(known) && self.largest(Some(of)) == Some(of.workload)
-    }
-
-    fn sum_of(&self, of: Of) -> u64 {
-        self.workloads.get(&of.workload).and_then(|workload| workload.addresses.get(&of.address)).map_or(0, |p| p.sum)
-    }
-
     /// The workload that holds most: of equal ones the newcomer's.
     fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
         let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
@@ -324,13 +313,12 @@ impl<H: Holder + ?Sized> Ledger<H> {
         let of = newcomer.map(|key| self.entries[key].of);
         let goal = self.limit - self.limit / AT_ONCE;
         let (mut told, mut turns) = (Vec::new(), HashMap::<u64, Turns>::new());
-        let mut stale: Option<Vec<usize>> = None;
         while self.used > goal {
             let Some(largest) = self.largest(of) else { break };
             let next = match turns.get_mut(&largest).and_then(|turns| turns.next(&self.workloads[&largest])) {
                 Some(next) => next,
                 None => {
-                    let mut fresh = self.turns(largest, newcomer);
+                    let mut fresh = self.turns(largest, newcomer, now);
                     let Some(next) = fresh.next(&self.workloads[&largest]) else { break };
                     turns.insert(largest, fresh);
                     next
@@ -344,17 +332,10 @@ impl<H: Holder + ?Sized> Ledger<H> {
                 if self.used <= self.limit {
                     break;
                 }
-                let stale = stale.get_or_insert_with(|| self.stale(newcomer, now));
-                while stale.pop_if(|key| self.entries[*key].leaving).is_some() {}
-                if let Some(longest) = stale.pop() {
+                if let Some(longest) = self.next_stale(newcomer, now) {
                     turns.entry(largest).and_modify(|turns| turns.turns.push(next));
                     key = longest;
-                } else if Some(key) == newcomer {
-                    if told.is_empty() {
-                        self.busy = of.map(|of| (now, of.workload, self.sum_of(of)));
-                    }
-                    break;
-                } else if of_idle {
+                } else if of_idle || Some(key) == newcomer {
                     break;
                 }
             }
@@ -367,35 +348,40 @@ impl<H: Holder + ?Sized> Ledger<H> {
         told
     }
 
-    /// Those who have been idle for long, the longest last.
-    fn stale(&mut self, newcomer: Option<usize>, now: u32) -> Vec<usize> {
-        if self.no_stale == Some(now) {
-            return Vec::new();
-        }
-        let others = self.entries.iter().filter(|(key, entry)| {
+    /// Returns the holder that has been idle for longest, at least for [`STALE`] seconds. The holders are searched once in
+    /// a second.
+    fn next_stale(&mut self, newcomer: Option<usize>, now: u32) -> Option<usize> {
+        let stale_since = |entry: &Entry<H>| {
             let frees = entry.amount > 0 && !entry.leaving;
-            frees && Some(*key) != newcomer
-        });
-        let since = others.filter_map(|(key, entry)| Some((entry.holder.idle_since()?, key)));
-        let mut stale: Vec<_> = since.filter(|(since, _)| since + STALE <= now).collect();
-        stale.sort_unstable_by_key(|one| Reverse(*one));
-        if stale.is_empty() {
-            self.no_stale = Some(now);
+            entry.holder.idle_since().filter(|since| frees && since + STALE <= now)
+        };
+        if self.stale.0 != Some(now) {
+            let since = |(key, entry): (usize, &Entry<H>)| Some((stale_since(entry)?, entry.order, key));
+            let mut stale: Vec<_> = self.entries.iter().filter_map(since).collect();
+            stale.sort_unstable_by_key(|one| Reverse(*one));
+            self.stale = (Some(now), stale.into_iter().map(|(_, order, key)| (order, key)).collect());
         }
-        stale.into_iter().map(|(_, key)| key).collect()
+        let entries = &self.entries;
+        let is_stale = |(order, key): (u64, usize)| {
+            // Another may have got its key since.
+            let entry = entries.get(key).filter(|entry| entry.order == order && Some(key) != newcomer);
+            entry.and_then(stale_since).map(|_| key)
+        };
+        std::iter::from_fn(|| self.stale.1.pop()).find_map(is_stale)
     }
 
-    /// In which order those of a workload give way whose addresses hold most of it.
-    fn turns(&self, workload: u64, newcomer: Option<usize>) -> Turns {
-        let addresses = &self.workloads[&workload].addresses;
+    /// Orders the holders of the addresses that hold most of a workload by their turn to give way. Of an address that was
+    /// found busy in this second only the first one is returned.
+    fn turns(&mut self, workload: u64, newcomer: Option<usize>, now: u32) -> Turns {
+        let new_from = self.next.saturating_sub(self.entries.len() as u64 / AT_ONCE);
+        let (entries, mut turns) = (&self.entries, Vec::<Turn>::new());
+        let addresses = &mut self.workloads.entry(workload).or_default().addresses;
         let most = addresses.values().map(|part| part.sum).max().unwrap_or(0);
         let floor = addresses.values().map(|part| part.sum).filter(|sum| *sum < most).max().unwrap_or(0);
-        let new_from = self.next.saturating_sub(self.entries.len() as u64 / AT_ONCE);
-        let mut turns: Vec<Turn> = Vec::new();
-        for (&address, part) in addresses.iter().filter(|(_, part)| part.sum == most) {
-            let frees = |key: &usize| self.entries[*key].amount > 0 || newcomer == Some(*key);
-            turns.extend(part.members.iter().filter(|(_, key)| frees(key)).map(|(&order, &key)| {
-                let idle = self.entries[key].holder.idle_since().filter(|_| newcomer != Some(key));
+        for (&address, part) in addresses.iter_mut().filter(|(_, part)| part.sum == most) {
+            let frees = |(_, key): &(&u64, &usize)| entries[**key].amount > 0 || newcomer == Some(**key);
+            let turn = |(&order, &key): (&u64, &usize)| {
+                let idle = entries[key].holder.idle_since().filter(|_| newcomer != Some(key));
                 let turn = match idle {
                     Some(since) if order < new_from => (IDLE, since.into(), order),
                     Some(_) => (NEW, order, 0),
@@ -403,7 +389,22 @@ impl<H: Holder + ?Sized> Ledger<H> {
                     None => (BUSY, u64::MAX - order, 0),
                 };
                 Turn { turn, key, address }
-            }));
+            };
+            if part.busy_in == Some(now) {
+                let own = newcomer.map(|key| (entries[key].order, key));
+                let own =
+                    own.filter(|(order, _)| part.members.contains_key(order)).map(|(order, key)| turn((&order, &key)));
+                let mut youngest = part.members.iter().rev().filter(frees).map(turn);
+                if let Some(first) = own.or_else(|| youngest.find(|turn| turn.turn.0 == BUSY)) {
+                    turns.push(first);
+                    continue;
+                }
+            }
+            let others = turns.len();
+            turns.extend(part.members.iter().filter(frees).map(turn));
+            if turns[others..].iter().all(|turn| turn.turn.0 != IDLE) {
+                part.busy_in = Some(now);
+            }
         }
         turns.sort_unstable_by_key(|turn| Reverse(turn.turn));
         Turns { floor, turns }

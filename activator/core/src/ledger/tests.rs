@@ -181,6 +181,34 @@ fn few_holders_are_new() {
     }
 }
 
+/// Goal: while all is held by busy ones, a burst of newcomers, whether they push out somebody or not, does not search all
+/// holders each time; the youngest of the largest still give way.
+#[test]
+fn busy_holders_are_searched_once_in_a_second() {
+    struct Counted(u32, Rc<Cell<u32>>);
+    impl Holder for Counted {
+        fn idle_since(&self) -> Option<u32> {
+            self.1.set(self.1.get() + 1);
+            None
+        }
+    }
+    for (case, workload, of_idle, expected) in
+        [("of any workload", 0, true, 0), ("of the largest", 1, false, 0), ("of others", 2, false, 50)]
+    {
+        let (mut ledger, asked) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
+        for number in 0..1000 {
+            ledger.take(of(1, 1), 1, Arc::new(Counted(number, asked.clone())), 1, false).0.expect("room");
+        }
+        let mut told = Vec::new();
+        for number in 0..50 {
+            let comer = Arc::new(Counted(number, asked.clone()));
+            told.extend(ledger.take(of(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
+        }
+        assert_eq!(told, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
+        assert!(asked.get() < 3000, "{case}: {}", asked.get());
+    }
+}
+
 /// Goal: a newcomer that may push out idle ones alone pushes out nobody else.
 #[test]
 fn some_push_out_idle_ones_alone() {
