@@ -35,47 +35,47 @@ use std::sync::Arc;
 /// Part of the limit that is made free at once, if idle holders have it; and the part of the holders that counts as new.
 const AT_ONCE: u64 = 64;
 
-/// Seconds without anything to do after which nobody's use of a part is worth more than another's need.
+/// Seconds of idleness after which a holder gives way to any other's need.
 pub const STALE: u32 = 30;
 
-/// Room for so many holders is kept when the last has gone.
+/// Capacity for holders that is kept when the last holder has gone.
 const KEPT: usize = 64;
 
-/// Somebody who holds a part.
+/// A holder of a part of the resource.
 pub trait Holder {
-    /// The second since when nothing has run for it; none: something runs.
+    /// Returns the second since which the holder has been idle, or none if it is busy.
     fn idle_since(&self) -> Option<u32>;
 }
 
-/// Whose a part is.
+/// The workload and the client that a part counts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Of {
-    /// The workload's number; zero for what has not said yet whom it is for.
+    /// The workload's number; zero while the holder has not yet said which workload it is for.
     pub workload: u64,
     /// The client's address.
     pub address: IpAddr,
 }
 
-/// Nobody who holds more can give way.
+/// The refusal of a newcomer: no other holder may be told to give way for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all of {limit} is held, and no other workload or client holds more than the {own} of this one")]
 pub struct Full {
-    /// What all may hold.
+    /// The amount that all holders together may have.
     pub limit: u64,
-    /// What the newcomer's workload holds.
+    /// The amount that the newcomer's workload holds.
     pub own: u64,
-    /// It is not the newcomer's share that is used up: others are about to give way, and have not gone.
+    /// True if holders that were told to give way still hold more than the leeway. The newcomer's share is not used up then.
     pub is_beyond: bool,
 }
 
-/// Who holds how much.
+/// The amounts that holders have of one resource.
 #[derive(Debug)]
 pub struct Ledger<H: ?Sized> {
     limit: u64,
     leeway: u64,
-    /// Held by those who stay.
+    /// The amount of holders that stay.
     used: u64,
-    /// Held by those who were told to give way.
+    /// The amount of holders that were told to give way.
     leaving: u64,
     workloads: HashMap<u64, Workload>,
     entries: Slab<Entry<H>>,
@@ -109,49 +109,50 @@ struct Part {
 }
 
 impl<H: Holder + ?Sized> Ledger<H> {
-    /// Divides `limit`; `leeway` more may be held for the moment in which somebody gives way.
+    /// Creates a ledger for `limit`. Holders that were told to give way may have up to `leeway` beyond it until they go.
     pub fn new(limit: u64, leeway: u64) -> Self {
         let (workloads, entries) = (HashMap::new(), Slab::new());
         Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, stale: (None, Vec::new()) }
     }
 
-    /// What all may hold.
+    /// Returns the amount that all holders together may have.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Sets it. Who gives way for that, if it is less, is found by the next newcomer.
+    /// Sets the limit and the leeway. If holders have more than a new limit, the next newcomer finds those that give way.
     pub fn set_limit(&mut self, limit: u64, leeway: u64) {
         (self.limit, self.leeway) = (limit, leeway);
     }
 
-    /// What is held, also by those who give way.
+    /// Returns the amount of all holders, including those that were told to give way.
     pub fn held(&self) -> u64 {
         self.used + self.leaving
     }
 
-    /// Whether more than half of the leeway is held by those who were told to give way: there is no time for gentle ends.
+    /// Returns true if holders that were told to give way have more than half of the leeway. There is no time for gentle
+    /// ends then.
     pub fn is_pressed(&self) -> bool {
         self.leaving > self.leeway / 2
     }
 
-    /// How many hold something.
+    /// Returns the number of holders.
     pub fn holders(&self) -> usize {
         self.entries.len()
     }
 
-    /// What this workload holds.
+    /// Returns the amount that a workload holds.
     pub fn of_workload(&self, workload: u64) -> u64 {
         self.workloads.get(&workload).map_or(0, |workload| workload.sum)
     }
 
-    /// Everybody.
+    /// Iterates over all holders.
     pub fn each(&self) -> impl Iterator<Item = &Arc<H>> {
         self.entries.iter().map(|(_, entry)| &entry.holder)
     }
 
-    /// Gives `amount` to a newcomer, in this second, or [`Full`]: it would have to give way itself. Returns also who is to
-    /// give way; with `of_idle`, those are idle.
+    /// Gives `amount` to a newcomer. Returns its key, or [`Full`] if the newcomer itself would have to give way; and the
+    /// holders that the caller has to tell to give way. With `of_idle`, only idle holders give way.
     pub fn take(
         &mut self,
         of: Of,
@@ -168,7 +169,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         (grown.map(|()| key), others)
     }
 
-    /// Takes in somebody who holds nothing yet.
+    /// Adds a holder of nothing, and returns its key.
     pub fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
         let order = self.next;
         self.next += 1;
@@ -177,7 +178,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         key
     }
 
-    /// The same as [`Ledger::take`] of somebody who holds something already.
+    /// Gives `more` to a holder, by the rule of [`Ledger::take`].
     pub fn grow(&mut self, key: usize, more: u64, now: u32, of_idle: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
         let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
         let is_beyond = self.leaving > self.leeway && self.held().saturating_add(more) > self.limit;
@@ -197,7 +198,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         (Err(full), others)
     }
 
-    /// Gives more to somebody, whatever there is.
+    /// Gives `more` to a holder, even beyond the limit.
     pub fn put(&mut self, key: usize, more: u64) {
         match self.entries.get_mut(key) {
             Some(entry) if entry.leaving => {
@@ -209,7 +210,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Somebody holds less.
+    /// Takes `less` back from a holder.
     pub fn shrink(&mut self, key: usize, less: u64) {
         let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return };
         let less = less.min(amount);
@@ -224,7 +225,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         workload.addresses.entry(of.address).or_default().sum -= less;
     }
 
-    /// Somebody turns out to be of this workload.
+    /// Counts a holder to another workload.
     pub fn regroup(&mut self, key: usize, workload: u64) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.of.workload != workload) else { return };
         if entry.leaving {
@@ -238,7 +239,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.add(key, amount);
     }
 
-    /// The same of all, by what is known of each; 0: nothing new.
+    /// Counts each holder to the workload that `workload` returns for it; zero leaves the holder where it is.
     pub fn regroup_all(&mut self, workload: impl Fn(&H) -> u64) {
         let known =
             |(key, entry): (usize, &Entry<H>)| Some((key, workload(&entry.holder))).filter(|(_, known)| *known != 0);
@@ -246,7 +247,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         all.into_iter().for_each(|(key, workload)| self.regroup(key, workload));
     }
 
-    /// Somebody holds nothing any more.
+    /// Removes a holder with all that it has.
     pub fn leave(&mut self, key: usize) {
         let Some(&Entry { amount, leaving, .. }) = self.entries.get(key) else { return };
         if leaving {
@@ -261,7 +262,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Has so much be free, and idle ones make more room. Returns who gives way.
+    /// Makes room for `free`, and for some more where only idle holders give way for it. Returns the holders that give way.
     pub fn give_way(&mut self, free: u64, now: u32) -> Vec<Arc<H>> {
         let limit = self.limit;
         self.limit = limit.saturating_sub(free);
@@ -300,7 +301,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// The workload that holds most: of equal ones the newcomer's.
+    /// Returns the workload that holds most. Of equal ones it is the newcomer's.
     fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
         let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
         let largest = self.workloads.iter().max_by_key(|(number, workload)| (workload.sum, is_its(number)));
@@ -416,22 +417,22 @@ const IDLE: u8 = 0;
 const BUSY: u8 = 1;
 const NEW: u8 = 2;
 
-/// When somebody gives way.
+/// A holder's turn to give way.
 struct Turn {
     turn: (u8, u64, u64),
     key: usize,
     address: IpAddr,
 }
 
-/// Those who give way next, the first of them last.
+/// The holders that give way next, in reverse order.
 struct Turns {
-    /// What the next smaller address holds.
+    /// The amount of the next smaller address.
     floor: u64,
     turns: Vec<Turn>,
 }
 
 impl Turns {
-    /// The next one whose address still holds most.
+    /// Returns the next holder whose address still holds most.
     fn next(&mut self, workload: &Workload) -> Option<Turn> {
         let is_large =
             |turn: &Turn| workload.addresses.get(&turn.address).is_some_and(|part| part.sum >= self.floor.max(1));

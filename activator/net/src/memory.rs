@@ -21,16 +21,16 @@ const LEEWAY: u64 = 4;
 /// Up to this part of the bound something is given that nobody gives way for.
 const SPARE: u64 = 4;
 
-/// No bound: what nobody reaches.
+/// A limit that is never reached, for a process without one.
 const UNBOUNDED: u64 = u64::MAX / 2;
 
-/// Somebody who keeps something, and can be told to give way.
+/// A holder of memory that can be told to give way.
 pub(crate) trait Party: Holder + Send + Sync {
-    /// What it keeps is needed.
+    /// Tells the holder to free its memory, because others need it.
     fn give_way(&self);
 }
 
-/// What is kept.
+/// Kinds of memory, which metrics tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Requests that wait, pages' streams, large heads of answers.
@@ -41,12 +41,12 @@ pub enum Kind {
     Output,
 }
 
-/// The bound, and who keeps how much. Cheap to clone.
+/// The memory that clients' connections and requests share. Cheap to clone.
 #[derive(Clone)]
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
-    /// The second in which it is, as connections count them.
+    /// The current second, as connections count them.
     second: AtomicU32,
     ledger: Mutex<Ledger<dyn Party>>,
     /// Bytes, by kind.
@@ -55,7 +55,7 @@ struct Shared {
     held: AtomicU64,
 }
 
-/// A part of it, given back on drop.
+/// Bytes that are charged to a workload and a client until the charge is dropped.
 pub(crate) struct Charge {
     memory: Memory,
     kind: Kind,
@@ -70,7 +70,7 @@ pub struct Share {
     workload: u64,
 }
 
-/// What something keeps while it waits.
+/// The charge of a request or a connection while it waits.
 pub struct Held {
     _charge: Charge,
     way: Arc<Way>,
@@ -97,7 +97,7 @@ impl Party for Way {
 }
 
 impl Memory {
-    /// A bound of `limit` bytes; `None`: no bound.
+    /// Creates a bound of `limit` bytes, or none.
     pub fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(UNBOUNDED);
         let ledger = Mutex::new(Ledger::new(limit, limit / LEEWAY));
@@ -105,27 +105,27 @@ impl Memory {
         Self(Arc::new(Shared { second, ledger, kept, held }))
     }
 
-    /// The share of the workload with this number.
+    /// Returns the share of the workload with this number.
     pub fn share(&self, workload: u64) -> Share {
         Share { memory: self.clone(), workload }
     }
 
-    /// Bytes that are kept of a kind.
+    /// Returns the bytes that are charged of a kind.
     pub fn kept(&self, kind: Kind) -> u64 {
         self.0.kept[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// How many are charged that wait.
+    /// Returns the number of charges of [`Kind::Held`].
     pub fn held(&self) -> u64 {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Sets the second in which it is. The caller's clock is the one by which its parties say since when they are idle.
+    /// Sets the current second, of the clock by which holders say since when they have been idle.
     pub(crate) fn set_second(&self, second: u32) {
         self.0.second.store(second, Ordering::Relaxed);
     }
 
-    /// A charge of nothing yet.
+    /// Creates a charge of no bytes.
     pub(crate) fn charge(&self, kind: Kind, of: Of, party: Arc<dyn Party>) -> Charge {
         let key = self.0.ledger.lock().enter(of, party);
         if kind == Kind::Held {
@@ -136,10 +136,10 @@ impl Memory {
 }
 
 impl Charge {
-    /// So many bytes are kept now; others give way if need be.
+    /// Sets the charge to `bytes`. Other holders give way if there is no room.
     ///
     /// # Errors
-    /// It is itself the one to give way; it keeps what it had.
+    /// This holder would have to give way itself. The charge stays as it was.
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), Full> {
         let shared = &self.memory.0;
         if bytes > self.bytes {
@@ -154,7 +154,7 @@ impl Charge {
         Ok(())
     }
 
-    /// So many more are kept, if there is plenty.
+    /// Adds `more` bytes if little of the limit is used. Returns whether it did.
     pub(crate) fn spare(&mut self, more: u64) -> bool {
         let mut ledger = self.memory.0.ledger.lock();
         let is_plenty = ledger.held().saturating_add(more) <= ledger.limit() / SPARE;
@@ -166,13 +166,13 @@ impl Charge {
         is_plenty
     }
 
-    /// So many more are kept, whatever there is.
+    /// Adds `more` bytes, even beyond the limit.
     fn put(&mut self, more: u64) {
         self.memory.0.ledger.lock().put(self.key, more);
         self.count(self.bytes + more);
     }
 
-    /// What is kept.
+    /// Returns the bytes that are charged.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -207,17 +207,17 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Share {
-    /// Charges something of a client that begins to wait.
+    /// Charges `bytes` of a client's request that begins to wait.
     ///
     /// # Errors
-    /// It would have to give way itself.
+    /// The request would have to give way itself.
     pub fn hold(&self, client: IpAddr, bytes: u64) -> Result<Held, Full> {
         let mut held = self.begin(client);
         held._charge.set(bytes)?;
         Ok(held)
     }
 
-    /// The same for what was admitted before: beyond the bound if need be.
+    /// Charges `bytes` of a request that was admitted before, even beyond the limit.
     pub fn hold_again(&self, client: IpAddr, bytes: u64) -> Held {
         let mut held = self.begin(client);
         if held._charge.set(bytes).is_err() {
@@ -226,7 +226,7 @@ impl Share {
         held
     }
 
-    /// Why something of it gives way.
+    /// Returns the refusal of a request of this workload that gives way.
     pub fn full(&self) -> Full {
         let ledger = self.memory.0.ledger.lock();
         Full { limit: ledger.limit(), own: ledger.of_workload(self.workload), is_beyond: false }
@@ -239,12 +239,12 @@ impl Share {
 }
 
 impl Held {
-    /// Waits until what it keeps is needed for somebody else.
+    /// Waits until others need the memory.
     pub async fn gives_way(&self) {
         self.way.told.notified().await;
     }
 
-    /// Has `connection`, which keeps it from now on, give way in its place.
+    /// Has `connection`, which keeps the memory from now on, give way for it.
     pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
         let _ = self.way.connection.set(connection); // It moves once.
         if self.gives_way().now_or_never().is_some() {
