@@ -4,7 +4,8 @@
 //!
 //! [`Shares`] have a total, and a bound for each client address. Where a newcomer exceeds the bound of its address, its own
 //! address gives way, and where it exceeds the total, the address that holds most, its own included. So an address cannot
-//! use up the total, and a newcomer with a small share is never refused in place of a large holder.
+//! use up the total, and a newcomer with a small share is never refused in place of a large holder. Among addresses that
+//! hold equally much, the newcomer's gives way last where the oldest share does, and first where the youngest does.
 //!
 //! | which of the address's shares gives way | where |
 //! |---|---|
@@ -20,6 +21,7 @@
 //! Deadlines: callers bound the time of a head and of an answer.
 
 use parking_lot::Mutex;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -126,7 +128,8 @@ impl Shares {
 
 impl State {
     /// The address that is to give way for `more` of `address`, if any is.
-    fn holder_in_the_way(&self, limits: Limits, address: IpAddr, more: usize) -> Option<IpAddr> {
+    fn holder_in_the_way(&self, shares: &Shares, address: IpAddr, more: usize) -> Option<IpAddr> {
+        let Shares { limits, gives_way, .. } = shares;
         let sum = |of: &IpAddr| {
             let held = self.addresses.get(of).map_or(0, |holder| holder.sum);
             if *of == address { held.saturating_add(more) } else { held }
@@ -135,7 +138,11 @@ impl State {
             return Some(address);
         }
         let is_full = self.total.saturating_add(more) > limits.total;
-        is_full.then(|| self.addresses.keys().copied().max_by_key(|of| (sum(of), *of == address))).flatten()
+        let rank = |(of, holder): &(&IpAddr, &Holder)| {
+            let is_preferred = (**of == address) == (*gives_way == GivesWay::Youngest);
+            (sum(of), is_preferred, Reverse(holder.members.keys().next().copied()))
+        };
+        is_full.then(|| self.addresses.iter().max_by_key(rank).map(|(of, _)| *of)).flatten()
     }
 
     fn remove(&mut self, address: IpAddr, number: u64) {
@@ -152,9 +159,9 @@ impl State {
 impl Share {
     /// Takes `more`; `false`: it would have to give way itself, or has.
     pub fn grow(&self, more: usize) -> bool {
-        let Shares { limits, gives_way, state } = &*self.shares;
+        let Shares { gives_way, state, .. } = &*self.shares;
         let mut state = state.lock();
-        while let Some(address) = state.holder_in_the_way(*limits, self.address, more) {
+        while let Some(address) = state.holder_in_the_way(&self.shares, self.address, more) {
             let members = state.addresses.get(&address).map(|holder| &holder.members);
             let mut others = members.into_iter().flat_map(BTreeMap::keys).copied();
             let victim = match gives_way {
@@ -293,13 +300,14 @@ mod tests {
         // Of four in total and three for each: the address of each newcomer, who loses a share to it, whether it has one.
         type Row<'a> = (GivesWay, &'a [(u8, Option<usize>, bool)]);
         use GivesWay::{Oldest, Youngest};
-        let rows: [Row<'_>; 6] = [
+        let rows: [Row<'_>; 7] = [
             (Oldest, &[(1, None, true), (1, None, true), (1, None, true), (1, Some(0), true), (1, Some(1), true)]),
             (Youngest, &[(1, None, true), (1, None, true), (1, None, true), (1, None, false)]),
             (Oldest, &[(9, None, true), (1, None, true), (1, None, true), (1, None, true), (8, Some(1), true)]),
             (Youngest, &[(9, None, true), (1, None, true), (1, None, true), (1, None, true), (8, Some(3), true)]),
             (Oldest, &[(1, None, true), (1, None, true), (2, None, true), (2, None, true), (1, Some(0), true)]),
             (Youngest, &[(1, None, true), (2, None, true), (3, None, true), (4, None, true), (5, None, false)]),
+            (Oldest, &[(1, None, true), (2, None, true), (3, None, true), (4, None, true), (5, Some(0), true)]),
         ];
         for (gives_way, comers) in rows {
             let shares = Shares::new(Limits { total: 4, per_address: 3 }, gives_way);
