@@ -10,22 +10,23 @@
 //!
 //! | the line | read as a request line by |
 //! |---|---|
-//! | three words, the last a name, `/` and a version | http.server, wsgiref, waitress, Netty, Node (RTSP, ICE) |
+//! | three words, the last `HTTP/` and a number | http.server, wsgiref, waitress |
+//! | three words, the last any name, `/` and a number with a point | Netty, which ignores case, and Node (RTSP, ICE) |
 //! | the third word begins with `HTTP/`, and the first has no lower-case letter | cheroot |
-//! | a later word begins with `HTTP/`, and the first has capital letters alone | nginx before 1.21 |
+//! | a later one does, the first has capital letters alone, the second begins with `/` or has `:/` | nginx before 1.21 |
 //! | `HTTP/` behind a byte that is not ASCII, which may end a Unicode blank | aiohttp's parser in Python |
 //! | `GET` and a word, and the next line is empty or begins as a field does | http.server (HTTP/0.9) |
 //! | two words, the first without a lower-case letter, CR LF, and the same | waitress |
 //!
 //! Words end at a blank ([`is_blank`]); waitress ends them at spaces alone, so both are counted. Lines before the first are
-//! passed over if they hold nothing but blanks and control characters (Netty).
+//! passed over if they hold nothing but blanks and control characters, those of Latin-1 included (Netty).
 //!
 //! Without an LF nothing is decided, up to [`LENGTH_MAX`]: beyond that no server reads on.
 //!
 //! # False alarms
 //!
-//! A binary message has an LF by chance, but not CR before it, two words around a space and a field behind it. RTSP and SIP
-//! are taken for requests: their ports must be declared `tcp`.
+//! A binary message has an LF by chance, but not CR before it, two words around a space and a field behind it. RTSP, SIP,
+//! and a line of three words that ends like `nginx/1.25` are taken for requests: their ports must be declared `tcp`.
 
 /// Longest line that a server reads: Undertow's limit, twice over.
 const LENGTH_MAX: usize = 2 << 20;
@@ -66,6 +67,8 @@ struct Line {
     /// How much of [`GET`] the first word is; none: it is another.
     get: Option<usize>,
     word: Word,
+    /// The second word begins with `/`, or has one behind a colon.
+    has_target: bool,
     /// Index of the first word behind the second that begins with [`HTTP`].
     http_at: Option<usize>,
     /// `HTTP/` stands behind a byte that is not ASCII.
@@ -78,7 +81,10 @@ struct Word {
     /// How much of [`HTTP`] it begins with; none: it begins otherwise.
     http: Option<usize>,
     behind_wide: bool,
+    /// It begins with all of [`HTTP`].
+    is_http: bool,
     version: Version,
+    last: Option<u8>,
 }
 
 /// How much of `NAME/1.1` a word is. Python once took any digits and signs for a number.
@@ -89,13 +95,17 @@ enum Version {
     Name,
     Slash,
     Number,
+    /// The number has a point behind a digit.
+    Pointed,
 }
 
-/// How much of a field's begin a line is.
+/// The state of a line that may be a field: no more than a part of the name has come.
 #[derive(Clone, Copy, Debug)]
-enum Field {
-    /// So many bytes of a name; of `From ` as well.
-    Name(usize, bool),
+struct Field {
+    /// Number of bytes that have come.
+    length: usize,
+    /// They are the first bytes of `From`.
+    is_from: bool,
 }
 
 impl RequestLine {
@@ -116,7 +126,7 @@ impl RequestLine {
                 b'\n' if !self.is_second && self.line.is_request() => return Some(true),
                 b'\n' => {
                     let line = std::mem::take(&mut self.line);
-                    self.field = line.may_lack_version().then_some(Field::Name(0, true));
+                    self.field = line.may_lack_version().then_some(Field { length: 0, is_from: true });
                     self.is_second |= line.has_text;
                     if self.is_second && self.field.is_none() {
                         return Some(false);
@@ -137,7 +147,7 @@ impl RequestLine {
 
 impl Line {
     fn push(&mut self, byte: u8) {
-        self.has_text |= !(byte.is_ascii_control() || is_blank(byte));
+        self.has_text |= !(byte.is_ascii_control() || (0x80..=0x9f).contains(&byte) || is_blank(byte));
         self.ends_with_cr = byte == b'\r';
         if is_blank(byte) {
             self.in_word = false;
@@ -157,6 +167,7 @@ impl Line {
             self.first_other |= !(byte.is_ascii_uppercase() || b"_-".contains(&byte));
             self.get = self.get.filter(|at| GET.get(*at) == Some(&byte)).map(|at| at + 1);
         }
+        self.has_target |= self.words == 2 && byte == b'/' && self.word.last.is_none_or(|last| last == b':');
         if self.word.push(byte) {
             self.http_behind_wide |= self.word.behind_wide;
             self.http_at = self.http_at.or(Some(self.words).filter(|at| *at > 2));
@@ -164,9 +175,9 @@ impl Line {
     }
 
     fn is_request(&self) -> bool {
-        (self.word.version == Version::Number && (self.words == 3 || self.spaced == 3))
+        (self.word.is_version() && (self.words == 3 || self.spaced == 3))
             || (self.http_at == Some(3) && !self.first_lower)
-            || (self.http_at.is_some() && !self.first_other)
+            || (self.http_at.is_some() && !self.first_other && self.has_target)
             || self.http_behind_wide
     }
 
@@ -179,13 +190,20 @@ impl Word {
     /// Returns whether that completes [`HTTP`].
     fn push(&mut self, byte: u8) -> bool {
         self.version = self.version.next(byte);
+        self.last = Some(byte);
         if !byte.is_ascii() {
             (self.http, self.behind_wide) = (Some(0), true);
             return false;
         }
         self.http = self.http.filter(|at| HTTP.get(*at).is_some_and(|next| byte.eq_ignore_ascii_case(next)));
         self.http = self.http.map(|at| at + 1);
-        self.http == Some(HTTP.len())
+        let is_whole = self.http == Some(HTTP.len());
+        self.is_http |= is_whole;
+        is_whole
+    }
+
+    fn is_version(&self) -> bool {
+        self.version == Version::Pointed || (self.version == Version::Number && self.is_http)
     }
 }
 
@@ -194,22 +212,28 @@ impl Version {
         match (self, byte) {
             (Self::Empty, _) => Self::Name,
             (_, b'/') => Self::Slash,
-            (Self::Slash | Self::Number, b'0'..=b'9' | b'.' | b'_' | b'+' | b'-' | 0x80..) => Self::Number,
+            (Self::Number, b'.') => Self::Pointed,
+            (Self::Pointed, b'0'..=b'9') => Self::Pointed,
+            (Self::Slash | Self::Number | Self::Pointed, b'0'..=b'9' | b'.' | b'_' | b'+' | b'-' | 0x80..) => {
+                Self::Number
+            }
             _ => Self::Name,
         }
     }
 }
 
 impl Field {
-    /// The state after one more byte; an error: it is no field; none: it is one. A blank at the begin folds a line, and
-    /// `From ` is passed over by Python's parser of messages.
+    /// Returns the state after one more byte; an error: the line is no field; none: it is one. A line that begins with a
+    /// blank continues the field before it. Python's parser of messages passes over a line that begins with `From `.
     fn next(self, byte: u8) -> Option<Result<Self, ()>> {
-        let Self::Name(at, is_from) = self;
+        let Self { length, is_from } = self;
         match byte {
-            b' ' | b'\t' | b'\r' | b'\n' if at == 0 => None,
+            b' ' | b'\t' | b'\r' | b'\n' if length == 0 => None,
             b':' => None,
-            b' ' if is_from && at == 4 => None,
-            b'!'..=b'~' => Some(Ok(Self::Name(at + 1, is_from && b"From".get(at) == Some(&byte)))),
+            b' ' if is_from && length == 4 => None,
+            b'!'..=b'~' => {
+                Some(Ok(Self { length: length + 1, is_from: is_from && b"From".get(length) == Some(&byte) }))
+            }
             _ => Some(Err(())),
         }
     }
@@ -247,6 +271,8 @@ mod tests {
             (b"GET /a\tb\r\nX:", Some(true)),
             (b"get / http/1.1\r\n", Some(true)),
             (b"\r\n\t\r\n \x00\nGET / HTTP/1.1\n", Some(true)),
+            (b"\x80\nGET / HTTP/1.1\r\n", Some(true)), // Netty, which reads Latin-1
+            (b"\x9f\x7f\r\nGET / FOO/1.1\r\n", Some(true)),
             (b"\x01\x02GET / HTTP/1.1\n", Some(true)),
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f / HTTP/1.1\r\n", Some(true)),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 / HTTP/1.1\r\n", Some(true)),
@@ -254,14 +280,16 @@ mod tests {
             (b"GET\t/\tHTTP/1.1\r\n", Some(true)),
             (b"GET\x1c/\x85HTTP/1.1\r\n", Some(true)),
             (b"GET\xe2\x80\x83/\xe2\x80\x83HTTP/1.1\r\n", Some(true)),
-            (b"GET / HTTP/1.1 more\r\n", Some(true)),     // cheroot
-            (b"GET /a b c HTTP/1.1\r\n", Some(true)),     // nginx before 1.21
-            (b"GET / HTTP/1.1_1\r\n", Some(true)),        // http.server, once
-            (b"GET / FOO/1.1\r\n", Some(true)),           // Netty
-            (b"\x01\x00GET / FOO/10.17\n", Some(true)),   // the same
-            (b"SOURCE /a ICE/1.0\r\n", Some(true)),       // Node
-            (b"DESCRIBE /a RTSP/1.0\r\n", Some(true)),    // Node
-            (b"A\x0bB /\x0bc HTTP/1.1 \r\n", Some(true)), // waitress: words end at spaces
+            (b"GET / HTTP/1.1 more\r\n", Some(true)),       // cheroot
+            (b"GET /a b c HTTP/1.1\r\n", Some(true)),       // nginx before 1.21
+            (b"GET / HTTP/1.1_1\r\n", Some(true)),          // http.server, once
+            (b"GET http://a/b c HTTP/1.1\r\n", Some(true)), // the same
+            (b"GET / FOO/1.1\r\n", Some(true)),             // Netty
+            (b"get / foo/1.1\r\n", Some(true)),             // the same
+            (b"\x01\x00GET / FOO/10.17\n", Some(true)),     // the same
+            (b"SOURCE /a ICE/1.0\r\n", Some(true)),         // Node
+            (b"DESCRIBE /a RTSP/1.0\r\n", Some(true)),      // Node
+            (b"A\x0bB /\x0bc HTTP/1.1 \r\n", Some(true)),   // waitress: words end at spaces
             (b"A\x0bB /c\r\na:", Some(true)),
             // Not decided.
             (b"", None),
@@ -274,13 +302,15 @@ mod tests {
             (b"PING\r\n", Some(false)),
             (b"SET key value\r\n", Some(false)),
             (b"get a\r\nget b\r\n", Some(false)), // memcached
+            (b"get a user/12\r\n", Some(false)),
             (b"set a 0 0 5\r\na:b", Some(false)),
             (b"PING a\r\nQUIT\r\n", Some(false)), // Redis, by hand
             (b"*1\r\n$4\r\nPING\r\n", Some(false)),
             (b"EHLO a\r\nMAIL FROM:<a@b>\r\n", Some(false)),
             (b"NICK a\r\nUSER a 0 * :A\r\n", Some(false)),
             (b"SSH-2.0-OpenSSH_9.2\r\n", Some(false)),
-            (b"a.b 17 1700000000\n", Some(false)), // Graphite
+            (b"a.b 17 1700000000\n", Some(false)),                    // Graphite
+            (b"ERROR upstream answered HTTP/1.1 502\n", Some(false)), // a log's line
             (b"{\"log\":\"GET /x HTTP/1.1\"}\n", Some(false)),
             (b"<34>1 2026-01-01T00:00:00Z h - - - - \"GET / HTTP/1.1\" 200\n", Some(false)),
             (b"10.0.0.1 - - [1] \"GET / HTTP/1.1\" 200 5\n", Some(false)),
