@@ -6,9 +6,12 @@
 //! | the number | counts if |
 //! |---|---|
 //! | has a line in the ledger | the line is of the slice's namespace and of the uid of its owner |
-//! | has no line: it was lost, or never written | the owner is a known ZeroScaler with that uid, which names no more than [`UNRECORDED_MAX`] such numbers, and its namespace has fewer than its quota |
+//! | has no line: it was lost, or never written | the owner is a known ZeroScaler with that uid, which names no more than [`UNRECORDED_MAX`] such numbers, or as many as its Service has ports, and its namespace has fewer than its quota |
+//!
+//! Of more numbers, those count first that the owner's status shows. Ports of a workload that another process leads are not
+//! known here.
 
-use super::plan::quota;
+use super::plan::{Wanted, quota};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::Ledger;
@@ -29,12 +32,14 @@ pub struct Claim {
     pub numbers: BTreeSet<u16>,
 }
 
-/// Returns the numbers that count. `is_known`: whether there is a ZeroScaler with this name and uid.
-pub fn listed<'a>(
+/// Returns the numbers that count. `is_known`: whether there is a ZeroScaler with this name and uid. `ports`: what one is to
+/// have, as far as that is known.
+pub fn listed<'a, 'b>(
     claims: impl IntoIterator<Item = &'a Claim>,
     ledger: &Ledger,
     range: PortRange,
     is_known: impl Fn(&RevisionKey, &str) -> bool,
+    ports: impl Fn(&RevisionKey) -> &'b [Wanted],
 ) -> BTreeSet<u16> {
     let (mut listed, mut unrecorded) = (BTreeSet::new(), BTreeMap::<&RevisionKey, BTreeSet<u16>>::new());
     for Claim { key, uid, numbers } in claims {
@@ -56,9 +61,12 @@ pub fn listed<'a>(
     }
     for (key, numbers) in unrecorded {
         let has = has.entry(key.namespace()).or_default();
-        let room = quota(range).saturating_sub(*has).min(UNRECORDED_MAX);
+        let ports = ports(key);
+        let room = quota(range).saturating_sub(*has).min(ports.len().max(UNRECORDED_MAX));
         *has += numbers.len().min(room);
-        listed.extend(numbers.into_iter().take(room));
+        let is_shown = |number: &u16| ports.iter().any(|port| port.shown == Some(*number));
+        let (shown, others): (Vec<u16>, Vec<u16>) = numbers.into_iter().partition(is_shown);
+        listed.extend(shown.into_iter().chain(others).take(room));
     }
     listed
 }
@@ -66,7 +74,8 @@ pub fn listed<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::ports::ledger::Entry;
+
+    use common::ports::ledger::{Entry, PortId};
 
     const RANGE: PortRange = PortRange { first: 100, last: 199 };
 
@@ -94,7 +103,11 @@ mod tests {
         let is_known =
             |key: &RevisionKey, uid: &str| matches!((key.as_str(), uid), ("shop/a", "ua") | ("evil/b", "ub"));
         for (case, claim, expected) in rows {
-            assert_eq!(listed([&claim], &ledger, RANGE, is_known), expected.iter().copied().collect(), "{case}");
+            assert_eq!(
+                listed([&claim], &ledger, RANGE, is_known, |_| &[]),
+                expected.iter().copied().collect(),
+                "{case}"
+            );
         }
     }
 
@@ -102,11 +115,28 @@ mod tests {
     #[test]
     fn forged_slices_do_not_exhaust_the_range() {
         let one = [claim(("evil", "b"), "u", 100..=199), claim(("evil", "b"), "u", 100..=199)];
-        assert_eq!(listed(&one, &Ledger::new(), RANGE, |_, _| true).len(), UNRECORDED_MAX);
+        assert_eq!(listed(&one, &Ledger::new(), RANGE, |_, _| true, |_| &[]).len(), UNRECORDED_MAX);
         let names: Vec<String> = (0..49).map(|n| format!("b{n}")).collect();
         let mine = ledger(&[(100, "held evil/b0 u 80 http")]);
         let many = names.iter().zip(0_u16..).map(|(name, n)| claim(("evil", name), "u", [101 + 2 * n, 102 + 2 * n]));
         let many: Vec<Claim> = many.collect();
-        assert_eq!(listed(&many, &mine, RANGE, |_, _| true).len(), quota(RANGE) - 1);
+        assert_eq!(listed(&many, &mine, RANGE, |_, _| true, |_| &[]).len(), quota(RANGE) - 1);
+    }
+
+    /// Goal: where the ledger is lost, a workload with many ports keeps the number of each.
+    #[test]
+    fn numbers_without_lines_count_as_far_as_the_service_has_ports() {
+        let claims = [claim(("shop", "a"), "ua", 100..=139)];
+        // Ports of the Service, the numbers that its status shows, how many count.
+        let rows: [(u16, std::ops::Range<u16>, usize); 4] =
+            [(20, 120..140, 20), (3, 137..140, UNRECORDED_MAX), (40, 0..0, 40), (0, 0..0, UNRECORDED_MAX)];
+        for (count, mut shown, expected) in rows {
+            let of = |port| PortId { name: format!("p{port}"), port };
+            let ports: Vec<Wanted> =
+                (1..=count).map(|port| Wanted { port: of(port), listed: None, shown: shown.next() }).collect();
+            let found = listed(&claims, &Ledger::new(), RANGE, |_, _| true, |_| &ports);
+            assert_eq!(found.len(), expected, "{count} ports");
+            assert!(ports.iter().filter_map(|port| port.shown).all(|number| found.contains(&number)), "{count} ports");
+        }
     }
 }
