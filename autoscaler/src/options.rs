@@ -122,6 +122,13 @@ impl Options {
             ..Self::new(pod_name, pod_ip, front_end)
         })
     }
+
+    /// Returns the token that activators are shown. None where none are demanded: an activator knows no plane by its token
+    /// then. None with TLS either: a secret that goes over TLS elsewhere is not shown in plain.
+    pub(crate) fn port_token(&self) -> Option<TokenFile> {
+        let is_shown = self.stat_tokens.demand.is_some() && self.stat_tls.is_none();
+        self.stat_tokens.own.clone().filter(|_| is_shown)
+    }
 }
 
 impl StatTokens {
@@ -169,6 +176,18 @@ mod tests {
             .expect("complete");
         assert_eq!(format!("{:?}", options.front_end), "Knative");
         assert_eq!(options.stat_listen.port(), 8080);
+    }
+
+    /// Goal: an activator without an audience is never shown a token, which it would not look at.
+    #[test]
+    fn a_token_is_shown_where_one_is_demanded() {
+        let own = ("ZEROSCALE_STAT_TOKEN_FILE", "/token");
+        let audience = ("ZEROSCALE_STAT_AUDIENCE", "zeroscale.dev/stats");
+        for (pairs, expected) in [(&[own, audience][..], true), (&[own], false), (&[audience], false), (&[], false)] {
+            let needed = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "zeroscale")];
+            let options = read(&[&needed, pairs].concat()).expect("complete");
+            assert_eq!(options.port_token().is_some(), expected, "{pairs:?}");
+        }
     }
 
     /// What a process writes on leases is made of the first two.

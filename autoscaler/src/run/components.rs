@@ -184,9 +184,8 @@ impl Components {
         configs: Configs,
     ) -> Wiring {
         Wiring {
+            port_token: options.port_token(),
             system_namespace: options.system_namespace,
-            // A secret that goes over TLS elsewhere is not shown in plain.
-            port_token: options.stat_tokens.own.filter(|_| options.stat_tls.is_none()),
             cluster_domain: options.cluster_domain,
             limiter: self.limiter.clone(),
             on_scale: options.on_scale,

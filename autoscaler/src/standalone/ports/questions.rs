@@ -5,9 +5,11 @@
 //!
 //! At once when somebody begins to wait, then after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`] while an
 //! answer brings nothing new: a number is bound some milliseconds after the ledger has it. A question about more than
-//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`]. It
-//! takes our token. Without one, [`NAMED_MAX`] are asked for at a time.
-//! Whoever nobody has to ask says every ten seconds which process it is ([`Proofs::unidentified`]).
+//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`]. An
+//! activator answers that question only if it is sent with the token of a plane. Without a token, and for a while after an
+//! activator has refused it ([`NAMED_FOR`]), numbers are named, fewer than [`NAMED_MAX`] at a time.
+//! An activator of which nobody waits for an answer is asked every ten seconds which process it is
+//! ([`Proofs::unidentified`]).
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
@@ -19,7 +21,7 @@ use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
 use common::ports::answer::Listening;
 use common_runtime::credential::TokenFile;
 use futures::stream::{FuturesUnordered, StreamExt};
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,10 +36,16 @@ const PAUSE_FIRST: Duration = Duration::from_millis(25);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often it is looked for activators that have not said for a while who they are.
 const LOOK: Duration = Duration::from_secs(1);
+/// Time for which numbers are named after an activator has refused the question about all.
+const NAMED_FOR: Duration = Duration::from_secs(60);
 /// Longest time of one question.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer: all numbers that there are, with a uid and an error each.
 const BODY_LENGTH_MAX: usize = 16 << 20;
+
+/// Answers to the question about all by which its sender is not taken for a plane, or not for now.
+const REFUSALS: [StatusCode; 4] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
 
 /// So many answers are taken in at once.
 const TAKEN_IN: usize = 512;
@@ -47,6 +55,8 @@ const TAKEN_IN: usize = 512;
 pub(super) enum Answers {
     /// For each number that it was asked for.
     Of(Vec<(u16, Answer)>),
+    /// It does not tell us about all.
+    NotAll,
     /// Nothing was heard.
     Silent,
 }
@@ -60,6 +70,21 @@ struct Pace {
     pause: Duration,
     /// What it was asked last.
     about: BTreeSet<u16>,
+    /// Until then it is not asked about all.
+    named_until: Option<Instant>,
+}
+
+impl Pace {
+    /// Returns the most numbers that one question may be about.
+    fn most(&self, now: Instant, has_token: bool) -> usize {
+        // One place is left for the number of a question which process it is.
+        if has_token && self.named_until.is_none_or(|until| until <= now) { usize::MAX } else { NAMED_MAX - 1 }
+    }
+
+    /// The question about all was refused: some may be named at once.
+    fn refused(&mut self, now: Instant) {
+        *self = Self { named_until: Some(now + NAMED_FOR), ..Self::default() };
+    }
 }
 
 /// Asks whoever is to be asked.
@@ -73,12 +98,13 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
         let mut next = now + LOOK;
         let due = to_ask(shared, now, |address, count| {
             let pace = paces.entry(address).or_default();
-            let later = pace.next.filter(|at| now < *at);
+            let (later, most) = (pace.next.filter(|at| now < *at), pace.most(now, shared.token.get().is_some()));
             // Of so many it is asked at its time, whichever they are.
-            if let Some(at) = later.filter(|_| count > NAMED_MAX && !pace.is_asked) {
+            let is_many = count > most.min(NAMED_MAX);
+            if let Some(at) = later.filter(|_| is_many && !pace.is_asked) {
                 next = next.min(at);
             }
-            !pace.is_asked && (later.is_none() || count <= NAMED_MAX)
+            (!pace.is_asked && (later.is_none() || !is_many)).then_some(count.min(most))
         });
         for (address, (port, numbers)) in due {
             let pace = paces.entry(address).or_default();
@@ -99,7 +125,11 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
         }
         tokio::select! {
             Some((address, sent, answers)) = under_way.next() => {
-                paces.entry(address).or_default().is_asked = false;
+                let pace = paces.entry(address).or_default();
+                pace.is_asked = false;
+                if matches!(answers, Answers::NotAll) {
+                    pace.refused(Instant::now());
+                }
                 take_in(shared, address, answers, sent).await;
             }
             () = shared.asks.notified() => {}
@@ -121,27 +151,27 @@ async fn take_in(shared: &Shared, address: IpAddr, answers: Answers, sent: Insta
     }
 }
 
-/// Whom to ask now, at which port, for which numbers. `may`: whether an address may be asked for so many numbers now.
+/// Whom to ask now, at which port, for which numbers. `may`: of so many numbers, how many an address may be
+/// asked for now; none: it may not be asked.
 fn to_ask(
     shared: &Shared,
     now: Instant,
-    mut may: impl FnMut(IpAddr, usize) -> bool,
+    mut may: impl FnMut(IpAddr, usize) -> Option<usize>,
 ) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {
     let state = shared.state.lock();
     let mut found: BTreeMap<IpAddr, (u16, BTreeSet<u16>)> = BTreeMap::new();
     for (address, count, numbers) in state.asks.each() {
-        // One more may be asked for who it is.
-        let most = if shared.token.get().is_some() { usize::MAX } else { NAMED_MAX - 1 };
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, count.min(most))) {
+        let Some(port) = state.shared_port(address) else { continue };
+        if let Some(most) = may(address, count) {
             // Of too many some by chance, so that each has its turn.
             let skipped = if count > most { rand::random_range(0..count) } else { 0 };
             let numbers: Vec<u16> = numbers.collect();
-            let some = numbers.iter().cycle().skip(skipped).take(count.min(most));
+            let some = numbers.iter().cycle().skip(skipped).take(most);
             found.insert(address, (port, some.copied().collect()));
         }
     }
     for (address, number) in state.proofs.unidentified(now.into_std()) {
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, 1)) {
+        if let Some(port) = state.shared_port(address).filter(|_| may(address, 1).is_some()) {
             found.entry(address).or_insert((port, BTreeSet::new())).1.insert(number);
         }
     }
@@ -155,7 +185,11 @@ async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>, token: Option<&TokenFile>)
         false => Question::Numbers(numbers.iter().copied().collect()),
     };
     match tokio::time::timeout(TIMEOUT, send(at, &question, token)).await {
-        Ok(Ok(answer)) => Answers::Of(read(answer, numbers)),
+        Ok(Ok(Some(answer))) => Answers::Of(read(answer, numbers)),
+        Ok(Ok(None)) => {
+            tracing::debug!(%at, "an activator does not tell about all its ports, and is asked for some at a time");
+            Answers::NotAll
+        }
         Ok(Err(error)) => {
             tracing::debug!(%at, %error, "an activator could not be asked for its ports");
             Answers::Silent
@@ -186,7 +220,8 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
     numbers.iter().map(read).collect()
 }
 
-async fn send(at: SocketAddr, question: &Question, token: Option<&TokenFile>) -> anyhow::Result<BoundPorts> {
+/// Sends one question. None: it is about all, and refused to us.
+async fn send(at: SocketAddr, question: &Question, token: Option<&TokenFile>) -> anyhow::Result<Option<BoundPorts>> {
     let stream = TcpStream::connect(at).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
@@ -202,18 +237,24 @@ async fn send(at: SocketAddr, question: &Question, token: Option<&TokenFile>) ->
     let request = request.body(Empty::<Bytes>::new())?;
     let answered = async {
         let answer = sender.send_request(request).await?;
+        if *question == Question::All && REFUSALS.contains(&answer.status()) {
+            return anyhow::Ok(None);
+        }
         anyhow::ensure!(answer.status().is_success(), "it answers {}", answer.status());
         let body = answer.into_body();
-        Limited::new(body, BODY_LENGTH_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))
+        let body = Limited::new(body, BODY_LENGTH_MAX).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+        Ok(Some(serde_json::from_slice(&body.to_bytes())?))
     };
-    let body = answered.await;
+    let answer = answered.await;
     connection.abort();
-    Ok(serde_json::from_slice(&body?.to_bytes())?)
+    answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     #[test]
     fn what_a_row_says_is_an_answer() {
@@ -226,5 +267,31 @@ mod tests {
         let expected =
             [(1, ours(true)), (2, Answer::Foreign), (3, Answer::Refused), (4, ours(false)), (5, Answer::Refused)];
         assert_eq!(read(answer, &(1..=5).collect()), expected);
+    }
+
+    /// Goal: an activator that does not tell us about all its ports is asked for some at a time, and later for all again.
+    #[tokio::test]
+    async fn numbers_are_named_where_the_question_about_all_is_refused() {
+        let many: BTreeSet<u16> = (1..=300).collect();
+        for (status, is_refused) in [(401, true), (403, true), (429, true), (503, true), (500, false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let at = listener.local_addr().expect("bound");
+            let serving = tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.expect("accepted");
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.expect("a head"));
+                }
+                let answer = format!("HTTP/1.1 {status} no\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.expect("open");
+            });
+            let answers = ask(at, &many, None).await;
+            assert_eq!(matches!(answers, Answers::NotAll), is_refused, "{status}: {answers:?}");
+            serving.await.expect("no panic");
+        }
+        let (now, mut pace) = (Instant::now(), Pace::default());
+        assert_eq!((pace.most(now, true), pace.most(now, false)), (usize::MAX, NAMED_MAX - 1));
+        pace.refused(now);
+        assert_eq!((pace.most(now, true), pace.most(now + NAMED_FOR, true)), (NAMED_MAX - 1, usize::MAX));
     }
 }
