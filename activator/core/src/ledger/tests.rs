@@ -1,5 +1,7 @@
 //! Who gets a part, and who gives way: in rows, and whatever comes.
 
+#![allow(clippy::arc_with_non_send_sync, reason = "each test has one thread")]
+
 use super::*;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -298,7 +300,7 @@ proptest! {
                 Err(_) => {
                     prop_assert!(is_over);
                     let most = before.iter().map(|(w, sum)| if *w == workload { mine } else { *sum }).max();
-                    prop_assert!(others.len() > 0 || most == Some(mine), "{before:?}, {mine}");
+                    prop_assert!(!others.is_empty() || most == Some(mine), "{before:?}, {mine}");
                 }
             }
             let sum: u64 = ledger.entries.iter().map(|(_, entry)| entry.amount).sum();

@@ -180,7 +180,7 @@ fn pod_status(pod: &Value) -> String {
     };
     let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
     let own = [text(pod, "/status/reason"), text(pod, "/status/phase")];
-    let word = statuses.filter_map(reason).last();
+    let word = statuses.filter_map(reason).next_back();
     word.or_else(|| own.into_iter().find(|word| !word.is_empty())).unwrap_or("Unknown").to_owned()
 }
 
