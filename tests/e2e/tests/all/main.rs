@@ -4,7 +4,6 @@
 mod answers;
 mod cold;
 mod control_plane;
-mod crowded;
 mod endurance;
 mod faults;
 mod giving_back;
