@@ -34,7 +34,7 @@ use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::ports::Wanted;
+use autoscaler_core::ports::{Access, Wanted};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::backend::Backend;
@@ -766,9 +766,12 @@ impl Fixture {
         self.cx.cluster().services.apply(&self.key, "", None);
     }
 
-    /// A NetworkPolicy of the namespace `ns`.
+    /// A NetworkPolicy of the namespace `ns`, beside the general one for activators.
     pub(super) fn put_policy(&self, name: &str, spec: Value) {
-        self.cx.cluster().put_policy("ns", name, serde_json::from_value(spec).expect("a policy"));
+        let general = json!({"podSelector": {"matchLabels": {"app": "activator"}}, "ingress": [{}]});
+        for (namespace, name, spec) in [("system", "activator", general), ("ns", name, spec)] {
+            self.cx.cluster().put_policy(namespace, name, serde_json::from_value(spec).expect("a policy"));
+        }
     }
 
     /// A namespace, with its annotation.
@@ -818,7 +821,7 @@ impl Fixture {
             Wanted { port, listed: None, shown: None }
         });
         numbers.exists(&self.key, Some("zs"));
-        numbers.want(&self.key, "zs", wanted.collect());
+        numbers.want(&self.key, "zs", wanted.collect(), Access::Open);
         self.beside(None, async |cx, key| {
             for _ in 0..2 {
                 cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");

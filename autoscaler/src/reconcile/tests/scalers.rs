@@ -1074,7 +1074,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
     f.put_scaler(written);
-    f.hear(A, &[(20_000, "zs")]);
+    f.hear(A, &[(18_000, "zs")]);
     let asked = f.settle().await;
     let (is, _, message) = ready(&asked);
     assert_eq!(is, "True");

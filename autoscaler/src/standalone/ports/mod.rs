@@ -34,7 +34,7 @@ pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Access, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -167,13 +167,13 @@ impl Numbers {
     }
 
     /// What a ZeroScaler is to have from now on.
-    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
+    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
         let changed = {
             let State { objects, wants, .. } = &mut *self.shared.state.lock();
             // Its name and uid are held once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
-            let workload = Workload { key: key.clone(), uid, ports };
+            let workload = Workload { key: key.clone(), uid, ports, access };
             let changed = wants.get(&key) != Some(&workload);
             if changed {
                 wants.insert(key, workload);

@@ -11,15 +11,17 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
+//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent while none does | they cannot be followed: nobody is let in | |
 //! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
 //!
 //! What the rules need to go on after a restart is in these conditions, too: how long it has been awake or asleep, what was
 //! wanted, whether it was awake before.
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
 use super::fault::Found;
 use super::findings::{Finding, Findings};
 use crate::standalone::fallbacks::Resolved;
+use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
     TIMED_OUT,
@@ -47,7 +49,10 @@ const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
+const FOLLOWED: &str = "PoliciesFollowed";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
+/// Most NetworkPolicies that are named.
+const POLICIES_NAMED: usize = 3;
 /// What is said of one that is paused.
 const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
 
@@ -84,6 +89,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) fallback: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
+    /// Who may connect to it; none: that is not known yet.
+    pub(crate) guard: Option<&'a Verdict>,
     /// Failure of its pods.
     pub(crate) found: Found,
     /// What was found.
@@ -107,11 +114,29 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     ))
 }
 
+/// Returns the message about the NetworkPolicies that select a workload's pods.
+fn guarded_by(guard: &Verdict) -> String {
+    match guard {
+        Verdict::Open => String::new(),
+        Verdict::Barred(why) => why.clone(),
+        Verdict::Guarded(policies) => {
+            let named: Vec<&str> = policies.iter().take(POLICIES_NAMED).map(String::as_str).collect();
+            let more = policies.len() - named.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!(
+                "the activators let in the peers of NetworkPolicies {}{more}, at its Services alone: the ports that workloads \
+                 share refuse its requests",
+                named.join(", ")
+            )
+        }
+    }
+}
+
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
-    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
+    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, guard, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
@@ -146,6 +171,17 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
     set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
     set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
+    if let Some(guard) = guard {
+        let message = guarded_by(guard);
+        set(
+            written::GUARDED,
+            match guard {
+                Verdict::Open => None,
+                Verdict::Guarded(_) => Some(says(ConditionStatus::True, FOLLOWED, &message)),
+                Verdict::Barred(_) => Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, &message)),
+            },
+        );
+    }
     let resolved = fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
         Err((reason, message)) => says(ConditionStatus::False, reason, message),

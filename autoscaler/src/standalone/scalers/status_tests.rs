@@ -78,6 +78,7 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         backend: None,
         fallback: None,
         unreachable: None,
+        guard: None,
         found: Found::default(),
         adopted: None,
         in_force: None,

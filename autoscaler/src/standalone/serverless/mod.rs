@@ -7,12 +7,14 @@
 //! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
 //!    selects the pods ([`services`]), unless labels alone do not say which they are ([`pod_slices`]).
 //! 3. Public Services: made, put right, or borrowed; former ones are given up.
-//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
+//! 4. Who may connect, by the NetworkPolicies that select the pods, and numbers accordingly ([`super::policies`]): not before
+//!    all policies are known.
+//! 5. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
 //!    goes once ours lead somewhere: the slices, and the Endpoints object, which the mirroring controller would make
 //!    slices of for ever. Ours lead to the pods where no activator is ready, but not while the last pod is being taken:
 //!    its proof that activators are in the path came before. Where no pod is ready either, they go on leading to
 //!    activators that are not ready for a moment.
-//! 5. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
+//! 6. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
 //!    was asked for: it is the clock of the grace period, which must not run while pods have the traffic (upstream's does
 //!    where no activator is ready).
 //!
@@ -45,6 +47,7 @@ use super::admission::settings_beside;
 use super::cluster::Cluster;
 use super::paths::Followed;
 use super::scalers::{Scalers, translation};
+use super::service_ports::tcp_ports;
 use super::settings::Settings;
 use super::validation::{Accepted, Validation};
 use crate::cluster::Stores;
@@ -129,6 +132,9 @@ impl Controller {
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
+            if !self.scalers.has(key) && self.writes.leadership.owns(key) {
+                self.cluster.policies.enforce(&self.writes, key, None).await?;
+            }
             return Ok(());
         };
         if !self.writes.leadership.owns(key) {
@@ -258,7 +264,13 @@ impl Pass<'_> {
         let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
         self.give_up_former(&names).await?;
         self.service.clone_from(&first);
-        self.want_numbers(&names, &served.ports);
+        let policies = &self.controller.cluster.policies;
+        if !policies.is_awaited() {
+            let counted = tcp_ports(&self.accepted.original, &as_served, Some(&target));
+            let guard = self.controller.cluster.guard(self.key, self.uid(), &counted, &target);
+            self.want_numbers(&names, &served.ports, guard.access());
+            policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await?;
+        }
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
         for (public, ports) in public.iter().zip(&served.ports) {

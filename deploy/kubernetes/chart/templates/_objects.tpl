@@ -201,6 +201,8 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- else if eq $kind "ConfigMap" -}}
+{{- /* Without the policy that closes guarded numbers none guards a workload. */ -}}
+{{- if and (eq $object.metadata.name "config-ports") (not $root.Values.policies) -}}{{- $_ := set $object.data "guarded" "off" -}}{{- end -}}
 {{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
 {{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}
 {{- end -}}

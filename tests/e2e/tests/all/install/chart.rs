@@ -255,6 +255,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     ensure!(get("PodMonitor planes/zeroscale-activator", "/spec/namespaceSelector").is_err());
     let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
+    let ports = without.iter().find(|object| object["metadata"]["name"] == "config-ports").context("config-ports")?;
+    assert_eq!(ports["data"]["guarded"], "off", "nobody closes guarded numbers");
     let activator = named(without).remove(activator).context("an activator")?.to_string();
     ensure!(activator.contains("stat-tls/ca.crt") && !activator.contains("_TLS_KEY"), "{activator}");
     Ok(())

@@ -1,0 +1,219 @@
+//! What policies mean for activators and for workloads' numbers.
+
+use super::*;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
+
+fn missing(specs: &[Value], pods: Option<&[(&str, &str)]>) -> Option<String> {
+    let policies = policies("");
+    for (n, spec) in specs.iter().enumerate() {
+        policies.apply("shop", &format!("p{n}"), Some(serde_json::from_value(spec.clone()).expect("a policy")));
+    }
+    let pods = pods.map(|pods| pods.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect());
+    policies.missing("shop", pods.as_ref())
+}
+
+fn policies(guarded: &str) -> Policies {
+    let data = [("guarded".to_owned(), guarded.to_owned())].into_iter().filter(|_| !guarded.is_empty()).collect();
+    let config = PortsConfig::from_map(&data).expect("a range");
+    Policies::new("zeroscale-system", watch::channel(Arc::new(config)).1)
+}
+
+fn spec(value: Value) -> Option<Spec> {
+    Some(serde_json::from_value(value).expect("a policy"))
+}
+
+/// A workload of namespace `shop` with the label `app: web`, at 8080; `has_template`: its pods are known by more than that.
+fn target(has_template: bool) -> Target {
+    let containers =
+        if has_template { json!([{"name": "app", "ports": [{"containerPort": 8080}]}]) } else { json!([]) };
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers},
+        }},
+    });
+    Target::from_object(&serde_json::from_value(object).expect("an object"))
+}
+
+fn general() -> Option<Spec> {
+    spec(json!({"podSelector": {"matchLabels": {"app": "activator"}}, "ingress": [{"ports": [{"port": 8012}]}]}))
+}
+
+fn guard(policies: &Policies, has_template: bool) -> Guard {
+    let port = PodPort { target: IntOrString::Int(8080), numbers: vec![18_000] };
+    policies.guard("shop", &target(has_template), &[port])
+}
+
+/// Goal: a workload is guarded if a policy for what comes in selects its pods, by labels and by expressions, and barred if
+/// that is not known.
+#[test]
+fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
+    let by = |labels: Value, expressions: Value| json!({"podSelector": {"matchLabels": labels, "matchExpressions": expressions}});
+    let expression =
+        |key: &str, operator: &str, values: Value| json!([{"key": key, "operator": operator, "values": values}]);
+    let labels = |labels: Value| by(labels, json!([]));
+    let asks = |expression: Value| by(json!({}), expression);
+    let (yes, no, unknown) = (Some(true), Some(false), None);
+    // With a pod template, and without one.
+    let rows = [
+        (json!({}), yes, yes),
+        (json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}), yes, yes),
+        (json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": []}), no, no),
+        (labels(json!({"app": "web"})), yes, yes),
+        (labels(json!({"app": "other"})), no, no),
+        (labels(json!({"tier": "web"})), no, unknown),
+        (labels(json!({"app": "other", "tier": "web"})), no, no),
+        (labels(json!({"app": "web", "pod-template-hash": "1"})), unknown, unknown),
+        (labels(json!({"app": "other", "pod-template-hash": "1"})), no, no),
+        (asks(expression("app", "In", json!(["a", "web"]))), yes, yes),
+        (asks(expression("app", "In", json!(["a"]))), no, no),
+        (asks(expression("app", "NotIn", json!(["a"]))), yes, yes),
+        (asks(expression("app", "NotIn", json!(["web"]))), no, no),
+        (asks(expression("tier", "NotIn", json!(["a"]))), yes, unknown),
+        (asks(expression("app", "Exists", json!([]))), yes, yes),
+        (asks(expression("tier", "Exists", json!([]))), no, unknown),
+        (asks(expression("tier", "DoesNotExist", json!([]))), yes, unknown),
+        (asks(expression("app", "DoesNotExist", json!([]))), no, no),
+        (asks(expression("app", "Like", json!(["w*"]))), unknown, unknown),
+        (by(json!({"app": "web"}), expression("app", "NotIn", json!(["web"]))), no, no),
+    ];
+    for (policy, with, without) in rows {
+        let policies = policies("");
+        policies.apply("zeroscale-system", "activator", general());
+        policies.apply("shop", "p", spec(policy.clone()));
+        policies.apply("other", "q", spec(json!({"podSelector": {}})));
+        for (has_template, expected) in [(true, with), (false, without)] {
+            let found = match guard(&policies, has_template).verdict {
+                Verdict::Open => Some(false),
+                Verdict::Guarded(names) => Some(names == ["p"]),
+                Verdict::Barred(why) => {
+                    assert!(why.starts_with("NetworkPolicy \"p\" cannot be followed: its podSelector"), "{why}");
+                    None
+                }
+            };
+            assert_eq!(found, expected, "{policy}, with a template: {has_template}");
+        }
+    }
+}
+
+/// Goal: nobody's ports are closed by our policies where the general one is missing, nothing is followed where that is off,
+/// and a workload that is open again lets everybody in at the guarded number that it keeps.
+#[test]
+fn policies_are_followed_beside_the_general_one() {
+    let deny = || spec(json!({"podSelector": {}}));
+    let policies_of = |guarded: &str, has_general: bool, has_policy: bool| {
+        let policies = policies(guarded);
+        policies.apply("zeroscale-system", "activator", general().filter(|_| has_general));
+        policies.apply(
+            "zeroscale-system",
+            "autoscaler",
+            spec(json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}})),
+        );
+        policies.apply("shop", "deny", deny().filter(|_| has_policy));
+        let Guard { verdict, rules } = guard(&policies, true);
+        (verdict, rules.len())
+    };
+    let guarded = Verdict::Guarded(vec!["deny".to_owned()]);
+    assert_eq!(policies_of("", true, true), (guarded, 1), "the planes alone");
+    assert_eq!(policies_of("", true, false), (Verdict::Open, 2), "the planes, and everybody");
+    assert_eq!(policies_of("", false, false), (Verdict::Open, 0));
+    assert_eq!(policies_of("off", true, true), (Verdict::Open, 2));
+    let (verdict, rules) = policies_of("", false, true);
+    let Verdict::Barred(why) = verdict else { panic!("{verdict:?}") };
+    assert!(why.contains("\"activator\" of namespace zeroscale-system") && rules == 0, "{why}");
+}
+
+/// Goal: ports and numbers of a workload are told apart from those that everybody may reach.
+#[test]
+fn guarded_numbers_alone_are_opened() {
+    let policies = policies("30000-30009");
+    let port = |port| TcpPort {
+        id: common::ports::PortId { name: String::new(), port },
+        target: IntOrString::Int(8080),
+        app_protocol: None,
+        also: Vec::new(),
+    };
+    let ports = policies.pod_ports(&[port(80), port(81)], |port| vec![29_999, 29_920 + port.id.port]);
+    let numbers: Vec<_> = ports.into_iter().map(|port| port.numbers).collect();
+    assert_eq!(numbers, [vec![30_000], vec![30_001]]);
+}
+
+/// Goal: what certainly keeps activators out is named, and nothing else is.
+#[test]
+fn only_what_certainly_keeps_activators_out_is_named() {
+    let closed = json!({"podSelector": {}, "policyTypes": ["Ingress"]});
+    let from = |peer: Value| json!({"podSelector": {}, "ingress": [{"from": [peer]}]});
+    let name = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let ours =
+        json!({"namespaceSelector": name("zeroscale-system"), "podSelector": {"matchLabels": {"app": "activator"}}});
+    let shut = [
+        vec![closed.clone()],
+        vec![json!({"podSelector": {"matchLabels": {"app": "web"}}})],
+        vec![from(json!({"podSelector": {}}))], // The policy's own namespace alone.
+        vec![from(json!({"namespaceSelector": name("ingress")}))],
+        vec![from(json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "nginx"}}}))],
+        vec![closed.clone(), json!({"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]})],
+    ];
+    for specs in shut {
+        let told = missing(&specs, Some(&[("app", "web")])).unwrap_or_else(|| panic!("{specs:?}"));
+        assert!(told.contains("NetworkPolicy \"p0\"") && told.contains("zeroscale-system"), "{told}");
+    }
+    let open = [
+        vec![],
+        vec![json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": []})],
+        vec![json!({"podSelector": {"matchLabels": {"app": "other"}}})],
+        vec![json!({"podSelector": {"matchLabels": {"tier": "web"}}})], // Perhaps not its pods.
+        vec![closed.clone(), from(ours)],
+        vec![closed.clone(), json!({"podSelector": {"matchLabels": {"tier": "web"}}, "ingress": [{}]})],
+        vec![from(json!({"ipBlock": {"cidr": "10.0.0.0/8"}}))],
+        vec![from(json!({"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}))],
+        vec![json!({"podSelector": {}, "ingress": [{"ports": [{"port": 8080}]}]})],
+    ];
+    for specs in open {
+        assert_eq!(missing(&specs, Some(&[("app", "web")])), None, "{specs:?}");
+    }
+    assert!(missing(std::slice::from_ref(&closed), None).is_some(), "it is about all pods");
+    assert_eq!(missing(&[json!({"podSelector": {"matchLabels": {"app": "web"}}})], None), None);
+}
+
+#[test]
+fn a_policy_that_goes_is_forgotten() {
+    let policies = policies("");
+    policies.apply("shop", "p", Some(Spec::default()));
+    assert!(policies.missing("shop", None).is_some());
+    policies.apply("shop", "p", None);
+    assert_eq!(policies.missing("shop", None), None);
+    assert!(policies.by_namespace.read().is_empty());
+}
+
+/// Goal: of a policy the part about what comes in is kept, up to a length, and of a namespace so many. What is not kept may
+/// let activators in, and bars workloads.
+#[test]
+fn what_is_kept_of_policies_is_bounded() {
+    let peers = |count: usize| -> Vec<Value> {
+        (0..count).map(|n| json!({"podSelector": {"matchLabels": {"app": format!("a{n:04}")}}})).collect()
+    };
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    let egress = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "egress": [{"to": peers(9000)}]});
+    policies.apply("shop", "p", spec(egress));
+    assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["p".to_owned()]));
+    assert!(policies.missing("shop", None).is_some());
+    for (count, is_kept) in [(300, true), (400, false)] {
+        policies.apply("shop", "q", spec(json!({"podSelector": {}, "ingress": [{"from": peers(count)}]})));
+        assert_eq!(policies.missing("shop", None).is_some(), is_kept, "{count}");
+        let Guard { verdict, rules } = guard(&policies, true);
+        assert_eq!((matches!(verdict, Verdict::Guarded(_)), rules.len()), (is_kept, 2 * usize::from(is_kept)));
+    }
+    policies.apply("shop", "q", None);
+
+    let close = |n: usize| policies.apply("shop", &format!("r{n:04}"), Some(Spec::default()));
+    (1..KEPT_MAX).for_each(close);
+    assert!(policies.missing("shop", None).is_some());
+    close(KEPT_MAX);
+    close(KEPT_MAX); // An edit.
+    assert_eq!(policies.missing("shop", None), None, "one more");
+    assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("beyond the 1000")));
+    policies.apply("shop", &format!("r{KEPT_MAX:04}"), None);
+    assert!(policies.missing("shop", None).is_some());
+}
