@@ -166,7 +166,7 @@ impl Cluster {
                 outcome.into_iter().flat_map(|outcome| outcome.number.into_iter().chain(outcome.former.clone()));
             numbers.collect()
         };
-        self.policies.guard(key.namespace(), target, &self.policies.pod_ports(ports, numbers))
+        self.policies.guard(key.namespace(), target, &self.policies.pod_ports(uid, ports, numbers))
     }
 
     /// Looks again at workloads that are gone, and whose leader may have gone before it deleted what guards them.

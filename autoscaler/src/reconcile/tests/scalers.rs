@@ -1083,6 +1083,26 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     assert_eq!(told(&asked), ["NetworkPolicy"]);
 }
 
+/// Goal: where Services cannot be written, NetworkPolicies are followed all the same: none of the numbers of before stays open,
+/// and the new one has its policy.
+#[tokio::test]
+async fn a_refused_service_keeps_no_policy_from_being_followed() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    f.activators(&[(A, true)]);
+    f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+    let asked = f.settle_refused(("POST /api/v1/namespaces/ns/services", 403, "forbidden")).await;
+    let is_held = |(_, line, body): &(_, String, Value)| {
+        line.ends_with("/configmaps") && body["data"]["18000"].as_str().is_some_and(|line| line.starts_with("held ns/"))
+    };
+    assert!(asked.iter().any(is_held), "{:?}", lines(&asked));
+    let policy = "POST /apis/networking.k8s.io/v1/namespaces/system/networkpolicies";
+    assert!(lines(&asked).contains(&policy), "{:?}", lines(&asked));
+}
+
 /// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.
 #[tokio::test]
 async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {

@@ -2,8 +2,8 @@
 //!
 //! A guarded number is closed without it, since the activators' general policy does not open it. It bears the label
 //! [`GUARDS`] with the uid of its ZeroScaler, and an annotation with its namespace and name. It goes when the ZeroScaler
-//! has no guarded number any more. Whoever edits or deletes one finds it put right: events of these objects lead to a pass
-//! over the workload.
+//! has no guarded number any more. A policy that somebody edits or deletes is put right: each event of such an object leads
+//! to a pass over its workload.
 
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
@@ -14,7 +14,7 @@ use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
-/// All of them.
+/// The policies of ours that stand in front of the activators.
 pub(super) struct Guards {
     system: String,
     pub(super) store: Store<NetworkPolicy>,
@@ -25,8 +25,13 @@ impl Guards {
         Self { system: system.to_owned(), store: Store::new(|_, _, _| {}) }
     }
 
-    /// Has the rules in force of a workload that this process leads, and no others. `uid`: its object; none: it is gone. No
-    /// rules: it has no guarded number.
+    /// Returns whether the workload with this uid has a policy here.
+    pub(super) fn has(&self, uid: &str) -> bool {
+        self.store.get(&Key::new(&self.system, format!("guard-{uid}").as_str())).is_some()
+    }
+
+    /// Writes or deletes the policy of a workload that this process leads, so that these rules are in force and no others.
+    /// `uid`: that of its ZeroScaler; none: the ZeroScaler is gone. Without rules the workload has no guarded number.
     pub(super) async fn follow(
         &self,
         writes: &Writes,
@@ -54,7 +59,7 @@ impl Guards {
         Ok(())
     }
 
-    fn policy(&self, workload: &Key, uid: &str, rules: &[NetworkPolicyIngressRule]) -> NetworkPolicy {
+    pub(super) fn policy(&self, workload: &Key, uid: &str, rules: &[NetworkPolicyIngressRule]) -> NetworkPolicy {
         let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut policy = NetworkPolicy::default();
         policy.metadata.namespace = Some(self.system.clone());

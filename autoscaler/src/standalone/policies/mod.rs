@@ -10,7 +10,8 @@
 //!
 //! A workload is barred if that cannot be done: if a policy cannot be translated, if a selector asks for labels that only
 //! controllers give to pods, or if the activators' general policy is missing. Without the general one, ours would be the
-//! only ones that select activators, and would close all of their other ports.
+//! only ones that select activators, and would close all of their other ports. NetworkPolicies add up, so a workload is also
+//! barred if another policy of the system namespace opens guarded numbers.
 //!
 //! # Whether the activators reach the pods
 //!
@@ -35,7 +36,7 @@ use crate::cluster::facts::Target;
 use crate::cluster::writes::Writes;
 use autoscaler_core::ports::Access;
 use common::RevisionKey as Key;
-use common::config::PortsConfig;
+use common::config::{PortRange, PortsConfig};
 use common::names::GUARDS;
 use common_controller::changes::{self, Change};
 use common_controller::{key_of, trimmed};
@@ -43,9 +44,11 @@ use common_runtime::namespaces::Namespaces;
 use futures::StreamExt;
 use guards::{Guards, workload_of};
 use k8s_openapi::api::networking::v1::{
-    NetworkPolicy, NetworkPolicyIngressRule as Rule, NetworkPolicyPeer as Peer, NetworkPolicySpec as Spec,
+    NetworkPolicy, NetworkPolicyIngressRule as Rule, NetworkPolicyPeer as Peer, NetworkPolicyPort as Port,
+    NetworkPolicySpec as Spec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
@@ -60,10 +63,11 @@ use translation::{NAMESPACE_NAME, PodPort, translate};
 const APP: &str = "app";
 const ACTIVATOR: &str = "activator";
 /// Labels that Kubernetes' controllers add to those of the pod template.
-const ADDED: [&str; 4] = [
+const ADDED: [&str; 5] = [
     "apps.kubernetes.io/pod-index",
     "controller-revision-hash",
     "pod-template-hash",
+    "rollouts-pod-template-hash",
     "statefulset.kubernetes.io/pod-name",
 ];
 
@@ -80,11 +84,11 @@ pub(crate) struct Policies {
     config: watch::Receiver<Arc<PortsConfig>>,
     by_namespace: RwLock<HashMap<String, BTreeMap<String, Policy>>>,
     guards: Guards,
-    /// They are followed, and have not been listed yet.
+    /// Set from the begin of the watch until all policies have been listed.
     is_awaited: AtomicBool,
 }
 
-/// One of them; none: it is not kept.
+/// The part of a NetworkPolicy about incoming connections; none: the policy is beyond the bounds, and is not kept.
 type Policy = Option<Box<Spec>>;
 
 /// Who may connect to a workload, and the rules of the NetworkPolicy that opens its guarded numbers.
@@ -97,26 +101,26 @@ pub(crate) struct Guard {
 /// Finding about the policies that select a workload's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There are none.
+    /// No policy selects the pods.
     Open,
-    /// These do, and are followed.
+    /// The policies of these names select the pods, and the activators follow them.
     Guarded(Vec<String>),
-    /// They cannot be followed, for this reason.
+    /// Policies select the pods, or may, and cannot be followed, for this reason.
     Barred(String),
 }
 
 /// Workloads that a change concerns.
 pub(crate) enum Concerned<'a> {
-    /// All.
+    /// All workloads.
     All,
-    /// Those of a namespace.
+    /// The workloads of a namespace.
     Namespace(&'a str),
-    /// One.
+    /// One workload.
     One(Key),
 }
 
 impl Guard {
-    /// Returns the same as port numbers are planned by.
+    /// Returns the verdict in the terms of the plan of port numbers.
     pub(crate) fn access(&self) -> Access {
         match &self.verdict {
             Verdict::Open => Access::Open,
@@ -127,7 +131,7 @@ impl Guard {
 }
 
 impl Policies {
-    /// None is known yet. `system`: namespace of the activators.
+    /// Begins without any policy. `system`: namespace of the activators.
     pub(crate) fn new(system: &str, config: watch::Receiver<Arc<PortsConfig>>) -> Self {
         Self {
             system: system.to_owned(),
@@ -138,14 +142,37 @@ impl Policies {
         }
     }
 
-    /// Whether nobody knows yet which there are.
+    /// Returns whether policies are to be followed and have not been listed yet.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.load(Ordering::Acquire)
+        self.is_awaited.load(Ordering::Acquire) && self.config.borrow().follows_policies
     }
 
-    /// Whether a number is one of those that only policies of ours open.
-    pub(crate) fn is_guarded(&self, number: u16) -> bool {
-        self.config.borrow().is_guarded(number)
+    /// Returns whether ours would be the only policies that select activators, and would close all of their other ports.
+    pub(crate) fn lacks_general(&self) -> bool {
+        !self.is_awaited.load(Ordering::Acquire) && !self.has_general(&self.by_namespace.read())
+    }
+
+    fn has_general(&self, all: &HashMap<String, BTreeMap<String, Policy>>) -> bool {
+        let policies = all.get(&self.system).into_iter().flat_map(BTreeMap::values);
+        policies.flatten().any(|spec| selects_activators(spec) == Some(true))
+    }
+
+    /// Returns why guarded numbers are open to more than the peers of workloads' policies; none: they are not.
+    fn opened(&self, all: &HashMap<String, BTreeMap<String, Policy>>) -> Option<String> {
+        let (system, guarded) = (&self.system, self.config.borrow().guarded?);
+        all.get(system)?.iter().find_map(|(name, policy)| match policy {
+            None => Some(format!(
+                "NetworkPolicy {name:?} of namespace {system} may open the guarded numbers {guarded}: it is longer than \
+                 {KEPT_BYTES_MAX} bytes, or beyond the {KEPT_MAX} of its namespace that are read; shorten it"
+            )),
+            Some(spec) => (selects_activators(spec) != Some(false) && opens(spec, guarded)).then(|| {
+                format!(
+                    "NetworkPolicy {name:?} of namespace {system} may select activators, and opens guarded numbers \
+                     ({guarded}): name ports in each of its ingress rules, outside of this range, or set another range \
+                     guarded in config-ports"
+                )
+            }),
+        })
     }
 
     /// Workloads that policies of ours guard, which may be gone.
@@ -157,11 +184,7 @@ impl Policies {
     pub(crate) fn guard(&self, namespace: &str, target: &Target, ports: &[PodPort]) -> Guard {
         let barred = |why: String| Guard { verdict: Verdict::Barred(why), rules: Vec::new() };
         let all = self.by_namespace.read();
-        let has_general = all.get(&self.system).is_some_and(|policies| {
-            let activator = Labels::from([(APP.to_owned(), ACTIVATOR.to_owned())]);
-            let selects = |spec: &Spec| selects(spec, &activator, |label| label != APP) == Some(true);
-            policies.values().flatten().any(|spec| selects(spec))
-        });
+        let has_general = self.has_general(&all);
         let mut selecting = Vec::new();
         let policies = all.get(namespace).filter(|_| self.config.borrow().follows_policies);
         for (name, policy) in policies.into_iter().flatten() {
@@ -192,6 +215,9 @@ impl Policies {
                 self.system
             ));
         }
+        if let Some(why) = self.opened(&all).filter(|_| !selecting.is_empty()) {
+            return barred(why);
+        }
         match translate(&selecting, namespace, target, ports) {
             Err(why) => barred(why),
             Ok(rules) => {
@@ -202,9 +228,17 @@ impl Policies {
         }
     }
 
-    /// The ports of a workload for [`Self::guard`]. `numbers`: those of each.
-    pub(crate) fn pod_ports(&self, ports: &[TcpPort], numbers: impl Fn(&TcpPort) -> Vec<u16>) -> Vec<PodPort> {
-        let guarded = |port| numbers(port).into_iter().filter(|number| self.is_guarded(*number)).collect();
+    /// Returns the ports of a workload for [`Self::guard`], with their numbers of the range `guarded`. A workload that has a
+    /// policy of ours keeps it for the numbers of a former range, which the general policy does not open either.
+    pub(crate) fn pod_ports(
+        &self,
+        uid: &str,
+        ports: &[TcpPort],
+        numbers: impl Fn(&TcpPort) -> Vec<u16>,
+    ) -> Vec<PodPort> {
+        let (config, has_policy) = (**self.config.borrow(), self.guards.has(uid));
+        let is_guarded = |number: &u16| config.is_guarded(*number) || (has_policy && !config.range.contains(*number));
+        let guarded = |port| numbers(port).into_iter().filter(is_guarded).collect();
         ports.iter().map(|port| PodPort { target: port.target.clone(), numbers: guarded(port) }).collect()
     }
 
@@ -245,7 +279,7 @@ impl Policies {
         })
     }
 
-    /// Takes in one as it is now; none: it is gone.
+    /// Takes in a policy as it is now; none: it is gone.
     pub(super) fn apply(&self, namespace: &str, name: &str, spec: Option<Spec>) {
         let mut all = self.by_namespace.write();
         match spec.filter(is_about_ingress) {
@@ -268,7 +302,7 @@ impl Policies {
         }
     }
 
-    /// Follows them until `shutdown`, in a task of its own, and tells `concern` of each change.
+    /// Follows NetworkPolicies until `shutdown`, in a task of its own, and tells `concern` which workloads a change concerns.
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
@@ -319,7 +353,7 @@ impl Policies {
             }
             object => {
                 self.apply(key.namespace(), key.name(), object.and_then(|object| object.spec));
-                // The general one is for all.
+                // The general policy is in front of all workloads.
                 concern(if key.namespace() == self.system {
                     Concerned::All
                 } else {
@@ -330,9 +364,34 @@ impl Policies {
     }
 }
 
-/// Without a list of types every policy is.
+/// Returns whether a policy is about incoming connections, as every policy without a list of types is.
 fn is_about_ingress(spec: &Spec) -> bool {
     spec.policy_types.as_deref().is_none_or(|types| types.is_empty() || types.iter().any(|kind| kind == "Ingress"))
+}
+
+/// Returns whether a policy of the system namespace selects activators; none: that depends on labels of theirs that are not
+/// known.
+fn selects_activators(spec: &Spec) -> Option<bool> {
+    let activator = Labels::from([(APP.to_owned(), ACTIVATOR.to_owned())]);
+    selects(spec, &activator, |label| label != APP)
+}
+
+/// Returns whether a rule of a policy lets somebody in at a number of a range, or at all ports.
+fn opens(spec: &Spec, range: PortRange) -> bool {
+    let is_in_range = |port: &Port| match (&port.port, port.protocol.as_deref()) {
+        (_, Some(protocol)) if protocol != "TCP" => false,
+        (None, _) => true,
+        // Names are those of the activators' own ports.
+        (Some(IntOrString::String(_)), _) => false,
+        (Some(IntOrString::Int(first)), _) => {
+            *first <= i32::from(range.last) && port.end_port.unwrap_or(*first) >= i32::from(range.first)
+        }
+    };
+    let is_open = |rule: &Rule| match rule.ports.as_deref() {
+        None | Some([]) => true,
+        Some(ports) => ports.iter().any(is_in_range),
+    };
+    spec.ingress.iter().flatten().any(is_open)
 }
 
 /// Returns whether a policy selects pods with these labels; none: that depends on labels that are not known.
@@ -366,7 +425,7 @@ fn holds(asked: &LabelSelectorRequirement, value: Option<&String>) -> Option<boo
     }
 }
 
-/// Whether activators of namespace `system` may be among those whom a policy of `namespace` lets in.
+/// Returns whether activators of namespace `system` may be among those that a policy of `namespace` lets in.
 fn admits(spec: &Spec, namespace: &str, system: &str) -> bool {
     let asked = |selector: &Option<LabelSelector>, label: &str| {
         selector.as_ref().and_then(|selector| selector.match_labels.as_ref()?.get(label).cloned())

@@ -64,6 +64,7 @@ fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
         (labels(json!({"tier": "web"})), no, unknown),
         (labels(json!({"app": "other", "tier": "web"})), no, no),
         (labels(json!({"app": "web", "pod-template-hash": "1"})), unknown, unknown),
+        (labels(json!({"app": "web", "rollouts-pod-template-hash": "1"})), unknown, unknown),
         (labels(json!({"app": "other", "pod-template-hash": "1"})), no, no),
         (asks(expression("app", "In", json!(["a", "web"]))), yes, yes),
         (asks(expression("app", "In", json!(["a"]))), no, no),
@@ -123,6 +124,72 @@ fn policies_are_followed_beside_the_general_one() {
     assert!(why.contains("\"activator\" of namespace zeroscale-system") && rules == 0, "{why}");
 }
 
+/// Goal: policies add up, so one that opens guarded numbers to others, or may, bars guarded workloads and is named.
+#[test]
+fn another_policy_that_opens_guarded_numbers_bars() {
+    let activator = json!({"matchLabels": {"app": "activator"}});
+    let rule = |rule: Value| json!({"podSelector": activator, "ingress": [rule]});
+    let ports = |port: Value| rule(json!({"ports": [port]}));
+    let rows = [
+        (rule(json!({})), true),
+        (rule(json!({"from": [{"podSelector": {}}]})), true),
+        (rule(json!({"ports": []})), true),
+        (ports(json!({})), true),
+        (ports(json!({"protocol": "TCP"})), true),
+        (ports(json!({"protocol": "UDP"})), false),
+        (ports(json!({"protocol": "UDP", "port": 18_000})), false),
+        (ports(json!({"port": 18_000})), true),
+        (ports(json!({"port": 17_999})), false),
+        (ports(json!({"port": 19_999})), true),
+        (ports(json!({"port": 20_000, "endPort": 29_999})), false),
+        (ports(json!({"port": 1024, "endPort": 18_000})), true),
+        (ports(json!({"port": 1024, "endPort": 65_535})), true),
+        (ports(json!({"port": 8012, "endPort": 17_999})), false),
+        (ports(json!({"port": "http1"})), false),
+        (json!({"podSelector": {}, "ingress": [{}]}), true),
+        (json!({"podSelector": {}, "ingress": []}), false),
+        (json!({"podSelector": {"matchLabels": {"tier": "x"}}, "ingress": [{}]}), true), // Perhaps activators.
+        (json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}, "ingress": [{}]}), false),
+        (json!({"podSelector": {}, "policyTypes": ["Egress"], "ingress": [{}]}), false),
+    ];
+    for (policy, is_barred) in rows {
+        let policies = policies("");
+        policies.apply("zeroscale-system", "activator", general());
+        policies.apply("zeroscale-system", "more", spec(policy.clone()));
+        assert_eq!(guard(&policies, true).verdict, Verdict::Open, "{policy}: it is nobody's affair");
+        policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
+        let Guard { verdict, rules } = guard(&policies, true);
+        match verdict {
+            Verdict::Barred(why) => {
+                assert!(is_barred && rules.is_empty(), "{policy}: {why}");
+                assert!(why.contains("\"more\" of namespace zeroscale-system") && why.contains("18000-19999"), "{why}");
+            }
+            _ => assert!(!is_barred, "{policy}"),
+        }
+    }
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    let peer = json!({"podSelector": {"matchLabels": {"app": "a".repeat(KEPT_BYTES_MAX)}}});
+    policies.apply("zeroscale-system", "long", spec(json!({"podSelector": {}, "ingress": [{"from": [peer]}]})));
+    policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
+    let verdict = guard(&policies, true).verdict;
+    assert!(matches!(&verdict, Verdict::Barred(why) if why.contains("\"long\"")), "{verdict:?}");
+}
+
+/// Goal: nobody waits for policies that are not followed, and a general one lacks only once all are known.
+#[test]
+fn policies_are_awaited_where_they_are_followed() {
+    for (guarded, is_awaited) in [("", true), ("off", false)] {
+        let policies = policies(guarded);
+        assert!(!policies.is_awaited() && policies.lacks_general());
+        policies.is_awaited.store(true, Ordering::Release);
+        assert_eq!((policies.is_awaited(), policies.lacks_general()), (is_awaited, false), "{guarded}");
+        policies.is_awaited.store(false, Ordering::Release);
+        policies.apply("zeroscale-system", "activator", general());
+        assert!(!policies.is_awaited() && !policies.lacks_general());
+    }
+}
+
 /// Goal: ports and numbers of a workload are told apart from those that everybody may reach.
 #[test]
 fn guarded_numbers_alone_are_opened() {
@@ -133,9 +200,16 @@ fn guarded_numbers_alone_are_opened() {
         app_protocol: None,
         also: Vec::new(),
     };
-    let ports = policies.pod_ports(&[port(80), port(81)], |port| vec![29_999, 29_920 + port.id.port]);
-    let numbers: Vec<_> = ports.into_iter().map(|port| port.numbers).collect();
-    assert_eq!(numbers, [vec![30_000], vec![30_001]]);
+    let numbers_of = |policies: &Policies| -> Vec<_> {
+        let numbers = |port: &TcpPort| vec![18_000, 29_999, 29_920 + port.id.port];
+        let ports = policies.pod_ports("u", &[port(80), port(81)], numbers);
+        ports.into_iter().map(|port| port.numbers).collect()
+    };
+    assert_eq!(numbers_of(&policies), [vec![30_000], vec![30_001]]);
+    // What had a policy keeps it until it has moved from the former range.
+    let ours = policies.guards.policy(&Key::new("shop", "web"), "u", &[]);
+    policies.guards.store.apply(&key_of(&ours), "1", Some(ours));
+    assert_eq!(numbers_of(&policies), [vec![18_000, 30_000], vec![18_000, 30_001]]);
 }
 
 /// Goal: what certainly keeps activators out is named, and nothing else is.

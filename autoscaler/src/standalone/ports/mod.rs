@@ -34,11 +34,11 @@ pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Access, Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Access, Outcome, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
-use common::ports::ledger::Block;
+use common::ports::ledger::{Block, PortId};
 use common_controller::{Priority, Store, WorkQueue, trimmed};
 use common_runtime::clock::Clock;
 use common_runtime::credential::TokenFile;
@@ -182,6 +182,23 @@ impl Numbers {
         };
         if changed {
             self.shared.look();
+        }
+    }
+
+    /// Notes who may connect to a ZeroScaler from now on. Its ports are those of before.
+    pub(crate) fn restrict(&self, key: &Key, uid: &str, access: Access) {
+        let ports = {
+            let State { wants, given, .. } = &*self.shared.state.lock();
+            let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
+            let of_given = |given: &Given| {
+                let of = |(port, _): &(PortId, Outcome)| Wanted { port: port.clone(), listed: None, shown: None };
+                given.ports.iter().map(of).collect()
+            };
+            let planned = given.get(key).filter(|given| *given.uid == *uid);
+            wanted.map(|workload| workload.ports.clone()).or_else(|| planned.map(of_given))
+        };
+        if let Some(ports) = ports {
+            self.want(key, uid, ports, access);
         }
     }
 

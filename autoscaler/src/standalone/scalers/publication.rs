@@ -286,6 +286,7 @@ impl Publisher {
             fallback: self.cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             guard: guard.as_ref(),
+            awaits_policies: self.cluster.policies.is_awaited(),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),

@@ -11,7 +11,7 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
-//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent while none does | they cannot be followed: nobody is let in | |
+//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent while none does | they cannot be followed: nobody is let in | it is new, and policies have not been read yet |
 //! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
 //!
 //! What the rules need to go on after a restart is in these conditions, too: how long it has been awake or asleep, what was
@@ -51,6 +51,9 @@ const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
 const FOLLOWED: &str = "PoliciesFollowed";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
+const AWAITED: &str = "PoliciesAwaited";
+const POLICIES_AWAITED: &str = "NetworkPolicies have not been read yet: if this lasts, look whether the autoscaler may list \
+    them, or set guarded: \"off\" in config-ports";
 /// Most NetworkPolicies that are named.
 const POLICIES_NAMED: usize = 3;
 /// What is said of one that is paused.
@@ -91,6 +94,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) unreachable: Option<&'a str>,
     /// Who may connect to it; none: that is not known yet.
     pub(crate) guard: Option<&'a Verdict>,
+    /// Set until NetworkPolicies have been read: numbers wait for them.
+    pub(crate) awaits_policies: bool,
     /// Failure of its pods.
     pub(crate) found: Found,
     /// What was found.
@@ -136,7 +141,20 @@ fn guarded_by(guard: &Verdict) -> String {
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
-    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, guard, .. } = inputs;
+    let Inputs {
+        fallback,
+        adopted,
+        in_force,
+        found,
+        now,
+        silent,
+        services,
+        first,
+        conflict,
+        guard,
+        awaits_policies,
+        ..
+    } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
@@ -161,7 +179,9 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
     // Until somebody has planned here, what was written of them holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
-        set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
+        let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
+        let awaited = says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
+        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation.as_ref()) }));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
     set(written::ADOPTED, Some(taken(findings, conflict)));
@@ -181,6 +201,13 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
                 Verdict::Barred(_) => Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, &message)),
             },
         );
+    }
+    // Nobody is let in to a new one before it is known who may be. Of others the last verdict holds.
+    let was_awaited = written::find(&before_conditions, written::GUARDED).is_some_and(|was| was.reason == AWAITED);
+    if awaits_policies && object.status.is_none() {
+        set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
+    } else if !awaits_policies && was_awaited && guard.is_none() {
+        set(written::GUARDED, None);
     }
     let resolved = fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),

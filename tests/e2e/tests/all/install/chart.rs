@@ -366,6 +366,11 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"mode": "native"}), "/mode"),
         (json!({"namespaces": ["Shop"]}), "/namespaces/0"),
         (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
+        (json!({"config": {"ports": {"guarded": "20000-20009"}}}), "20000-20009 must share no number with 20000-29999"),
+        (
+            json!({"config": {"ports": {"range": "19999-20009"}}}),
+            "config.ports.guarded: 18000-19999 must share no number",
+        ),
         (json!({"monitoring": {"rules": "yes"}}), "/monitoring/rules"),
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
         (json!({"namespaces": ["shop"], "rights": {"openshift": true}}), "rights.openshift"),
