@@ -21,12 +21,6 @@ pub(crate) enum Refusal {
     /// The port is a workload's own, which is not known here, or no more.
     #[error("the workload of this port is not served here")]
     NotServed,
-    /// The port is shared, and NetworkPolicies say who may connect to the workload.
-    #[error(
-        "NetworkPolicies say who may connect to this workload, so it is not served on ports that workloads share: call its \
-         Service, or lead the ingress to it"
-    )]
-    Guarded,
     /// Nothing is known yet: the first list of objects has not arrived.
     #[error("this activator has not learnt the workloads yet")]
     NotSynced,
@@ -156,7 +150,6 @@ impl Refusal {
         match self {
             Refusal::NoRevision { .. } => "no-revision",
             Refusal::NotServed => "not-served",
-            Refusal::Guarded => "guarded",
             Refusal::NotSynced => "not-synced",
             Refusal::QueueFull { .. } => "max-held",
             Refusal::MemoryFull { .. } => "memory",
@@ -196,7 +189,6 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
-            Refusal::Guarded => StatusCode::FORBIDDEN,
             Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
             Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
             Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,

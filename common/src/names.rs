@@ -36,9 +36,6 @@ pub const LEDGER: &str = "zeroscale.dev/ledger";
 pub const LEDGER_OF_HOSTS: &str = "hosts";
 /// Value of [`LEDGER`] for port numbers.
 pub const LEDGER_OF_PORTS: &str = "ports";
-/// Label of the NetworkPolicies of the system namespace that let the peers of a workload's NetworkPolicies in: uid of its
-/// ZeroScaler.
-pub const GUARDS: &str = "zeroscale.dev/guards";
 /// Annotation on an adopted Service that holds its former selector, as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a ZeroScaler: replicas and Service are given back before it goes.

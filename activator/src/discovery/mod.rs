@@ -157,8 +157,6 @@ pub struct Spec {
     pub pod_names: PodNames,
     /// Whether its Service is being given back: its clients come anew once they are led past this activator.
     pub given_back: bool,
-    /// Whether NetworkPolicies say who may connect: it is served on ports of its own alone, which they guard.
-    pub guarded: bool,
 }
 
 /// One port of a revision's Service.

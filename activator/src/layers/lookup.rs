@@ -5,8 +5,6 @@
 //! An HTTP/1.0 request may name no host, and a health check often does not (HAProxy's `option httpchk`). Pods tend to
 //! reject an empty `Host`, so such a request gets its Service's name, except in the drop-in.
 //!
-//! A workload whose pods NetworkPolicies select is served on its own ports alone: there the network knows whom it may let in.
-//!
 //! A request that another activator relays names its revision in its mark ([`crate::holders`]), and its client with it.
 //!
 //! An activator that has just started knows no revision. Whoever still sends to it, since it was there a moment ago at
@@ -202,12 +200,10 @@ impl Shared {
             AskedFor::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
             AskedFor::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };
-        match found {
-            Some(revision) if revision.live().is_guarded => Err(Refusal::Guarded),
-            Some(revision) => Ok(revision),
-            None if self.readiness.is_synced() => Err(Refusal::NoRevision { name: name.to_owned() }),
-            None => Err(Refusal::NotSynced),
-        }
+        found.ok_or_else(|| match self.readiness.is_synced() {
+            true => Refusal::NoRevision { name: name.to_owned() },
+            false => Refusal::NotSynced,
+        })
     }
 }
 

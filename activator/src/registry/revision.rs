@@ -99,8 +99,6 @@ pub(crate) struct Live {
     pub(crate) ports: Box<[Port]>,
     /// Set if a client is led to the same pod each time.
     pub(crate) client_affinity: bool,
-    /// Set if it is not served on shared ports.
-    pub(crate) is_guarded: bool,
 }
 
 /// A revision's bounds of time for one exchange; none: no limit.
@@ -435,7 +433,6 @@ impl Live {
             is_paused: spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             client_affinity: spec.backend.client_affinity,
-            is_guarded: spec.guarded,
             ports: spec.ports.clone(),
             bounds: Bounds {
                 wait: millis(spec.backend.wake_timeout_ms),

@@ -75,11 +75,11 @@ impl Writes {
     }
 }
 
-/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone, a ServerlessService says whether
-/// requests pass through activators, and a NetworkPolicy who may connect there.
+/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone, and a ServerlessService says
+/// whether requests pass through activators.
 fn class_of<K: Kind>() -> WriteClass {
     match &*K::kind(&()) {
-        "EndpointSlice" | "NetworkPolicy" | "ServerlessService" => WriteClass::Scale,
+        "EndpointSlice" | "ServerlessService" => WriteClass::Scale,
         _ => WriteClass::Object,
     }
 }

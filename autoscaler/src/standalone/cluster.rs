@@ -7,7 +7,6 @@
 //! | a path is asked for, or followed | itself | itself |
 //! | Service | those whose public Service it is, or whose pods it selects, and its owner; the statuses of those that fall back on it | those whose public Service it is, or whose pods it selects |
 //! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
-//! | NetworkPolicy | those of its namespace; all, if of the system namespace; the one that it guards | |
 //!
 //! Public Services are those of the version in force and those of the newest, where these differ.
 //!
@@ -24,14 +23,13 @@ use super::handover::{Addresses, Handovers};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::paths::{Followed, Paths, Wish};
-use super::policies::{Concerned, Guard, Policies};
+use super::policies::Policies;
 use super::ports::Numbers;
 use super::scalers::Scalers;
 use super::scalers::findings::Findings;
 use super::scalers::translation;
 use super::serverless::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
 use super::serverless::slices::{self, SERVICE_NAME};
-use super::service_ports::TcpPort;
 use crate::cluster::facts::{Labels, Target};
 use crate::cluster::links::Named as Targets;
 use crate::cluster::target_key::TargetKey;
@@ -39,7 +37,6 @@ use crate::cluster::targets::{Audience, News};
 use crate::cluster::watches::{Beside, Watches};
 use crate::cluster::{Index, Stores};
 use common::RevisionKey as Key;
-use common::config::PortsConfig;
 use common::host::HostPattern;
 use common::hosts::claims::Claim;
 use common::names;
@@ -70,7 +67,7 @@ pub(crate) struct Cluster {
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
-    pub(crate) policies: Arc<Policies>,
+    policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) handovers: Arc<Handovers>,
@@ -137,7 +134,7 @@ impl Cluster {
             })),
             hosts,
             horizontals: Arc::default(),
-            policies: Arc::new(Policies::new(system_namespace, tokio::sync::watch::channel(Arc::default()).1)),
+            policies: Arc::default(),
             numbers,
             scalers,
             handovers,
@@ -149,36 +146,6 @@ impl Cluster {
     /// The same, looking at some namespaces only.
     pub(crate) fn within(self, namespaces: Namespaces) -> Self {
         Self { namespaces, ..self }
-    }
-
-    /// The same, by these numbers.
-    pub(crate) fn numbered(self, config: tokio::sync::watch::Receiver<Arc<PortsConfig>>) -> Self {
-        let policies = Arc::new(Policies::new(self.routes.activators.namespace(), config));
-        Self { policies, ..self }
-    }
-
-    /// Finds who may connect to a workload with these ports.
-    pub(crate) fn guard(&self, key: &Key, uid: &str, ports: &[TcpPort], target: &Target) -> Guard {
-        let given = self.numbers.given(key, uid);
-        let numbers = |port: &TcpPort| {
-            let outcome = given.as_ref().and_then(|given| given.of_id(&port.id));
-            let numbers =
-                outcome.into_iter().flat_map(|outcome| outcome.number.into_iter().chain(outcome.former.clone()));
-            numbers.collect()
-        };
-        self.policies.guard(key.namespace(), target, &self.policies.pod_ports(uid, ports, numbers))
-    }
-
-    /// Looks again at workloads that are gone, and whose leader may have gone before it deleted what guards them.
-    pub(super) fn look_for_leftovers(&self) {
-        for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.has(key)) {
-            self.routes.serverless.add(key, Priority::Slow);
-        }
-    }
-
-    /// Looks again at who may connect to workloads.
-    pub(super) fn look_at_guards(&self) {
-        self.routes.look_at_guards(Concerned::All);
     }
 
     /// The Services that clients of one call: those that it is served by, as far as this process or the status knows, and the
@@ -259,7 +226,7 @@ impl Cluster {
     /// Why the activators certainly cannot reach pods of a namespace that have these labels; none: nothing is known to
     /// keep them out.
     pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        self.policies.missing(namespace, pods)
+        self.policies.missing(namespace, pods, self.routes.activators.namespace())
     }
 
     /// As if the watch of NetworkPolicies had told it.
@@ -364,8 +331,8 @@ impl Watches for Cluster {
         let index = stores.index.clone();
         let concern = move |target: &TargetKey| index.told(News::Changed(target));
         self.horizontals.follow(client, namespaces, shutdown, concern);
-        let routes = self.routes.clone();
-        self.policies.follow(client, namespaces, shutdown, move |concerned| routes.look_at_guards(concerned));
+        let scalers = self.scalers.clone();
+        self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
         self.services.spawn(namespaces.reach(client), shutdown);
         // The activators' own slices are read here, too.
         self.slices.spawn(namespaces.and(self.routes.activators.namespace()).reach(client), shutdown);
@@ -458,19 +425,6 @@ impl Routes {
                 true => self.serverless.add(key.clone(), Priority::Normal), // Somebody may wait for its end.
                 false => self.look_at_path(key, Priority::Normal),
             }
-        }
-    }
-
-    /// Looks again at who may connect to workloads, and whether the activators reach their pods.
-    fn look_at_guards(&self, concerned: Concerned<'_>) {
-        let keys = match concerned {
-            Concerned::All => self.scalers.keys(),
-            Concerned::Namespace(namespace) => self.scalers.objects.keys_within(namespace),
-            Concerned::One(key) => vec![key],
-        };
-        for key in keys {
-            self.scalers.queue().add(key.clone(), Priority::Normal);
-            self.look_at_path(&key, Priority::Normal);
         }
     }
 

@@ -116,7 +116,7 @@ impl Decisions for Standalone {
         let range = wiring.ports_config.clone();
         let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
         let cluster = Cluster::new(namespace, domain, queue.clone(), numbers.clone(), scalers.clone());
-        let cluster = Arc::new(cluster.within(self.namespaces.clone()).numbered(range.clone()));
+        let cluster = Arc::new(cluster.within(self.namespaces.clone()));
         let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
         let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
@@ -169,13 +169,9 @@ async fn look_with_each_leader(
             Ok(()) = changes.changed() => {
                 cluster.hosts.look();
                 cluster.numbers.look();
-                cluster.look_for_leftovers();
                 cluster.scalers.enabled.look();
             }
-            Ok(()) = range.changed() => {
-                cluster.numbers.look();
-                cluster.look_at_guards();
-            }
+            Ok(()) = range.changed() => cluster.numbers.look(),
             () = shutdown.cancelled() => return,
         }
     }

@@ -16,8 +16,7 @@
 //! Only administrators of the install may write there.
 //!
 //! A line stays when its workload does not want the number any more. It then says since when no slice names the number,
-//! in seconds since 1970, until another workload gets the number and the line is replaced. The same holds of a line that was
-//! closed because the workload must not be reached by that number any more.
+//! in seconds since 1970, until another workload gets the number and the line is replaced.
 //!
 //! # Bounds
 //!
@@ -38,8 +37,6 @@ pub const OPEN_FOR: Duration = Duration::from_secs(7 * 60);
 const HELD: &str = "held";
 /// State of a line whose number was given back; `:` and the time follow.
 const RELEASED: &str = "released";
-/// State of a line whose number was taken away; `:` and the time follow.
-const CLOSED: &str = "closed";
 /// What a map's name begins with; the first number of its block follows.
 const NAME_PREFIX: &str = "ports.";
 
@@ -80,40 +77,22 @@ pub enum State {
     /// No slice has named it since this time. No address is written into a slice any more; activators go on listening for
     /// [`OPEN_FOR`].
     Released(Timestamp),
-    /// The number was taken away at this time, or later while slices still named it. Activators do not listen there: the
-    /// workload's NetworkPolicies allow connections on guarded numbers alone.
-    Closed(Timestamp),
 }
 
 impl State {
-    /// Returns the time at which the number was given back or taken away; none: the workload has it.
-    pub fn ended(self) -> Option<Timestamp> {
-        match self {
-            Self::Held => None,
-            Self::Released(at) | Self::Closed(at) => Some(at),
-        }
-    }
-
     /// Returns whether activators listen there.
     pub fn is_open(self, now: Timestamp) -> bool {
         match self {
             Self::Held => true,
             Self::Released(at) => now < at + OPEN_FOR,
-            Self::Closed(_) => false,
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
             None => (text == HELD).then_some(Self::Held),
-            Some((word, time)) => {
-                let at = Timestamp::from_secs(time.parse().ok()?);
-                match word {
-                    RELEASED => Some(Self::Released(at)),
-                    CLOSED => Some(Self::Closed(at)),
-                    _ => None,
-                }
-            }
+            Some((word, time)) if word == RELEASED => Some(Self::Released(Timestamp::from_secs(time.parse().ok()?))),
+            Some(_) => None,
         }
     }
 }
@@ -124,7 +103,6 @@ impl fmt::Display for State {
         match self {
             Self::Held => f.write_str(HELD),
             Self::Released(at) => write!(f, "{RELEASED}:{}", at.as_secs()),
-            Self::Closed(at) => write!(f, "{CLOSED}:{}", at.as_secs()),
         }
     }
 }
@@ -227,7 +205,6 @@ mod tests {
         let rows = [
             (entry(State::Held, "http"), "held default/hello 0b7d 80 http"),
             (entry(State::Released(Timestamp::from_secs(1_795)), ""), "released:1795 default/hello 0b7d 80"),
-            (entry(State::Closed(Timestamp::from_secs(1_795)), ""), "closed:1795 default/hello 0b7d 80"),
         ];
         for (entry, line) in rows {
             assert_eq!((entry.to_string(), Entry::parse(line)), (line.to_owned(), Some(entry)));
@@ -237,7 +214,6 @@ mod tests {
             "held",
             "held hello 0b7d 80",
             "open a/b u 80",
-            "open:1795 a/b u 80",
             "released a/b u 80",
             "held a/b u 0",
             "held a/b u 80 c d",

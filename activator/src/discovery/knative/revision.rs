@@ -59,7 +59,6 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         answers: None,
         pod_names: PodNames::Any,
         given_back: false,
-        guarded: false,
         backend: Backend {
             service: name.into(),
             client_affinity: false,

@@ -105,7 +105,6 @@ impl Spec {
             answers: None,
             pod_names: PodNames::Any,
             given_back: false,
-            guarded: false,
             backend,
         }
     }

@@ -39,11 +39,6 @@
 //! release was seen are thus seen within a minute, and the number stays open for [`OPEN_FOR`]. (An activator that dies
 //! stays in slices until its Service says so, as a pod of any Service does.)
 //!
-//! # Guarded numbers
-//!
-//! Numbers of a range of their own are for workloads whose pods are selected by NetworkPolicies ([`Access`]). Such a workload
-//! has no other number: the line of one is closed at once, and activators stop listening there.
-//!
 //! # Who of them
 //!
 //! Every activator listens on every number; a workload's slices name so many of them as its load needs ([`carriers`]).
@@ -69,7 +64,7 @@ mod carriers_tests;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Access, Change, Outcome, Plan, Problem, View, Wanted, Workload, plan};
+pub use plan::{Change, Outcome, Plan, Problem, View, Wanted, Workload, plan};
 pub use proofs::{Answer, Proofs, Verdict};
 pub use slices::{Activator, Listed, Serving, endpoints};
 

@@ -1074,33 +1074,13 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
     f.put_scaler(written);
-    f.hear(A, &[(18_000, "zs")]);
+    f.hear(A, &[(20_000, "zs")]);
     let asked = f.settle().await;
     let (is, _, message) = ready(&asked);
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
     assert_eq!(told(&asked), ["NetworkPolicy"]);
-}
-
-/// Goal: where Services cannot be written, NetworkPolicies are followed all the same: none of the numbers of before stays open,
-/// and the new one has its policy.
-#[tokio::test]
-async fn a_refused_service_keeps_no_policy_from_being_followed() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
-    f.activators(&[(A, true)]);
-    f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
-    let asked = f.settle_refused(("POST /api/v1/namespaces/ns/services", 403, "forbidden")).await;
-    let is_held = |(_, line, body): &(_, String, Value)| {
-        line.ends_with("/configmaps") && body["data"]["18000"].as_str().is_some_and(|line| line.starts_with("held ns/"))
-    };
-    assert!(asked.iter().any(is_held), "{:?}", lines(&asked));
-    let policy = "POST /apis/networking.k8s.io/v1/namespaces/system/networkpolicies";
-    assert!(lines(&asked).contains(&policy), "{:?}", lines(&asked));
 }
 
 /// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.

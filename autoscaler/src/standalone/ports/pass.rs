@@ -6,7 +6,7 @@ use super::state::{Given, State};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use autoscaler_core::ports::claims;
-use autoscaler_core::ports::{Access, Change, Plan, Serving, View, Wanted, Workload, plan};
+use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
@@ -81,8 +81,7 @@ impl Controller {
     fn planned(&self) -> Planned {
         let now = Instant::now().into_std();
         let leads = |key: &Key| self.writes.leadership.owns(key);
-        let (config, shared) = (**self.config.borrow(), &self.numbers.shared);
-        let range = config.range;
+        let (range, shared) = (self.config.borrow().range, &self.numbers.shared);
         let mut state = shared.state.lock();
         for block in Block::all() {
             state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
@@ -93,13 +92,12 @@ impl Controller {
         // What was said while it was led here before, or of one that has gone since, may be old.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
         given.retain(|key, given| is_mine(key, &given.uid));
-        let is_unsaid = |key: &Key, uid: &str| is_mine(key, uid) && !wants.contains_key(key);
-        let unsaid = unsaid(&maps.lines, is_unsaid, |number| config.is_guarded(number));
+        let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
         let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);
-        let listed = claims::listed(claims.values(), &maps.lines, range, config.guarded, is_known, ports);
+        let listed = claims::listed(claims.values(), &maps.lines, range, is_known, ports);
         shared.clock.resync();
         let wall = shared.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
@@ -109,7 +107,6 @@ impl Controller {
         let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
         let view = View {
             range,
-            guarded: config.guarded,
             start: range.first.saturating_add(self.start % u16::try_from(range.len()).unwrap_or(u16::MAX)),
             ledger: &maps.lines,
             unreadable: &unreadable,
@@ -178,22 +175,13 @@ impl Planned {
     }
 }
 
-/// Objects that have lines, and of which nobody has said what they are to have: they have what they have. One with guarded
-/// numbers alone is taken for guarded until then.
-fn unsaid(
-    lines: &Ledger,
-    is_one: impl Fn(&Key, &str) -> bool,
-    is_guarded: impl Fn(u16) -> bool,
-) -> BTreeMap<Key, Workload> {
+/// Objects that have lines, and of which nobody has said what they are to have: they have what they have.
+fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
-    let held = lines.iter().filter(|(_, entry)| entry.state == ledger::State::Held);
-    for (number, entry) in held.filter(|(_, entry)| is_one(&entry.key, &entry.uid)) {
-        let (key, uid) = (entry.key.clone(), entry.uid.clone());
-        let fresh = || Workload { key: key.clone(), uid, ports: Vec::new(), access: Access::Guarded };
-        let Workload { ports, access, .. } = found.entry(key.clone()).or_insert_with(fresh);
-        if !is_guarded(*number) {
-            *access = Access::Open;
-        }
+    let held = lines.values().filter(|entry| entry.state == ledger::State::Held);
+    for entry in held.filter(|entry| is_one(&entry.key, &entry.uid)) {
+        let fresh = || Workload { key: entry.key.clone(), uid: entry.uid.clone(), ports: Vec::new() };
+        let ports = &mut found.entry(entry.key.clone()).or_insert_with(fresh).ports;
         if ports.iter().all(|wanted| wanted.port.name != entry.port.name) {
             ports.push(Wanted { port: entry.port.clone(), listed: None, shown: None });
         }

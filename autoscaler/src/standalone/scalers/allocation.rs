@@ -3,9 +3,6 @@
 use super::super::ports::Given;
 use autoscaler_core::ports::{Outcome, Problem};
 
-/// NetworkPolicies select the pods, and cannot be followed.
-pub(super) const POLICY_NOT_FOLLOWED: &str = "PolicyNotFollowed";
-
 /// What is told of all its ports together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
@@ -41,8 +38,7 @@ impl Allocation {
 
 fn reason(problem: &Problem) -> &'static str {
     match problem {
-        Problem::Exhausted { .. } | Problem::Quota { .. } | Problem::NoneGuarded => "RangeExhausted",
-        Problem::Barred { .. } => POLICY_NOT_FOLLOWED,
+        Problem::Exhausted { .. } | Problem::Quota { .. } => "RangeExhausted",
         Problem::InUse { .. } => "NumberInUse",
         Problem::NotOurs { .. } => "NumberNotOwned",
         Problem::Duplicate { .. } => "SeveralNumbers",

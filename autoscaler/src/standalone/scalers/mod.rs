@@ -99,6 +99,13 @@ impl Scalers {
         self.publications.clone()
     }
 
+    /// Looks at the statuses of a namespace again.
+    pub(super) fn look_in(&self, namespace: &str) {
+        for key in self.objects.keys_within(namespace) {
+            self.publications.add(key, Priority::Slow);
+        }
+    }
+
     /// All of them.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.objects.keys()
@@ -304,6 +311,19 @@ mod tests {
         object.metadata.namespace = Some(namespace.to_owned());
         (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some(version.to_owned()));
         object
+    }
+
+    /// Goal: what concerns the statuses of one namespace leads to no other's.
+    #[test]
+    fn the_statuses_of_a_namespace_are_looked_at_alone() {
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        for namespace in ["a", "ns", "ns-2"] {
+            scalers.take(zeroscaler(namespace, "1"), &|_, _, _| {});
+        }
+        while scalers.queue().try_next().is_some() {}
+        scalers.look_in("ns");
+        let looked: Vec<Key> = std::iter::from_fn(|| Some(scalers.queue().try_next()?.key().clone())).collect();
+        assert_eq!(looked, [Key::new("ns", "a")]);
     }
 
     /// Goal: a list that shows what is known leads to no look at it; what has changed does.

@@ -42,8 +42,7 @@ use common::config::AutoscalerConfig;
 use common::ports::PortId;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, GUARDED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED,
-    READY,
+    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
@@ -263,10 +262,6 @@ impl Publisher {
         let observed = self.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
         let counted = tcp_ports(served, &services, target.as_deref());
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
-        // Until policies and target are known, what was written of them holds.
-        let known_target = target.as_deref().filter(|_| !self.cluster.policies.is_awaited());
-        let guard = known_target.map(|target| self.cluster.guard(key, uid, &counted, target).verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
         Some(status::of(status::Inputs {
@@ -285,8 +280,6 @@ impl Publisher {
             backend: backend.as_ref(),
             fallback: self.cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
-            guard: guard.as_ref(),
-            awaits_policies: self.cluster.policies.is_awaited(),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
@@ -495,8 +488,7 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     let status = |status: &ZeroScalerStatus, type_: &str| {
         find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
     };
-    let informs =
-        [HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED, GUARDED];
+    let informs = [HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
     let told = [READY, ADOPTED].iter().chain(&informs).all(|t| status(written, t) == status(wanted, t));
     let version = |status: &ZeroScalerStatus| status.in_force.as_ref().and_then(|version| version.generation);
     let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)

@@ -11,17 +11,15 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
-//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent while none does | they cannot be followed: nobody is let in | it is new, and policies have not been read yet |
 //! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
 //!
 //! What the rules need to go on after a restart is in these conditions, too: how long it has been awake or asleep, what was
 //! wanted, whether it was awake before.
 
-use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
+use super::allocation::Allocation;
 use super::fault::Found;
 use super::findings::{Finding, Findings};
 use crate::standalone::fallbacks::Resolved;
-use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
     TIMED_OUT,
@@ -49,13 +47,7 @@ const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
-const FOLLOWED: &str = "PoliciesFollowed";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
-const AWAITED: &str = "PoliciesAwaited";
-const POLICIES_AWAITED: &str = "NetworkPolicies have not been read yet: if this lasts, look whether the autoscaler may list \
-    them, or set guarded: \"off\" in config-ports";
-/// Most NetworkPolicies that are named.
-const POLICIES_NAMED: usize = 3;
 /// What is said of one that is paused.
 const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
 
@@ -92,10 +84,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) fallback: Option<Resolved>,
     /// Why the activators cannot reach its pods, if that is known.
     pub(crate) unreachable: Option<&'a str>,
-    /// Who may connect to it; none: that is not known yet.
-    pub(crate) guard: Option<&'a Verdict>,
-    /// Set until NetworkPolicies have been read: numbers wait for them.
-    pub(crate) awaits_policies: bool,
     /// Failure of its pods.
     pub(crate) found: Found,
     /// What was found.
@@ -119,42 +107,11 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     ))
 }
 
-/// Returns the message about the NetworkPolicies that select a workload's pods.
-fn guarded_by(guard: &Verdict) -> String {
-    match guard {
-        Verdict::Open => String::new(),
-        Verdict::Barred(why) => why.clone(),
-        Verdict::Guarded(policies) => {
-            let named: Vec<&str> = policies.iter().take(POLICIES_NAMED).map(String::as_str).collect();
-            let more = policies.len() - named.len();
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!(
-                "the activators let in the peers of NetworkPolicies {}{more}, at its Services alone: the ports that workloads \
-                 share refuse its requests",
-                named.join(", ")
-            )
-        }
-    }
-}
-
 /// What the status should be.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
-    let Inputs {
-        fallback,
-        adopted,
-        in_force,
-        found,
-        now,
-        silent,
-        services,
-        first,
-        conflict,
-        guard,
-        awaits_policies,
-        ..
-    } = inputs;
+    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
@@ -179,9 +136,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
     // Until somebody has planned here, what was written of them holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
-        let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
-        let awaited = says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
-        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation.as_ref()) }));
+        set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
     set(written::ADOPTED, Some(taken(findings, conflict)));
@@ -191,24 +146,6 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
     set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
     set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
-    if let Some(guard) = guard {
-        let message = guarded_by(guard);
-        set(
-            written::GUARDED,
-            match guard {
-                Verdict::Open => None,
-                Verdict::Guarded(_) => Some(says(ConditionStatus::True, FOLLOWED, &message)),
-                Verdict::Barred(_) => Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, &message)),
-            },
-        );
-    }
-    // Nobody is let in to a new one before it is known who may be. Of others the last verdict holds.
-    let was_awaited = written::find(&before_conditions, written::GUARDED).is_some_and(|was| was.reason == AWAITED);
-    if awaits_policies && object.status.is_none() {
-        set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
-    } else if !awaits_policies && was_awaited && guard.is_none() {
-        set(written::GUARDED, None);
-    }
     let resolved = fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
         Err((reason, message)) => says(ConditionStatus::False, reason, message),

@@ -1,4 +1,4 @@
-//! Step 5 of a pass over a ZeroScaler: the EndpointSlices of its Services, by port numbers.
+//! Step 4 of a pass over a ZeroScaler: the EndpointSlices of its Services, by port numbers.
 //!
 //! # What a write rests on
 //!
@@ -33,7 +33,7 @@ use super::{Pass, Public};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use autoscaler_core::ports::slices::{Listed, Port, Urgency};
-use autoscaler_core::ports::{Access, Outcome, Wanted};
+use autoscaler_core::ports::{Outcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
@@ -166,7 +166,7 @@ impl Pass<'_> {
 
     /// Says which ports are to have numbers: those of all Services. What their slices lead to is known by any of them, since
     /// the first may be another one now.
-    pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>], access: Access) {
+    pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>]) {
         let original = &self.accepted.original;
         let shown = original.status.iter().flat_map(|status| &status.ports);
         let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
@@ -187,7 +187,7 @@ impl Pass<'_> {
             }
         }
         wanted.shrink_to_fit(); // It is kept, and there is mostly one.
-        self.controller.cluster.numbers.want(self.key, self.uid(), wanted, access);
+        self.controller.cluster.numbers.want(self.key, self.uid(), wanted);
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {

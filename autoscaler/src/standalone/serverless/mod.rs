@@ -4,17 +4,15 @@
 //! # Steps; the first error stops the chain
 //!
 //! 1. Which public Services there are ([`super::choice`]). The standing of each decides what may be done with it ([`adopt`]).
-//! 2. Who may connect, by the NetworkPolicies that select the pods, and numbers accordingly ([`super::policies`]): before any
-//!    other write, since none of these may keep a number open, and not before all policies are known.
-//! 3. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
+//! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
 //!    selects the pods ([`services`]), unless labels alone do not say which they are ([`pod_slices`]).
-//! 4. Public Services: made, put right, or borrowed; former ones are given up.
-//! 5. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
+//! 3. Public Services: made, put right, or borrowed; former ones are given up.
+//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
 //!    goes once ours lead somewhere: the slices, and the Endpoints object, which the mirroring controller would make
 //!    slices of for ever. Ours lead to the pods where no activator is ready, but not while the last pod is being taken:
 //!    its proof that activators are in the path came before. Where no pod is ready either, they go on leading to
 //!    activators that are not ready for a moment.
-//! 6. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
+//! 5. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
 //!    was asked for: it is the clock of the grace period, which must not run while pods have the traffic (upstream's does
 //!    where no activator is ready).
 //!
@@ -47,7 +45,6 @@ use super::admission::settings_beside;
 use super::cluster::Cluster;
 use super::paths::Followed;
 use super::scalers::{Scalers, translation};
-use super::service_ports::tcp_ports;
 use super::settings::Settings;
 use super::validation::{Accepted, Validation};
 use crate::cluster::Stores;
@@ -132,17 +129,10 @@ impl Controller {
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
-            let is_void = !self.scalers.has(key) || self.cluster.policies.lacks_general();
-            if is_void && self.writes.leadership.owns(key) {
-                self.cluster.policies.enforce(&self.writes, key, None).await?;
-            }
             return Ok(());
         };
         if !self.writes.leadership.owns(key) {
             return Ok(());
-        }
-        if self.cluster.policies.lacks_general() {
-            self.cluster.policies.enforce(&self.writes, key, None).await?;
         }
         let (accepted, is_valid) = match self.validation.accepted(key, &object) {
             Ok(accepted) => (accepted, true),
@@ -153,7 +143,7 @@ impl Controller {
             Err(_) => return Ok(()), // Its status says what is wrong.
         };
         let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
-        let mut pass = Pass { controller: self, key, object, accepted, path, service, in_path, is_guarded: false };
+        let mut pass = Pass { controller: self, key, object, accepted, path, service, in_path };
         let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
         if let Err(error) = &outcome {
             if error.is_early() {
@@ -180,8 +170,6 @@ struct Pass<'a> {
     service: String,
     /// Set if activators have all of the traffic.
     in_path: bool,
-    /// Set once it was looked at who may connect.
-    is_guarded: bool,
 }
 
 /// A Service that clients call, as it is asked for and as it is; none: it does not exist.
@@ -210,23 +198,8 @@ impl Pass<'_> {
         };
         if !leads {
             self.give_back_only().await?;
-            self.guard_as_found().await?;
         }
         Ok(())
-    }
-
-    /// Follows policies where nothing is led: numbers of before may still be open.
-    async fn guard_as_found(&self) -> Result<(), Error> {
-        let cluster = &self.controller.cluster;
-        let Some((target, _)) = self.target().ok().filter(|_| !(self.is_guarded || cluster.policies.is_awaited()))
-        else {
-            return Ok(());
-        };
-        let services: Vec<_> = self.fronts(&target).into_iter().filter_map(|(_, existing)| existing).collect();
-        let counted = tcp_ports(&self.accepted.original, &services, Some(&target));
-        let guard = cluster.guard(self.key, self.uid(), &counted, &target);
-        cluster.numbers.restrict(self.key, self.uid(), guard.access());
-        cluster.policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await
     }
 
     /// False if there is nothing to lead to, or nothing that may be led.
@@ -264,17 +237,6 @@ impl Pass<'_> {
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
         let served = services::served_ports(&self.accepted.original, &as_served, &port, &target, protocol);
-        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
-        let policies = &self.controller.cluster.policies;
-        let mut enforced = Ok(());
-        if !policies.is_awaited() {
-            self.is_guarded = true;
-            let counted = tcp_ports(&self.accepted.original, &as_served, Some(&target));
-            let guard = self.controller.cluster.guard(self.key, self.uid(), &counted, &target);
-            self.want_numbers(&names, &served.ports, guard.access());
-            // Services are written, and given back, whether or not policies can be.
-            enforced = policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await;
-        }
         let has_affinity = existing.iter().any(|service| {
             service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
         });
@@ -293,9 +255,10 @@ impl Pass<'_> {
                 taken => public.push(taken),
             }
         }
+        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
         self.give_up_former(&names).await?;
         self.service.clone_from(&first);
-        enforced?;
+        self.want_numbers(&names, &served.ports);
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
         for (public, ports) in public.iter().zip(&served.ports) {

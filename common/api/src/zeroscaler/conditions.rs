@@ -29,11 +29,8 @@ pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
 pub const SCALED_BY: &str = "ScaledBy";
 /// All pods that the target's selector finds are its own; there only while some are not.
 pub const PODS_OWNED: &str = "PodsOwned";
-/// The activators follow the NetworkPolicies that select its pods; there only while some do. Activators refuse such a
-/// workload's requests on the ports that workloads share.
-pub const GUARDED: &str = "Guarded";
 /// All types that there are.
-pub const TYPES: [&str; 11] = [
+pub const TYPES: [&str; 10] = [
     READY,
     ACTIVE,
     ADOPTED,
@@ -44,7 +41,6 @@ pub const TYPES: [&str; 11] = [
     PROTOCOLS_DETECTED,
     SCALED_BY,
     PODS_OWNED,
-    GUARDED,
 ];
 
 /// Longest message that an API server takes of a condition, by its own conventions.

@@ -27,7 +27,6 @@ pub struct ZeroScalerStatus {
     /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: the Service of `wake.fallback`
     /// was found, and can answer. ProtocolsDetected: False while it sleeps and clients of a port say nothing. ScaledBy: False
     /// while another writer keeps changing the replicas. PodsOwned: False while the selector finds pods of others.
-    /// Guarded: NetworkPolicies select the pods, and the activators follow them; False: they cannot, and let nobody in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.

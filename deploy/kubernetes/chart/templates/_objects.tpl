@@ -153,25 +153,6 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- end -}}
 {{- end -}}
 
-{{/* Guarded numbers must be in no range that the activators' policy opens: the new one, and the former one beside it. */}}
-{{- define "zeroscale.guarded" -}}
-{{- $guarded := .config.data.guarded -}}
-{{- $open := list .config.data.range -}}
-{{- $inForce := lookup "networking.k8s.io/v1" "NetworkPolicy" .config.metadata.namespace "activator" -}}
-{{- range dig "spec" "ingress" list $inForce -}}{{- range .ports -}}
-{{- if hasKey . "endPort" -}}{{- $open = append $open (printf "%d-%d" (int .port) (int .endPort)) -}}{{- end -}}
-{{- end -}}{{- end -}}
-{{- if ne $guarded "off" -}}
-{{- $ends := splitList "-" $guarded -}}
-{{- range $open -}}
-{{- $other := splitList "-" . -}}
-{{- if and (le (index $ends 0 | int) (index $other 1 | int)) (le (index $other 0 | int) (index $ends 1 | int)) -}}
-{{- fail (printf "config.ports.guarded: %s must share no number with %s, which the NetworkPolicy of the activators opens: set another range, or off" $guarded .) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Objects of .items as the release has them, each a document. */}}
 {{- define "zeroscale.write" -}}
 {{- $root := .root -}}
@@ -220,12 +201,9 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- else if eq $kind "ConfigMap" -}}
-{{- /* Without the policy that closes guarded numbers none guards a workload. */ -}}
-{{- if and (eq $object.metadata.name "config-ports") (not $root.Values.policies) -}}{{- $_ := set $object.data "guarded" "off" -}}{{- end -}}
 {{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
 {{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}
 {{- end -}}
-{{- if eq $object.metadata.name "config-ports" -}}{{- include "zeroscale.guarded" (dict "root" $root "config" $object) -}}{{- end -}}
 {{- end }}
 ---
 {{ toYaml $object }}

@@ -22,8 +22,6 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
-/// Nobody heeds them here; without the activators' one, those of workloads are not followed.
-const POLICIES: &str = include_str!("../../../kubernetes/base/policies.yaml");
 /// Rights for what the dashboard shows beside.
 const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");
 /// For one namespace.
@@ -39,7 +37,6 @@ const EXPIRATION: i64 = 365 * 24 * 3600;
 /// are made, with a Role in each, and none of the roles is for the whole cluster.
 pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
-    manifests::apply(client, manifests::parse("policies.yaml", POLICIES)?).await?;
     let mut roles = manifests::parse("roles.yaml", ROLES)?;
     roles.extend(manifests::parse("roles.yaml", LOGS)?);
     if namespaces.listed().is_some() {

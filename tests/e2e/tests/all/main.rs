@@ -14,7 +14,6 @@ mod metrics;
 mod neighbours;
 mod overlap;
 mod page;
-mod policies;
 mod ports;
 mod processes;
 mod protocols;
