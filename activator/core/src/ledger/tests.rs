@@ -1,6 +1,6 @@
 //! Who gets a part, and who gives way: in rows, and whatever comes.
 
-#![allow(clippy::arc_with_non_send_sync, reason = "each test has one thread")]
+#![allow(clippy::arc_with_non_send_sync, clippy::type_complexity, reason = "rows of holders, in one thread")]
 
 use super::*;
 use proptest::prelude::*;
