@@ -141,7 +141,7 @@ async fn with_heads(length: usize) -> Pod {
 #[tokio::test]
 async fn large_heads_are_charged_until_they_are_written() {
     const HELD: u64 = 2 << 20;
-    const ROUND: u32 = 10;
+    const ROUND: u32 = 5; // So few that no streams are charged: an idle connection with a charge would be cut.
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let rig = Rig::start_with(|options| options.memory_limit = Some(2 * HELD)).await;
         rig.revision(|backend| backend.protocol = protocol).await;
@@ -166,7 +166,7 @@ async fn large_heads_are_charged_until_they_are_written() {
                 break answer;
             }
             rounds += 1;
-            assert!(rounds < 25, "{protocol:?}: nothing is charged: {:?}", rig.activator.held());
+            assert!(rounds < 50, "{protocol:?}: nothing is charged: {:?}", rig.activator.held());
         };
         let told = (refused.status, refused.header("x-zeroscale-reason"));
         assert_eq!(told, (StatusCode::BAD_GATEWAY, "answer-memory"), "{protocol:?}: {}", refused.body);
