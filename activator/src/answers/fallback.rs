@@ -1,7 +1,7 @@
-//! Who may be answered by a workload's fallback.
+//! Fallback of a workload, and the requests it may take.
 //!
-//! A request that has been given to a fallback carries [`MARK`], and no further fallback takes it: however workloads name
-//! each other, a request is handed on once.
+//! A request sent to a fallback carries [`MARK`], and no second fallback takes it. So workloads that name each other as
+//! fallbacks cannot pass a request around in a loop.
 
 use super::Request;
 use super::found::Found;
@@ -13,29 +13,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// In a request: the workload that it was for. In an answer: the Service that gave it.
+/// In a request: the workload that it was addressed to. In a response: the Service that sent it.
 pub(crate) const MARK: HeaderName = HeaderName::from_static("x-zeroscale-fallback");
 
-/// Another Service of a workload's namespace.
+/// Another Service in the workload's namespace that takes requests when the workload wakes too slowly.
 #[derive(Debug)]
 pub(crate) struct Fallback {
     matching: Matching,
-    /// Its name.
+    /// Name of the Service.
     pub(crate) service: String,
-    /// The same, as a header says it.
+    /// Name of the Service as a header value.
     pub(crate) mark: HeaderValue,
-    /// Its port.
+    /// Port of the Service.
     pub(crate) port: u16,
-    /// What it speaks.
+    /// Protocol that the Service speaks.
     pub(crate) protocol: Protocol,
-    /// How long a request waits for the workload before.
+    /// Time a request waits for the workload before it is sent here.
     pub(crate) after: Duration,
-    /// Where it was found last.
+    /// Result of the last address lookup.
     pub(crate) found: Arc<Mutex<Found>>,
 }
 
 impl Fallback {
-    /// From what the owner has found; none: its name is none.
+    /// Builds it from the status that the owner wrote. Returns `None` if the Service name is invalid.
     pub(super) fn new(said: &FallbackStatus) -> Option<Self> {
         let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         let service = Some(&said.service).filter(|name| !name.is_empty() && is_name(name))?;
@@ -50,14 +50,14 @@ impl Fallback {
         })
     }
 
-    /// What was found of the former one holds for this one, if it is the same port of the same Service.
+    /// Takes over the resolved addresses of the former version if Service and port are unchanged.
     pub(super) fn follow(&mut self, former: &Self) {
         if (&self.service, self.port) == (&former.service, former.port) {
             self.found = former.found.clone();
         }
     }
 
-    /// Whether it may answer this request. Calls of gRPC need HTTP/2 all the way.
+    /// Reports whether the fallback may take this request. gRPC calls need HTTP/2 end to end.
     pub(super) fn takes(&self, request: Request<'_>) -> bool {
         !request.headers.contains_key(MARK)
             && (self.protocol == Protocol::H2c || !is_grpc(request.headers))
@@ -74,7 +74,7 @@ mod tests {
         Fallback::new(&serde_yaml_ng::from_str(yaml).expect(yaml))
     }
 
-    /// Goal: an edit of something else does not forget where a fallback is; one of the fallback does.
+    /// Goal: resolved addresses survive an edit of other fields, but not of the Service or its port.
     #[tokio::test]
     async fn what_was_found_is_kept_with_the_service_and_its_port() {
         let now = tokio::time::Instant::now();
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Goal: what stands in a status leads to no other namespace, and to no host elsewhere.
+    /// Goal: a status cannot direct requests to another namespace or to a foreign host.
     #[test]
     fn a_name_that_is_more_than_a_name_is_no_fallback() {
         for name in ["", "a.other", "A", "a/b", "a:1", "ä"] {

@@ -1,4 +1,4 @@
-//! Responses that stand written.
+//! Fixed responses from the configuration.
 
 use bytes::Bytes;
 use common_api::zeroscaler::FixedResponse;
@@ -7,15 +7,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-/// Headers that frame a message, or speak of the connection.
+/// Headers that frame a message or belong to the connection.
 const FRAMING: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-/// The same, of which the crate has no constants.
+/// More of these headers, for which `http` has no constants.
 const FRAMING_TOO: [&str; 2] = ["keep-alive", "proxy-connection"];
 
-/// Seconds after which a client that was put off may come back.
+/// Seconds in `Retry-After` of a placeholder.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// A response that stands written.
+/// Response whose status, headers and body are configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fixed {
     /// Status.
@@ -27,12 +27,12 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// One whose status is 200 unless it says otherwise.
+    /// Builds a static response. The default status is 200.
     pub(crate) fn new(said: &FixedResponse) -> Self {
         Self::or(said, StatusCode::OK)
     }
 
-    /// One whose status is 503 unless it says otherwise; with that it has `Retry-After`.
+    /// Builds a placeholder. The default status is 503, and a 503 always has `Retry-After`.
     pub(crate) fn placeholder(said: &FixedResponse) -> Self {
         let mut fixed = Self::or(said, StatusCode::SERVICE_UNAVAILABLE);
         if fixed.status == StatusCode::SERVICE_UNAVAILABLE && !fixed.headers.contains_key(RETRY_AFTER) {
@@ -52,7 +52,7 @@ impl Fixed {
                 headers.append(name, value);
             }
         }
-        // These have none, and over HTTP/2 one would make the answer malformed.
+        // These statuses forbid a body; over HTTP/2 a body would make the response malformed.
         let body = match status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Bytes::new(),
             _ => Bytes::from(said.body.clone()),
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!((response.status.as_u16(), &response.body[..]), (202, &b"x"[..]));
     }
 
-    /// Goal: an answer whose status says that it has no body has none, nor a type that nobody has given.
+    /// Goal: a response whose status forbids a body has no body and no default content type.
     #[test]
     fn a_status_without_a_body_has_none() {
         for (status, body) in [(200, "x"), (204, ""), (304, "")] {

@@ -1,42 +1,43 @@
-//! Where a fallback is, as it was said last.
+//! Addresses of a fallback, as last resolved.
 //!
-//! What was said holds for [`KEPT`] before it is asked for again. Where nobody answers then, it holds on: requests fall
-//! back when things are bad, and the API server may be among them. Nobody else is given the address then. An answer that
-//! there is no such Service ends it at once, since its address may be another's by then.
+//! Addresses are used for [`KEPT`] before they are resolved again. If that lookup gets no response, the old addresses
+//! stay in use: requests need fallbacks when the cluster is in trouble, and the API server may be down too. While it is
+//! down, it does not give the address to another Service. A lookup that says that the Service does not exist drops the
+//! addresses at once, because another Service may own them by then.
 //!
-//! However many requests fall back, what fails is asked for once in each [`PAUSE`].
+//! A failing lookup runs at most once per [`PAUSE`], regardless of the number of requests.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long addresses are not asked for again, and how long nobody is who has not answered.
+/// Time that resolved addresses are used before the next lookup. Also the pause after a lookup without a response.
 const KEPT: Duration = Duration::from_secs(5);
-/// The same after a refusal, and where none of the addresses answers, or none is known.
+/// Pause before the next lookup if the last one was refused, if no address accepts connections, or if none is known.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of a fallback's addresses.
+/// Addresses of a fallback and the time of the next lookup.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// They are not asked for before.
+    /// Earliest time of the next lookup.
     again: Option<Instant>,
-    /// Those that were said last.
+    /// Addresses that the last successful lookup returned.
     said: Vec<SocketAddr>,
 }
 
 impl Found {
-    /// What a request at `now` has to do with; none: they are to be asked for.
+    /// Returns the addresses to use at `now`, or `None` if they must be resolved again.
     pub(crate) fn kept(&self, now: Instant) -> Option<Vec<SocketAddr>> {
         self.again.is_some_and(|again| now < again).then(|| self.believed())
     }
 
-    /// What was said last, if anything.
+    /// Returns the last resolved addresses; empty if there are none.
     pub(crate) fn believed(&self) -> Vec<SocketAddr> {
         self.said.clone()
     }
 
-    /// Takes in what somebody who was asked has said by `now`.
+    /// Records the result of a lookup that ended at `now`.
     pub(crate) fn hear(&mut self, now: Instant, said: io::Result<Vec<SocketAddr>>) {
         let pause = match said {
             Ok(addresses) => {
@@ -47,14 +48,14 @@ impl Found {
                 self.said.clear();
                 PAUSE
             }
-            // Who waited for an answer has waited long.
+            // A lookup that timed out has delayed its request already, so it gets the longer pause.
             Err(error) if self.said.is_empty() && error.kind() != ErrorKind::TimedOut => PAUSE,
             Err(_) => KEPT,
         };
         self.again = Some(now + pause);
     }
 
-    /// None of them answers: they may be others by now.
+    /// Records that no address accepted a connection. The Service may have moved, so the next lookup comes sooner.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.again = self.again.map(|again| again.min(now + PAUSE));
     }
@@ -75,7 +76,7 @@ mod tests {
         found
     }
 
-    /// Goal: what was said outlives the silence of who knows it.
+    /// Goal: resolved addresses stay in use while lookups get no response.
     #[test]
     fn addresses_hold_while_nobody_answers() {
         let begin = Instant::now();
@@ -89,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Goal: a first question that fails at once is asked again soon.
+    /// Goal: a first lookup that fails at once is repeated soon.
     #[test]
     fn what_nobody_has_said_yet_is_asked_for_again_soon() {
         let begin = Instant::now();
@@ -101,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Goal: an address is not used any more once somebody who knows has said that there is none.
+    /// Goal: an address is dropped once a lookup says that the Service does not exist.
     #[test]
     fn an_answer_ends_what_was_said_before() {
         let begin = Instant::now();
@@ -115,7 +116,8 @@ mod tests {
         }
     }
 
-    /// Goal: requests whose fallback does not answer ask for its addresses in time, and not each of them.
+    /// Goal: if a fallback does not accept connections, its addresses are resolved again soon, but not once per
+    /// request.
     #[test]
     fn addresses_that_do_not_answer_are_asked_for_soon() {
         let begin = Instant::now();

@@ -1,7 +1,7 @@
-//! Which requests an answer is for, and which of them a person looks at.
+//! Request matching, and detection of page loads by a person.
 //!
-//! Browsers say what they ask for: `Sec-Fetch-Dest` and `Sec-Fetch-Mode` where they are new enough, and otherwise by an
-//! `Accept` that names HTML before anything else. Scripts mark themselves by `X-Requested-With`, or ask for something else.
+//! Browsers mark a page load with `Sec-Fetch-Dest` and `Sec-Fetch-Mode`. Older browsers lack these headers, but their
+//! `Accept` prefers HTML. Scripts send `X-Requested-With`, or prefer another media type.
 
 use super::Request;
 use common_api::zeroscaler::RequestMatch;
@@ -12,10 +12,10 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
 
-/// What a request is for that a window shows.
+/// Values of `Sec-Fetch-Dest` for content that fills a window or frame.
 const WINDOWS: [&[u8]; 3] = [b"document", b"iframe", b"frame"];
 
-/// Methods that are meant where none is named.
+/// Methods that match if the configuration names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// GET.
@@ -26,14 +26,14 @@ pub(crate) enum Asked {
     Anything,
 }
 
-/// A [`RequestMatch`], ready to be asked.
+/// [`RequestMatch`] in parsed form.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Matching {
     paths: Vec<Path>,
     methods: Vec<Method>,
     accept: Vec<String>,
     headers: Vec<(HeaderName, Option<HeaderValue>)>,
-    /// It names a header that no request can have.
+    /// A configured method or header name is invalid, so no request can match.
     is_never: bool,
 }
 
@@ -44,7 +44,7 @@ enum Path {
 }
 
 impl Matching {
-    /// `asked`: the methods, where none is named.
+    /// Parses `said`. `asked` gives the methods to match if `said` names none.
     pub(crate) fn new(said: &RequestMatch, asked: Asked) -> Self {
         let mut methods: Vec<Method> = said.methods.iter().filter_map(|name| name.parse().ok()).collect();
         if said.methods.is_empty() {
@@ -71,7 +71,7 @@ impl Matching {
         }
     }
 
-    /// Whether it means this one.
+    /// Reports whether `request` matches.
     pub(crate) fn matches(&self, request: Request<'_>) -> bool {
         let any = |list_is_empty: bool, found: bool| list_is_empty || found;
         !self.is_never
@@ -104,7 +104,7 @@ impl Path {
     }
 }
 
-/// Whether somebody looks at a window that shows the answer.
+/// Reports whether the response is shown in a browser window or frame.
 pub(super) fn is_for_a_window(request: Request<'_>) -> bool {
     let headers = request.headers;
     let is = |name, wanted: &[&[u8]]| headers.get(name).is_none_or(|value| wanted.contains(&value.as_bytes()));
@@ -115,12 +115,12 @@ pub(super) fn is_for_a_window(request: Request<'_>) -> bool {
         && prefers_html(headers)
 }
 
-/// Whether it is a call of gRPC, or of gRPC-Web.
+/// Reports whether this is a gRPC or gRPC-Web call.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Whether HTML is asked for, and nothing before it.
+/// Reports whether `Accept` ranks HTML first.
 fn prefers_html(headers: &HeaderMap) -> bool {
     let mut best: Option<(&str, u16)> = None;
     for (kind, quality) in accepted(headers) {
@@ -133,9 +133,10 @@ fn prefers_html(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What `Accept` names, each with its quality in thousandths. Of a header of any length the first part is read.
+/// Returns the media types in `Accept`, each with its quality in thousandths. Only the first entries of a long header
+/// count.
 fn accepted(headers: &HeaderMap) -> impl Iterator<Item = (&str, u16)> {
-    /// Media types that are looked at.
+    /// Maximum number of entries read.
     const MOST: usize = 32;
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).take(MOST).map(|entry| {
@@ -147,7 +148,7 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = (&str, u16)> {
 }
 
 fn thousandths(text: &str) -> u16 {
-    // Between 0 and 1000: no loss.
+    // The value is between 0 and 1000, so the cast loses nothing but the fraction.
     text.parse::<f32>().map_or(0, |quality| (quality.clamp(0.0, 1.0) * 1000.0) as u16)
 }
 
@@ -176,7 +177,7 @@ mod tests {
         assert!(!prefers_html(&HeaderMap::new()));
     }
 
-    /// Goal: what cannot be read means nothing, not everything.
+    /// Goal: an invalid header name matches no request rather than every request.
     #[test]
     fn a_header_that_cannot_be_matches_no_request() {
         let said: RequestMatch = serde_yaml_ng::from_str("{headers: [{name: 'a b'}]}").expect("readable");

@@ -1,22 +1,24 @@
-//! What is answered without a pod: which request gets what, as a pure rule.
+//! Responses that a workload gives without a pod, as a pure rule.
 //!
 //! # The rule, in this order
 //!
 //! | request | no pod is ready | pods are ready |
 //! |---|---|---|
-//! | the page's own stream of events | the stream | the stream, which says so and ends |
-//! | one of `static` | its answer; nobody wakes | forwarded, uncounted unless told to; its answer with `Always` |
-//! | a browser's, to see a page | the page, and the workload wakes | forwarded; the page if pods fail before one answers |
-//! | one of `placeholder` | its answer, and the workload wakes | forwarded |
-//! | any other | held; after a time, another Service ([`fallback`]) | forwarded |
+//! | the page's event stream | the stream | the stream reports readiness and ends |
+//! | matches an entry of `static` | that entry's response; the workload does not wake | forwarded, uncounted unless `keepsAwake`; the entry's response with `Always` |
+//! | a browser's page load that matches `page` | the page, and the workload wakes | forwarded; the page if pods fail before one responds |
+//! | matches `placeholder` | the placeholder, and the workload wakes | forwarded |
+//! | any other | held; after a time, sent to another Service ([`fallback`]) | forwarded |
 //!
-//! What was forwarded uncounted and finds no pod any more gets its answer after all: it would not wake the workload.
+//! A request that was forwarded uncounted and finds no pod after all gets its static response. It would not wake the
+//! workload.
 //!
-//! Of a workload that is paused and has no pods nothing says that it wakes: a browser's page says that it is paused, unless
-//! another Service answers; `placeholder` has no part ([`Answers::to_paused`]).
+//! A paused workload without pods does not wake, so no response may say that it does. A browser's page says that the
+//! workload is paused, unless there is a fallback. `placeholder` does not apply ([`Answers::to_paused`]).
 //!
-//! A browser's request is a GET for HTML before anything else, by somebody who looks at a window: no script's, and none
-//! for a part of another page ([`matching`]). gRPC calls get no placeholder: what they read is no HTTP body.
+//! A browser's page load is a GET that prefers HTML, for a window that a person looks at. Requests of scripts and for
+//! parts of another page do not match ([`matching`]). gRPC calls get no placeholder, because a gRPC client cannot read
+//! a plain HTTP body.
 //!
 //! # Not here
 //!
@@ -37,10 +39,11 @@ use matching::{Asked, Matching};
 use page::Page;
 use std::sync::Arc;
 
-/// Where a page's stream of events is: below its own path, so that whoever routes by prefix routes it alike.
+/// Path suffix of a page's event stream. It follows the page's own path, so that proxies that route by prefix send both
+/// to the same workload.
 pub(crate) const EVENTS: &str = "/.zeroscale/wake";
 
-/// What one workload answers without a pod.
+/// Responses that one workload gives without a pod.
 #[derive(Debug)]
 pub(crate) struct Answers {
     page: Option<(Matching, PageChoice)>,
@@ -49,12 +52,12 @@ pub(crate) struct Answers {
     fallback: Option<Arc<Fallback>>,
 }
 
-/// The page that browsers see.
+/// Source of the page that browsers see.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PageChoice {
-    /// The workload's own.
+    /// Page of the workload's ZeroScaler.
     Own(Arc<Page>),
-    /// The cluster's.
+    /// Page of the cluster (ConfigMap `config-page`).
     Cluster,
 }
 
@@ -66,24 +69,24 @@ struct Static {
     keeps_awake: bool,
 }
 
-/// What becomes of a request.
+/// Decision about one request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer<'a> {
-    /// It goes to a pod, or waits for one.
+    /// Send the request to a pod, or hold it until there is one.
     Forward,
-    /// The same, and it is no load.
+    /// Like [`Self::Forward`], but do not count the request as load.
     ForwardUncounted,
-    /// This, and nobody wakes.
+    /// Send this response without waking the workload.
     Static(&'a Fixed),
-    /// The page, and the workload wakes.
+    /// Send the page and wake the workload.
     Page(&'a PageChoice),
-    /// What tells a page when the workload is ready.
+    /// Send the event stream that tells a page when the workload is ready.
     Events,
-    /// This, and the workload wakes.
+    /// Send this response and wake the workload.
     Placeholder(&'a Fixed),
 }
 
-/// What an answer depends on.
+/// Parts of a request that the rule depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     /// Method.
@@ -101,7 +104,7 @@ impl PageChoice {
 }
 
 impl Answers {
-    /// Reads the responses of a ZeroScaler.
+    /// Builds the rule from the `answers` of a ZeroScaler.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
         let zeroscaler::Answers { page, placeholder, fixed, fallback } = said;
         let placeholder = placeholder
@@ -121,7 +124,7 @@ impl Answers {
         }
     }
 
-    /// The same, with what was found of the former ones.
+    /// Takes over the fallback addresses that the former version resolved.
     pub(crate) fn following(mut self, former: Option<&Self>) -> Self {
         let former = former.and_then(|former| former.fallback.as_deref());
         if let Some((own, former)) = self.fallback.as_mut().and_then(Arc::get_mut).zip(former) {
@@ -130,12 +133,12 @@ impl Answers {
         self
     }
 
-    /// Who answers a request that is forwarded while no pod is ready, if it has to wait for too long.
+    /// Returns the fallback for a request that finds no ready pod and waits too long, if it may take the request.
     pub(crate) fn fallback(&self, request: Request<'_>) -> Option<&Arc<Fallback>> {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))
     }
 
-    /// The static answer of a request, where it gets one.
+    /// Returns the static response for a request, if an entry matches.
     pub(crate) fn fixed(&self, request: Request<'_>) -> Option<&Arc<Fixed>> {
         self.static_for(request).map(|found| &found.answer)
     }
@@ -144,13 +147,13 @@ impl Answers {
         self.fixed.iter().find(|entry| entry.matching.matches(request))
     }
 
-    /// The page that a browser sees where it cannot see the workload.
+    /// Returns the page for a browser whose request no pod can serve.
     pub(crate) fn page(&self, request: Request<'_>) -> Option<&PageChoice> {
         let (matching, page) = self.page.as_ref()?;
         (matching::is_for_a_window(request) && matching.matches(request)).then_some(page)
     }
 
-    /// What a request gets of a workload that is paused and has no pod: nobody wakes it.
+    /// Decides about a request to a workload that is paused and has no pod. Nothing wakes it.
     pub(crate) fn to_paused(&self, request: Request<'_>) -> Answer<'_> {
         match self.to(request, true) {
             Answer::Page(_) if self.fallback(request).is_some() => Answer::Forward,
@@ -159,7 +162,7 @@ impl Answers {
         }
     }
 
-    /// What a request gets. `is_cold`: no pod can be sent to.
+    /// Decides about a request. `is_cold`: no pod can take requests.
     pub(crate) fn to(&self, request: Request<'_>, is_cold: bool) -> Answer<'_> {
         let has_page = self.page.is_some();
         if has_page && request.method == Method::GET && request.path.ends_with(EVENTS) {
@@ -219,7 +222,7 @@ mod tests {
 
     const FIREFOX: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 
-    /// Goal: who looks at a window gets the page, and nobody else does; awake, everybody gets the workload.
+    /// Goal: only a browser's page load gets the page; with ready pods, every request goes to the workload.
     #[test]
     fn a_page_is_for_people_and_programs_go_on_being_held() {
         let page = answers("page: {}");
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!(word(&none, "GET", "/.zeroscale/wake", "", false), "forward", "reserved with a page alone");
     }
 
-    /// Goal: the order of the table, and that each answer is for the requests it names.
+    /// Goal: the rules apply in the order of the table, and each response goes only to the requests it matches.
     #[test]
     fn the_first_that_a_request_matches_answers_it() {
         let all = answers(

@@ -1,23 +1,23 @@
-//! The page that a browser shows while a workload wakes.
+//! Page that a browser shows while a workload wakes.
 //!
-//! It is text with a few names in double braces, which are replaced; every value is escaped. The page needs nothing from
-//! anywhere: style and script stand in it, and the one of our own says so to the browser (`Content-Security-Policy`).
+//! The page is a template. Names in double braces are replaced, and every value is escaped. The page loads nothing:
+//! style and script are inline, and the built-in page enforces this with `Content-Security-Policy`.
 //!
-//! | name | becomes |
+//! | name | replacement |
 //! |---|---|
-//! | `{{workload}}` | the name of the ZeroScaler |
-//! | `{{since}}` | when the wake began, as RFC 3339 has it |
+//! | `{{workload}}` | name of the ZeroScaler |
+//! | `{{since}}` | start of the wake, in RFC 3339 |
 //! | `{{elapsed}}` | whole seconds since then |
-//! | `{{typical}}` | how many seconds it usually takes: the middle one of the last wakes; empty if none is known |
-//! | `{{retry}}` | seconds until a browser without scripts asks again |
-//! | `{{state}}` | `waking`; or `paused`, where nobody wakes it. HTML without this name is shown while it wakes alone |
-//! | `{{cause}}` | why its pods do not serve yet, and what helps; empty while nothing is wrong |
-//! | `{{script}}` | what replaces the page by the workload's answer; at the end if it is named nowhere |
+//! | `{{typical}}` | typical duration in seconds: the median of the last wakes; empty if none is known |
+//! | `{{retry}}` | seconds until a browser without scripts reloads |
+//! | `{{state}}` | `waking`, or `paused` if nothing wakes it. A template without this name is shown only while the workload wakes |
+//! | `{{cause}}` | reason why its pods do not serve yet, and a remedy; empty if nothing is wrong |
+//! | `{{script}}` | script that replaces the page with the workload's response; appended if the template does not name it |
 //!
-//! The script opens a stream of events below the page's own path ([`super::EVENTS`]), and loads the page again when that
-//! says `ready`. Where there is no stream it loads the page again after `{{retry}}` seconds, and so does a browser
-//! without scripts. It writes the seconds so far into each element with `data-zeroscale="elapsed"`, and `failed` into
-//! `data-zeroscale` of the root when the workload's pods fail, and why into each with `data-zeroscale="cause"`.
+//! The script opens an event stream below the page's own path ([`super::EVENTS`]) and reloads the page on the event
+//! `ready`. Without a stream it reloads after `{{retry}}` seconds, as does a browser without scripts. It writes the
+//! elapsed seconds into each element with `data-zeroscale="elapsed"`. If the workload's pods fail, it sets
+//! `data-zeroscale` of the root to `failed` and writes the reason into each element with `data-zeroscale="cause"`.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -25,30 +25,30 @@ use http::{HeaderMap, HeaderValue};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// The page of our own.
+/// Built-in page.
 const OWN: &str = include_str!("page.html");
-/// What replaces it.
+/// Replacement for `{{script}}`.
 const SCRIPT: &str = include_str!("script.html");
-/// Nothing from anywhere but the stream of events of the same host.
+/// Forbids every load except the event stream of the same host.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'";
 
-/// How soon a browser that has no stream asks again: a quarter of what is left, within these bounds.
+/// Bounds of the reload interval for a browser without a stream. The interval is a quarter of the remaining time.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
-/// The same, where nobody knows how long it takes.
+/// Reload interval if the typical duration is unknown.
 const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
-/// The same, where nobody wakes it.
+/// Reload interval if the workload is paused.
 const RETRY_PAUSED: Duration = Duration::from_secs(10);
 
-/// What is shown of a paused workload whose own page could not say so.
+/// Page for a paused workload whose own page lacks `{{state}}`.
 static OF_PAUSED: LazyLock<Page> = LazyLock::new(|| Page::new(None));
 
-/// A page, ready to be filled in.
+/// Parsed page template.
 #[derive(Debug, PartialEq)]
 pub struct Page {
     pieces: Vec<Piece>,
     is_own: bool,
-    /// Whether it knows of workloads that are paused.
+    /// The template contains `{{state}}`, so it can show that a workload is paused.
     knows_paused: bool,
 }
 
@@ -80,45 +80,45 @@ const NAMES: [(&str, Name); 7] = [
 ];
 const SCRIPT_NAME: &str = "{{script}}";
 
-/// What a page says.
+/// Values for one rendering of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wake<'a> {
     /// Name of the ZeroScaler.
     pub(crate) workload: &'a str,
-    /// How far it is; none: it is paused, and nobody wakes it.
+    /// Progress of the wake; `None` if the workload is paused.
     pub(crate) moment: Option<Moment<'a>>,
 }
 
-/// How far a wake is.
+/// Progress of a wake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment<'a> {
-    /// When the wake began, as RFC 3339 has it.
+    /// Start of the wake, in RFC 3339.
     pub(crate) since: &'a str,
-    /// How long ago that is.
+    /// Time since then.
     pub(crate) elapsed: Duration,
-    /// How long it usually takes, if that is known.
+    /// Typical duration of a wake, if known.
     pub(crate) typical: Option<Duration>,
-    /// Why its pods do not serve, if that is known.
+    /// Reason why the workload's pods do not serve, if known.
     pub(crate) cause: Option<&'a str>,
 }
 
 impl Page {
-    /// Reads HTML; none: our own.
+    /// Parses a template; `None` selects the built-in page.
     pub(crate) fn new(html: Option<&str>) -> Self {
         let text = html.unwrap_or(OWN);
-        // Its end is a place that every browser takes a script in.
+        // Every browser runs a script at the end of the document.
         let knows_paused = text.contains("{{state}}");
         let end = if text.contains(SCRIPT_NAME) { "" } else { SCRIPT_NAME };
         let text = format!("{text}{end}").replace(SCRIPT_NAME, SCRIPT);
         Self { pieces: pieces(&text), is_own: html.is_none(), knows_paused }
     }
 
-    /// Itself, or one that can say what is so.
+    /// Returns this page, or the built-in one if this page cannot show that the workload is paused.
     fn fit(&self, wake: Wake<'_>) -> &Self {
         if wake.moment.is_some() || self.knows_paused { self } else { &OF_PAUSED }
     }
 
-    /// The page as it is now.
+    /// Renders the page.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
         let mut text = String::new();
         for piece in &self.fit(wake).pieces {
@@ -130,7 +130,7 @@ impl Page {
         text.into()
     }
 
-    /// What its head says.
+    /// Returns the headers of the rendered page.
     pub(crate) fn headers(&self, wake: Wake<'_>) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
@@ -145,7 +145,7 @@ impl Page {
 }
 
 impl Wake<'_> {
-    /// After what time a browser that has no stream should ask again.
+    /// Returns the interval after which a browser without a stream should reload.
     pub(crate) fn retry(self) -> Duration {
         match self.moment {
             None => RETRY_PAUSED,
@@ -175,7 +175,7 @@ impl Wake<'_> {
     }
 }
 
-/// At least one: nobody is told that it takes no time.
+/// Rounds up to whole seconds, at least one: a page never claims that a wake takes no time.
 fn whole_seconds(length: Duration) -> u64 {
     (length.as_millis().div_ceil(1000)).try_into().unwrap_or(u64::MAX).max(1)
 }
@@ -195,7 +195,7 @@ fn pieces(mut rest: &str) -> Vec<Piece> {
     }
 }
 
-/// As text, in an element, and in an attribute with quotes of either kind.
+/// Escapes `value` for element content and for attributes in single or double quotes.
 fn escape(value: &str, text: &mut String) {
     for character in value.chars() {
         match character {
@@ -226,8 +226,8 @@ mod tests {
         String::from_utf8(page.render(wake).to_vec()).expect("text")
     }
 
-    /// Goal: names are replaced, values escaped, and nothing else is touched: neither braces of a script, nor a name that a
-    /// value brings along.
+    /// Goal: names are replaced and values escaped. Other braces, such as those of a script, and names inside a value
+    /// stay.
     #[test]
     fn names_are_replaced_and_values_escaped() {
         let html = "<i title='{{workload}}'>{{workload}}</i> {{since}} {{elapsed}} {{typical}} {{retry}} {{cause}} {{other}} {{{{x}}";
@@ -248,7 +248,7 @@ mod tests {
         assert!(text.starts_with("<p>hold on<") && text.matches("EventSource").count() >= 1, "{text}");
     }
 
-    /// Goal: the page of our own needs nothing from anywhere, and works without scripts.
+    /// Goal: the built-in page loads nothing and works without scripts.
     #[test]
     fn our_own_page_is_whole_by_itself() {
         let page = Page::new(None);
@@ -277,8 +277,8 @@ mod tests {
         assert!(String::from_utf8_lossy(&page.render(unknown)).contains("data-typical=\"\">"));
     }
 
-    /// Goal: a browser that does not know `:has` drops the rule that it stands in, and no other selector with it: the
-    /// page would say of each workload that it does not start.
+    /// Goal: a browser that does not know `:has` drops only the rule that uses it. Another selector in that rule would
+    /// be dropped too, and the page would show every workload as failed.
     #[test]
     fn a_selector_that_not_every_browser_knows_has_a_rule_of_its_own() {
         let selectors: Vec<_> = OWN.split('{').map(|text| text.rsplit('}').next().unwrap_or(text)).collect();
@@ -296,8 +296,8 @@ mod tests {
         assert_eq!(Wake { moment: Some(moment(None, 0)), ..wake("a") }.retry(), RETRY_UNKNOWN);
     }
 
-    /// Goal: nobody is told that a paused workload wakes, by our page or by one that knows of it; where one does not, ours
-    /// says so, with the policy of ours.
+    /// Goal: a page never says that a paused workload wakes. A template that cannot show the pause is replaced by the
+    /// built-in page and its policy.
     #[test]
     fn a_paused_workload_is_not_said_to_wake() {
         let paused = Wake { workload: "shop", moment: None };

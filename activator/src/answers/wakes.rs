@@ -1,8 +1,8 @@
-//! When one workload began to wake, and how long its last wakes took.
+//! Start of a workload's current wake, and durations of its last wakes.
 //!
-//! A wake begins with the first request that found no pod, and ends when there is one. One that nobody asks for any more
-//! ([`FORGOTTEN`]) is over without a length: the next request begins another. What is usual is the middle one of the last
-//! wakes, which one that took long, for a node that had to come, does not move.
+//! A wake begins with the first request that finds no pod, and ends when a pod is ready. A wake without requests for
+//! [`FORGOTTEN`] is dropped without a duration; the next request begins another. The typical duration is the median of
+//! the last wakes, so one slow wake, for instance one that waited for a new node, does not change it.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Wakes that are remembered.
+/// Number of remembered durations.
 const KEPT: usize = 9;
-/// How long after the last request for it a wake is nobody's any more.
+/// Time after its last request at which a wake is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// One workload's wakes, as this activator saw them.
+/// Wakes of one workload that this activator observed.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     state: Mutex<State>,
-    /// Changes whenever a pod is ready, pods are known to fail, or the workload is deleted.
+    /// Signals a ready pod, failing pods, or the deletion of the workload.
     changed: watch::Sender<()>,
 }
 
@@ -36,7 +36,7 @@ struct Running {
 }
 
 impl Wakes {
-    /// Somebody waits for the workload. Returns since when it wakes.
+    /// Records that a request waits for the workload. Returns the start of the wake.
     pub(crate) fn wait(&self, now: Instant) -> Instant {
         let mut state = self.state.lock();
         let running = state.running.filter(|running| now.saturating_duration_since(running.seen) < FORGOTTEN);
@@ -45,7 +45,7 @@ impl Wakes {
         since
     }
 
-    /// A pod is ready. Returns since when somebody waited for it, if anybody did.
+    /// Records a ready pod. Returns the start of the wake, if requests waited for it.
     pub(crate) fn end(&self, now: Instant) -> Option<Instant> {
         let running = {
             let mut state = self.state.lock();
@@ -62,19 +62,19 @@ impl Wakes {
         running.map(|running| running.since)
     }
 
-    /// There is something new to look at.
+    /// Notifies subscribers that the workload's state changed.
     pub(crate) fn tell(&self) {
         self.changed.send_replace(());
     }
 
-    /// How long a wake usually takes; none: it has not been seen.
+    /// Returns the typical duration of a wake; `None` if no wake was observed.
     pub(crate) fn typical(&self) -> Option<Duration> {
         let mut lengths: Vec<_> = self.state.lock().lengths.iter().copied().collect();
         lengths.sort_unstable();
         lengths.get(lengths.len() / 2).copied()
     }
 
-    /// Wakes whoever listens with the next [`Self::end`] or [`Self::tell`].
+    /// Returns a receiver that changes with the next [`Self::end`] or [`Self::tell`].
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(wakes.wait(now), now);
             let begun = now;
             now += Duration::from_secs(seconds);
-            // Somebody waits all the time.
+            // Requests wait all the time.
             for second in 1..seconds {
                 assert_eq!(wakes.wait(begun + Duration::from_secs(second)), begun);
             }

@@ -1,23 +1,23 @@
-//! System-internal TLS: the certificate that this activator shows, and whom it believes, from the system namespace.
+//! System-internal TLS: the activator's certificate and the trusted authorities, from the system namespace.
 //!
-//! | where | key | what |
+//! | object | key | use |
 //! |---|---|---|
-//! | Secret `routing-serving-certs` | `tls.crt`, `tls.key` | shown on the TLS port, whatever name is asked for |
-//! | the same | `ca.crt` | an authority of queue-proxies |
-//! | every ConfigMap labelled `networking.knative.dev/trust-bundle` | each | authorities, too |
+//! | Secret `routing-serving-certs` | `tls.crt`, `tls.key` | certificate on the TLS port, for every server name |
+//! | Secret `routing-serving-certs` | `ca.crt` | authority of queue-proxies |
+//! | every ConfigMap labelled `networking.knative.dev/trust-bundle` | each | more authorities |
 //!
-//! The Secret must be there at the start. After that both are followed: a handshake takes what holds at that moment,
-//! and what is established stays. A part that cannot be used is refused by the name of its object and key, and the
-//! former version of that part stays in force.
+//! The Secret must exist at start. After that, the activator follows Secret and ConfigMaps. A handshake uses the
+//! versions in force at that moment; established connections stay. An unusable part is rejected with the name of its
+//! object and key, and the former version of that part stays in force.
 //!
 //! # Better than Knative
 //!
-//! Every certificate of a `ca.crt` counts, not the first alone, and one that is no PEM does not end the process. Parts
-//! that are broken leave their former version, where upstream drops them.
+//! All certificates of a `ca.crt` count, not only the first, and an invalid PEM does not end the process. If a part
+//! becomes invalid, its former version stays, while Knative drops it.
 //!
 //! # Not here
 //!
-//! What a queue-proxy's certificate must say: `activator_net`.
+//! Rules for a queue-proxy's certificate: `activator_net`.
 
 use anyhow::Context;
 use common::names::{ROUTING_CERTIFICATE, TRUST_BUNDLE};
@@ -33,20 +33,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// What system-internal TLS needs. Both parts may change while it is in use.
+/// Certificate and authorities of system-internal TLS. Both may change while in use.
 #[derive(Clone, Debug)]
 pub struct InternalTls {
-    /// Shown to who connects.
+    /// Certificate for incoming connections.
     pub identity: Identity,
-    /// Signers of queue-proxies' certificates.
+    /// Authorities of queue-proxies' certificates.
     pub roots: Roots,
 }
 
 impl InternalTls {
-    /// Reads the Secret and the bundles of `namespace`, and follows them until `shutdown`.
+    /// Reads the Secret and the trust bundles of `namespace`, and follows them until `shutdown`.
     ///
     /// # Errors
-    /// The Secret is not there, or its certificate cannot be used.
+    /// The Secret does not exist, or its certificate is unusable.
     pub(crate) async fn watch(client: Client, namespace: &str, shutdown: CancellationToken) -> anyhow::Result<Self> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let bundles: Api<ConfigMap> = Api::namespaced(client, namespace);
@@ -123,8 +123,8 @@ impl InternalTls {
     }
 }
 
-/// Authorities by where they come from: the Secret (no name), or a config map, and the key. Each in its last good
-/// version.
+/// Authorities by origin and key, each in its last good version. The origin is a ConfigMap's name, or `None` for the
+/// Secret.
 #[derive(Debug, Default)]
 struct Trusted {
     parts: BTreeMap<(Option<String>, String), Vec<u8>>,
@@ -167,7 +167,7 @@ impl Trusted {
     fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         for ((name, key), pem) in &self.parts {
-            // They were read before; an error would be news, and must not end what the others allow.
+            // The parts parsed before, so an error is unexpected. It must not affect the other authorities.
             if let Err(error) = add_roots(&mut roots, &format!("{name:?} {key}"), pem) {
                 refused(&error);
             }
@@ -264,7 +264,7 @@ mod tests {
         assert!(key_pair(&secret(&[("tls.crt", &certificate), ("tls.key", &key)])).is_ok());
     }
 
-    /// An API server that knows one Secret, and bundles, and tells watchers of what comes later.
+    /// Returns a client of a fake API server that holds one Secret and sends `later` to its watchers.
     fn server(first: Secret, later: tokio::sync::mpsc::UnboundedReceiver<serde_json::Value>) -> Client {
         let later = Arc::new(parking_lot::Mutex::new(Some(later)));
         let answer = move |request: http::Request<kube::client::Body>| {
@@ -294,8 +294,7 @@ mod tests {
         Client::new(tower::service_fn(answer), "sys")
     }
 
-    /// Goal: what is shown and believed follows the Secret as it changes; a version that cannot be used changes
-    /// nothing.
+    /// Goal: the shown certificate and the trusted authorities follow the Secret; an unusable version changes nothing.
     #[tokio::test]
     async fn a_rotation_is_followed() {
         let pair = |name: &str| {

@@ -1,14 +1,14 @@
-//! What the connections of clients may occupy.
+//! Limits on client connections.
 //!
-//! | setting | default | as |
+//! | setting | default | reason |
 //! |---|---|---|
-//! | keep-alive | 15 s, 9 questions | Go's servers, and so Knative's activator |
-//! | idle | two hours | longer than what keeps connections to us (Envoy's default is an hour): whoever closes an idle HTTP/1.1 connection first loses no request |
-//! | connections | what the descriptors and half of the memory hold | HAProxy's, which derives it from both, too |
+//! | keep-alive | 15 s, 9 probes | same as Go's servers, and so as Knative's activator |
+//! | idle | two hours | longer than the idle time of proxies in front of us (Envoy's default is an hour): a request is lost only if the server closes an idle HTTP/1.1 connection first |
+//! | connections | as many as the descriptors and half of the memory allow | HAProxy derives its limit from both, too |
 //!
-//! A quarter of the descriptors, but at most [`RESERVE_MAX`], is for everything else: links between planes, watches, metrics,
-//! probes, idle connections to pods. Of the rest, workloads' listeners take one each, and a connection two: its own and its
-//! pod's.
+//! A quarter of the descriptors, but at most [`RESERVE_MAX`], is reserved for everything else: links between activator
+//! and autoscaler, watches, metrics, probes, idle connections to pods. Of the rest, each workload listener takes one,
+//! and each client connection takes two: its own and its pod's.
 
 use activator_net::{ClientBounds, KeepAlive};
 use common::golang;
@@ -16,28 +16,28 @@ use common_runtime::environment::{self, EnvironmentError};
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
-/// Bytes of the memory limit for each connection: what an idle one keeps, twice.
+/// Bytes of the memory limit per connection: twice the size of an idle one.
 const MEMORY_EACH: u64 = 16 * 1024;
 
-/// Descriptors that are for everything but clients, at most: half of them are for idle connections to pods, of which there
-/// are 1000 by default.
+/// Maximum number of descriptors that are reserved for other uses than clients. Half of it covers idle connections to
+/// pods (1000 by default).
 const RESERVE_MAX: u64 = 2048;
 
-/// Most seconds and questions that Linux takes for keep-alive.
+/// Largest keep-alive interval in seconds that Linux accepts.
 const SECONDS_MAX: u64 = 32_767;
 const QUESTIONS_MAX: u32 = 127;
 
-/// Bounds on clients' connections.
+/// Limits on client connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// When a client that says nothing counts as vanished; none: never.
+    /// Keep-alive probes that detect vanished clients; `None` turns them off.
     pub keepalive: Option<KeepAlive>,
-    /// How many connections there may be, and for how long without a request.
+    /// Maximum number of connections, and their longest time without a request.
     pub bounds: ClientBounds,
 }
 
 impl ClientOptions {
-    /// Defaults for a process of so many bytes of memory.
+    /// Returns the defaults for a process with this memory limit in bytes.
     pub fn new(memory_limit: Option<u64>) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let by_memory = memory_limit.map_or(u64::MAX, |bytes| bytes / MEMORY_EACH);
@@ -49,10 +49,10 @@ impl ClientOptions {
         }
     }
 
-    /// From our environment variables, read through `get`.
+    /// Reads our environment variables through `get`.
     ///
     /// # Errors
-    /// One of them does not parse; the error names it, its value and the rule.
+    /// A variable does not parse. The error names the variable, its value and the rule.
     pub(super) fn from_env(
         get: &impl Fn(&str) -> Option<String>,
         memory_limit: Option<u64>,
@@ -91,7 +91,7 @@ fn read(get: &impl Fn(&str) -> Option<String>, variable: &str) -> Option<String>
     get(variable).filter(|value| !value.is_empty())
 }
 
-/// A duration that `rule` allows.
+/// Parses a duration that `allowed` accepts.
 fn seconds(
     variable: &'static str,
     value: String,

@@ -1,27 +1,28 @@
-//! What may change while an activator runs, from ConfigMaps of the system namespace. A version that breaks a rule is
-//! refused by key and value, and the former one stays in force.
+//! Configuration from ConfigMaps of the system namespace that may change while the activator runs.
 //!
-//! `system-internal-tls` of `config-network` is read at the start alone: listeners and connections to pods hang on it.
-//! The certificates behind it are live ([`crate::InternalTls`]).
+//! A version that breaks a rule is rejected with its key and value, and the former version stays in force.
+//!
+//! `system-internal-tls` of `config-network` is read only at start, because listeners and connections to pods depend on
+//! it. The certificates behind it are live ([`crate::InternalTls`]).
 //!
 //! | map | key | effect |
 //! |---|---|---|
-//! | `config-network` | `mesh-compatibility-mode`, `enable-mesh-pod-addressability` | how pods are reached, in knative mode |
-//! | `config-logging` | `loglevel.activator`, `zap-logger-config` | how much is logged |
-//! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | the request log |
-//! | the same | `runtime-profiling` | [`common_runtime::profiling`] |
-//! | `config-page` | `html` | the page of workloads that have none of their own, in standalone mode |
+//! | `config-network` | `mesh-compatibility-mode`, `enable-mesh-pod-addressability` | addressing of pods, in knative mode |
+//! | `config-logging` | `loglevel.activator`, `zap-logger-config` | log level |
+//! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | request log |
+//! | `config-observability` | `runtime-profiling` | [`common_runtime::profiling`] |
+//! | `config-page` | `html` | page of workloads without their own, in standalone mode |
 //!
-//! `metrics-*` and `tracing-*` of `config-observability` are read at the start alone, too ([`common_runtime::observe`],
+//! `metrics-*` and `tracing-*` of `config-observability` are read only at start, too ([`common_runtime::observe`],
 //! [`common_runtime::telemetry::traces`]).
 //!
 //! # Better than Knative
 //!
-//! Its activator reads the first two at the start alone.
+//! Knative's activator reads the first two maps only at start.
 //!
 //! # Not here
 //!
-//! Request logs of probes (`logging.enable-probe-request-log`): upstream's activator ignores that key too.
+//! Request logs of probes (`logging.enable-probe-request-log`): Knative's activator ignores that key too.
 
 pub(crate) mod certificates;
 pub(crate) mod clients;
@@ -41,7 +42,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for the right to read them: an activator that may not serves with defaults.
+/// Longest wait for permission to read the maps. Without permission the activator serves with defaults.
 const ALLOWED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Live configuration.
@@ -51,20 +52,20 @@ pub struct Configs {
     pub network: watch::Receiver<Arc<NetworkConfig>>,
     /// `config-observability`.
     pub observability: watch::Receiver<Arc<Observability>>,
-    /// The same map, as far as both planes read it.
+    /// Keys of `config-observability` that activator and autoscaler share.
     pub telemetry: watch::Receiver<Arc<ObservabilityConfig>>,
-    /// The cluster's page.
+    /// Page of the cluster.
     pub page: watch::Receiver<Arc<Page>>,
-    /// System-internal TLS; none: off.
+    /// System-internal TLS; `None` if disabled.
     pub tls: Option<InternalTls>,
-    /// Which maps break a rule.
+    /// Maps that break a rule.
     pub refusals: Refusals,
 }
 
 impl Configs {
-    /// Watches the maps of `namespace` until `shutdown`. Returns when they have been read, or if they may not be for a
-    /// while. An API server that is absent is waited for: what is read at the start alone would stay at its default.
-    /// `keeps_deleted`: as [`ConfigMaps::keep_deleted`].
+    /// Watches the maps of `namespace` until `shutdown`. Returns once they have been read, or if permission is denied
+    /// for a while. If the API server is unreachable, it waits: values that are read only at start would stay at their
+    /// defaults. `keeps_deleted`: see [`ConfigMaps::keep_deleted`].
     pub(crate) async fn watch(
         client: Client,
         namespace: &str,
@@ -96,7 +97,7 @@ impl Configs {
 }
 
 impl Default for Configs {
-    /// Defaults that never change.
+    /// Returns defaults that never change.
     fn default() -> Self {
         Self {
             network: watch::channel(Arc::default()).1,
