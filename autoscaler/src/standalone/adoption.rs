@@ -1,10 +1,10 @@
-//! What a target that was taken up is scaled by, where that differs from Knative's rules:
+//! Parameters of an adopted target, if they differ from Knative's rules:
 //!
-//! - Pods without a reporter are never scraped and the activators never leave their path: the target burst capacity is
+//! - Pods without a reporter are never scraped, and the activators never leave their path: the target burst capacity is
 //!   unlimited whatever the configuration says.
-//! - Without `scale.initial` the target is taken as it was found: found at zero, it need not start once to
-//!   count as initialized; found running, one ready pod is enough.
-//! - The path is probed before the last pod goes, even where the activators never leave it.
+//! - Without `scale.initial` the target is taken as found. If it was found at zero, it counts as initialized without a
+//!   start; if it was found running, one ready pod is enough.
+//! - The path is probed before the last pod goes, even if the activators never leave it.
 
 use crate::engine::parameters::Parameters;
 use autoscaler_core::bounds;
@@ -14,18 +14,19 @@ use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::scaling::{Bounds, BurstCapacity};
 use common_api::ZeroScaler;
 
-/// How a target was taken up.
+/// State in which a target was taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Adoption {
-    /// Replicas that the target was found with.
+    /// Number of replicas that the target was found with.
     pub(crate) replicas: i32,
-    /// Its pods have no reporter.
+    /// Whether its pods have no reporter.
     pub(crate) plain: bool,
 }
 
 impl Adoption {
-    /// Resolves everything. `own`: fewest and most pods now; `initialized`: the first scale was reached once. It is awake
-    /// with as many as it has without a schedule: those that the clock adds are more of it, not its start.
+    /// Resolves all parameters. `own` are the current bounds. `initialized` tells whether the initial scale was reached
+    /// once. The workload counts as awake with its minimum without a schedule: pods added by a schedule are not part of
+    /// its start.
     pub(crate) fn parameters(
         self,
         object: &ZeroScaler,
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!((reporter.decider.target_burst_capacity, reporter.scraped), (BurstCapacity::Limited(211.0), true));
     }
 
-    /// (scale.initial, found with, initialized) -> (least scale, ready pods to be active)
+    /// Rows: (scale.initial, replicas found, initialized) -> (least scale, ready pods to be active)
     #[test]
     fn a_target_is_adopted_as_found_unless_an_initial_scale_is_asked_for() {
         let rows = [
@@ -102,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Goal: what the clock adds makes no workload wait for it, and what it takes away is not waited for.
+    /// Goal: a workload does not wait for pods that a schedule adds, nor for pods that a schedule removes.
     #[test]
     fn a_workload_is_awake_with_the_fewest_that_it_has_with_or_without_a_schedule() {
         for (own, scheduled, expected) in [(0, 5, 1), (3, 0, 1), (3, 5, 3), (3, 3, 3)] {

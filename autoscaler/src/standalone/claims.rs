@@ -1,6 +1,7 @@
-//! Which Services and hosts ZeroScalers name, turned around: from a Service or a host to those that name it.
+//! Reverse index of the Services and hosts that ZeroScalers name: from a Service or a host to the ZeroScalers that name
+//! it.
 //!
-//! Whose a host is, is not decided here ([`super::hosts`]).
+//! The owner of a host is decided in [`super::hosts`].
 
 use common::RevisionKey as Key;
 use common::host::HostPattern;
@@ -11,22 +12,22 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What one ZeroScaler names.
+/// Services and hosts that one ZeroScaler names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Its public Services.
+    /// Public Services of the ZeroScaler.
     pub(crate) services: Few<Key>,
-    /// Further hosts that it asks for.
+    /// Additional hosts that the ZeroScaler claims.
     pub(crate) claim: Claim,
 }
 
-/// The reverse of [`Named`], for all of them.
+/// Reverse index of [`Named`] for all ZeroScalers.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     inner: RwLock<Inner>,
 }
 
-/// In order, each once; of nearly all there is one.
+/// Sorted list without duplicates; nearly all lists have one element.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ struct Inner {
 }
 
 impl Claims {
-    /// Takes in what a ZeroScaler names now; whether that may move a host.
+    /// Records the Services and hosts that a ZeroScaler names now. Returns whether a host may get another owner.
     pub(crate) fn apply(&self, autoscaler: &Key, named: Option<Named>) -> bool {
         let mut inner = self.inner.write();
         if inner.named.get(autoscaler) == named.as_ref() {
@@ -64,29 +65,29 @@ impl Claims {
         moves
     }
 
-    /// Whether there is a ZeroScaler of this name.
+    /// Reports whether a ZeroScaler of this name exists.
     pub(crate) fn knows(&self, autoscaler: &Key) -> bool {
         self.inner.read().named.contains_key(autoscaler)
     }
 
-    /// Returns those that name this Service, or have a target of its name.
+    /// Returns the ZeroScalers that name this Service, or have a target of its name.
     pub(crate) fn of_service(&self, service: &Key) -> Vec<Key> {
         self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()
     }
 
-    /// Those that ask for a host.
+    /// Returns the ZeroScalers that claim a host.
     pub(crate) fn of_host(&self, host: &str) -> Vec<Key> {
         self.inner.read().by_host.get(host).into_iter().flatten().cloned().collect()
     }
 
-    /// All that ask for hosts.
+    /// Returns all ZeroScalers that claim hosts.
     pub(crate) fn asking(&self) -> Vec<Key> {
         let inner = self.inner.read();
         inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Those whose hosts a namespace may have a say in: its own, and who asks for names of its Services, or for what cannot
-    /// be read.
+    /// Returns the ZeroScalers whose hosts may depend on a namespace. These are the claimants of the namespace itself,
+    /// and claimants of names of its Services or of unreadable hosts.
     pub(crate) fn concerned_by(&self, namespace: &str, cluster_domain: &str) -> Vec<Key> {
         let is_its = |host: &HostPattern| match covered(host, cluster_domain) {
             Covered::OfNamespace(owner) | Covered::OfNamespaceIfAny(owner) => owner == namespace,
@@ -99,13 +100,13 @@ impl Claims {
         concerned.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Who has which host from now on; `held`: who had which until now.
+    /// Returns the owners of all hosts from now on; `held` are the owners until now.
     pub(crate) fn settle(&self, held: &Ledger, rules: Rules<'_>) -> Ledger {
         settle(self.inner.read().named.iter().map(|(key, named)| (key, &named.claim)), held, rules)
     }
 }
 
-/// As the ledger writes them.
+/// Returns the hosts in the notation of the ledger.
 fn hosts(named: &Named) -> impl Iterator<Item = String> {
     named.claim.hosts.iter().flatten().map(ToString::to_string)
 }
@@ -153,7 +154,8 @@ mod tests {
         assert!(claims.of_service(&service).is_empty());
     }
 
-    /// Goal: whoever's hosts may be refused or allowed by another state of a namespace is found, however it spells them.
+    /// Goal: every ZeroScaler whose hosts depend on the state of a namespace is found, whatever the spelling of the
+    /// hosts.
     #[test]
     fn a_namespace_has_a_say_in_its_own_hosts_and_in_its_names() {
         let claims = Claims::default();
@@ -164,7 +166,7 @@ mod tests {
             ("a/name", &["x.example.com", "hello.shop"], true),
             ("a/name-of-another", &["hello.com"], false),
             ("a/wildcard", &["*.shop"], true),
-            ("a/below-a-service", &["*.hello.shop"], false), // No Service's name, whichever namespaces there are.
+            ("a/below-a-service", &["*.hello.shop"], false), // Not the name of a Service in any namespace.
             ("a/svc", &["hello.shop.svc"], true),
             ("a/domain", &["hello.shop.svc.cluster.local"], true),
             ("a/wildcard-of-svc", &["*.shop.svc"], true),

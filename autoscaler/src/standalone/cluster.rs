@@ -1,19 +1,20 @@
-//! What standalone watches: ZeroScalers, all Services and EndpointSlices, and the way from their events to the workloads
+//! Watches of the standalone front end: ZeroScalers, Services and EndpointSlices. Maps their events to the workloads
 //! that they concern.
 //!
-//! | event | keys of the path | keys of the scale |
+//! | event | keys queued for the path | keys queued for the scale |
 //! |---|---|---|
-//! | ZeroScaler | itself, unless only its status changed; the statuses of those whose fallbacks lead to it | itself |
-//! | a path is asked for, or followed | itself | itself |
-//! | Service | those whose public Service it is, or whose pods it selects, and its owner; the statuses of those that fall back on it | those whose public Service it is, or whose pods it selects |
-//! | EndpointSlice | its label's; those whose public Service it is about; all, if about `activator-service`, those of awake workloads first | who waits for slices of the Service that it has given back |
+//! | ZeroScaler | itself, unless only its status changed; the statuses of ZeroScalers whose fallbacks lead to it | itself |
+//! | a path is requested or followed | itself | itself |
+//! | Service | ZeroScalers with this public Service or with pods it selects; its owner; the statuses of ZeroScalers that fall back on it | ZeroScalers with this public Service or with pods it selects |
+//! | EndpointSlice | the ZeroScaler in its label; ZeroScalers with this public Service; all if it belongs to `activator-service`, awake workloads first | the ZeroScaler that waits for slices of the Service it gave back |
 //!
-//! Public Services are those of the version in force and those of the newest, where these differ.
+//! The public Services of a ZeroScaler are those of the version in force and those of the newest version, if these
+//! differ.
 //!
-//! What concerns hosts goes other ways ([`super::hosts`]).
+//! Events about hosts are handled in [`super::hosts`].
 //!
-//! The watches are not narrowed by labels: a foreign Service of our name, and slices that others left behind, have none
-//! of ours.
+//! The watches have no label selector: a foreign Service with our name, and slices left behind by another controller,
+//! carry none of our labels.
 
 use super::choice::{self, Choice, Selections};
 use super::claims::{Claims, Named};
@@ -61,7 +62,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Services and EndpointSlices of the cluster.
+/// Stores and indices of the standalone front end.
 pub(crate) struct Cluster {
     pub(crate) services: Arc<Store<Service>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
@@ -75,14 +76,14 @@ pub(crate) struct Cluster {
     namespaces: Namespaces,
 }
 
-/// From events to keys.
+/// Maps events to the keys of workloads.
 struct Routes {
     scalers: Arc<Scalers>,
-    /// `activator-service`.
+    /// Key of `activator-service`.
     activators: Key,
-    /// Workloads to reconcile.
+    /// Queue of workloads to reconcile.
     autoscalers: WorkQueue<Key>,
-    /// Workloads whose path is to be reconciled.
+    /// Queue of workloads whose path needs reconciling.
     serverless: WorkQueue<Key>,
     paths: Paths,
     claims: Arc<Claims>,
@@ -90,17 +91,16 @@ struct Routes {
     selections: Selections,
     fallbacks: Fallbacks,
     handovers: Arc<Handovers>,
-    /// Slices by the Service they are about.
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
-    /// Services by the uid of the ZeroScaler that has borrowed them, as their annotation says: whoever owns one can write it,
-    /// whatever namespace the ZeroScaler is in.
+    /// Services by the uid in their annotation of the ZeroScaler that borrowed them. Anyone who can edit a Service can
+    /// write that annotation, and the ZeroScaler may be in any namespace.
     borrowed: RwLock<HashMap<String, BTreeSet<Key>>>,
-    /// Workloads that are awake.
+    /// Awake workloads.
     awake: RwLock<BTreeSet<Key>>,
 }
 
 impl Cluster {
-    /// One that knows nothing yet. `autoscalers` are workloads to reconcile.
+    /// Returns an empty cluster. `autoscalers` is the queue of workloads to reconcile.
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
@@ -143,13 +143,13 @@ impl Cluster {
         }
     }
 
-    /// The same, looking at some namespaces only.
+    /// Restricts the watches to some namespaces.
     pub(crate) fn within(self, namespaces: Namespaces) -> Self {
         Self { namespaces, ..self }
     }
 
-    /// The Services that clients of one call: those that it is served by, as far as this process or the status knows, and the
-    /// first that it names.
+    /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
+    /// and the first Service that the spec names.
     pub(crate) fn public_services(&self, key: &Key) -> Vec<Key> {
         let known = self.scalers.kept(key).or_else(|| self.scalers.get(key));
         let named = Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()));
@@ -163,7 +163,7 @@ impl Cluster {
         all
     }
 
-    /// Chooses the Services that a version of an object is served by, of those that are there now.
+    /// Chooses the existing Services that serve a version of a ZeroScaler, and records the choice.
     pub(crate) fn choose(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Choice {
         let (key, spec, selections) = (original.key(), &original.spec, &self.routes.selections);
         let mut keys = selections.selecting(&key, &target.labels);
@@ -182,7 +182,7 @@ impl Cluster {
         choice
     }
 
-    /// Names of the Services of a namespace, in order.
+    /// Returns the names of the public Services of a namespace, sorted.
     pub(crate) fn service_names(&self, namespace: &str) -> Vec<String> {
         let found = self.services.keys_within(namespace).into_iter().filter_map(|key| self.services.get(&key));
         let mut names: Vec<_> = found.filter(is_public).map(|service| service.name_any()).collect();
@@ -190,12 +190,13 @@ impl Cluster {
         names
     }
 
-    /// Workloads whose path is to be reconciled.
+    /// Returns the queue of workloads whose path needs reconciling.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.routes.serverless.clone()
     }
 
-    /// Finds the fallback of this version of an object, or what is wrong with it; none: it has none.
+    /// Resolves the fallback of this version of an object, or reports the fault in it. Returns `None` if the object has
+    /// no fallback.
     pub(crate) fn fallback(&self, object: &ZeroScaler) -> Option<Resolved> {
         let (key, said) = (object.key(), object.spec.wake.fallback.as_ref()?);
         let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
@@ -203,33 +204,33 @@ impl Cluster {
         Some(fallbacks::resolve(said, service.as_deref(), circle.as_deref()))
     }
 
-    /// Slices about a Service, whoever wrote them, in order of their names.
+    /// Returns all slices of a Service, whatever wrote them, sorted by name.
     pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
         let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
     }
 
-    /// A slice was made, which belongs to its Service from now on: the next pass may come before the watch tells of it.
+    /// Records a new slice under its Service, because the next pass may run before the watch delivers the slice.
     pub(crate) fn made_slice(&self, slice: &EndpointSlice) {
         let key = key_of(slice);
         move_between(&self.routes.slices, &key, None, service_of(&key, slice).as_ref());
     }
 
-    /// Services of a namespace that the ZeroScaler of this uid has borrowed, in order of their names. As the watch has told:
-    /// whoever takes one back looks whether it is borrowed still.
+    /// Returns the Services of a namespace that the ZeroScaler with this uid has borrowed, sorted by name. The watch
+    /// may lag, so a caller that takes a Service back must check that it is still borrowed.
     pub(crate) fn borrowed_by(&self, namespace: &str, uid: &str) -> Vec<Arc<Service>> {
         let keys = self.routes.borrowed.read().get(uid).cloned().unwrap_or_default();
         let within = keys.iter().filter(|key| key.namespace() == namespace);
         within.filter_map(|key| self.services.get(key)).collect()
     }
 
-    /// Why the activators certainly cannot reach pods of a namespace that have these labels; none: nothing is known to
-    /// keep them out.
+    /// Returns the reason why activators certainly cannot reach the pods with these labels. Returns `None` if no known
+    /// policy keeps them out.
     pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
         self.policies.missing(namespace, pods, self.routes.activators.namespace())
     }
 
-    /// As if the watch of NetworkPolicies had told it.
+    /// Applies a NetworkPolicy as the watch would.
     #[cfg(test)]
     pub(crate) fn put_policy(
         &self,
@@ -240,12 +241,14 @@ impl Cluster {
         self.policies.apply(namespace, name, Some(spec));
     }
 
-    /// How much longer our slices of a Service stay that `from` has given back; none: they may go.
+    /// Returns how much longer our slices of a Service given back by `from` must stay. Returns `None` if they may be
+    /// deleted.
     pub(crate) fn stays_for(&self, service: &Key, from: &Key) -> Option<Duration> {
         self.handovers.left(service, from, self.addresses(service, from))
     }
 
-    /// Whether clients may still be connected to activators, though a Service that `from` has given back leads past them.
+    /// Reports whether clients may still hold connections to activators although the Service given back by `from` leads
+    /// past them.
     pub(crate) fn strands(&self, service: &Key, from: &Key) -> bool {
         self.addresses(service, from).lead_past_us() && slices::ready(&self.activators()) > 0
     }
@@ -255,32 +258,32 @@ impl Cluster {
         Addresses::of(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
     }
 
-    /// Slices of `activator-service`.
+    /// Returns the slices of `activator-service`.
     pub(crate) fn activators(&self) -> Vec<Arc<EndpointSlice>> {
         self.slices_of(&self.routes.activators)
     }
 }
 
-/// ZeroScalers, their findings and their paths.
+/// Methods for ZeroScalers, their findings and their paths.
 impl Cluster {
-    /// Takes in a ZeroScaler, as the API server has it now.
+    /// Applies a ZeroScaler as the watch would.
     #[cfg(test)]
     pub(crate) fn take(&self, index: &Index, object: ZeroScaler) {
         self.routes.take(index, object);
     }
 
-    /// Takes in that there is none of this name any more.
+    /// Applies the deletion of a ZeroScaler as the watch would.
     #[cfg(test)]
     pub(crate) fn gone(&self, index: &Index, key: &Key) {
         self.routes.gone(index, key);
     }
 
-    /// Takes in the answer to a write of ours.
+    /// Applies the object that the API server returned for one of our writes.
     pub(super) fn answered(&self, index: &Index, object: ZeroScaler) {
         self.scalers.answered(object, &|key, old, new| self.routes.changed(index, key, old, new));
     }
 
-    /// Takes in what a pass has found out about the object that it has read.
+    /// Records the findings of a pass about the object version that the pass read.
     pub(crate) fn found(&self, read: &ZeroScaler, findings: Findings) {
         self.scalers.found(read, findings, |key, findings| {
             self.routes.note_awake(key, is_awake(Some(findings)));
@@ -288,12 +291,12 @@ impl Cluster {
         });
     }
 
-    /// Returns the path of a ZeroScaler; none: nobody has asked for one.
+    /// Returns the path of a ZeroScaler, or `None` if no pass has requested one.
     pub(crate) fn path(&self, object: &ZeroScaler) -> Option<Followed> {
         self.routes.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    /// Asks for a path.
+    /// Requests a path.
     pub(crate) fn ask_path(&self, object: &ZeroScaler, wish: Wish) {
         let (key, uid) = (object.key(), object.metadata.uid.as_deref().unwrap_or_default());
         let served = object.status.as_ref().and_then(|status| status.service.as_deref()).unwrap_or_default();
@@ -304,14 +307,14 @@ impl Cluster {
         }
     }
 
-    /// Reports how the path that was `read` is followed.
+    /// Records how far the path in `read` is followed.
     pub(crate) fn report_path(&self, key: &Key, read: &Followed, (service, in_path): (&str, bool), now: Timestamp) {
         if self.routes.paths.report(key, read, service, in_path, now) {
             self.routes.path_changed(key);
         }
     }
 
-    /// Forgets the path of a workload that is gone, given back, or led by another process.
+    /// Forgets the path of a workload that was deleted, given back, or moved to another process.
     pub(super) fn forget_path(&self, key: &Key) {
         if self.routes.paths.forget(key) {
             self.routes.path_changed(key);
@@ -334,7 +337,7 @@ impl Watches for Cluster {
         let scalers = self.scalers.clone();
         self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
         self.services.spawn(namespaces.reach(client), shutdown);
-        // The activators' own slices are read here, too.
+        // This store also holds the activators' own slices.
         self.slices.spawn(namespaces.and(self.routes.activators.namespace()).reach(client), shutdown);
         self.hosts.follow(client, namespaces, shutdown);
         self.numbers.follow(client, shutdown);
@@ -359,14 +362,15 @@ impl Beside for Cluster {
     }
 }
 
-/// The version before the newest, if that is the one in force, or the newest has not been looked at yet.
+/// Returns the version in force if it is older than the newest version. Also returns it if no pass has looked at the
+/// newest version yet.
 fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
     let written = original.status.as_ref()?.in_force.as_ref()?;
     (written.generation != original.metadata.generation).then(|| written.version_of(original)).flatten()
 }
 
 impl Routes {
-    /// Follows ZeroScalers until `shutdown`, in tasks of their own.
+    /// Follows ZeroScalers until `shutdown`, in separate tasks.
     fn follow(
         self: &Arc<Self>,
         index: &Arc<Index>,
@@ -401,7 +405,7 @@ impl Routes {
         self.scalers.gone(key, &|key, old, new| self.changed(index, key, old, new));
     }
 
-    /// A ZeroScaler came, changed or went.
+    /// Updates the indices and queues after a ZeroScaler was added, changed or deleted.
     fn changed(&self, index: &Index, key: &Key, old: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>) {
         match new {
             Some(object) => index.put(key, targets_of(object), Priority::of_change(old, new)),
@@ -422,7 +426,7 @@ impl Routes {
         };
         if !old.zip(new).is_some_and(same) {
             match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
-                true => self.serverless.add(key.clone(), Priority::Normal), // Somebody may wait for its end.
+                true => self.serverless.add(key.clone(), Priority::Normal), // Another object may wait for its end.
                 false => self.look_at_path(key, Priority::Normal),
             }
         }
@@ -441,16 +445,16 @@ impl Routes {
         self.autoscalers.add(key.clone(), Priority::Normal);
     }
 
-    /// Has it looked at where the traffic of one goes. One that sleeps, and whose path has not been looked at yet, is as new
-    /// there as when it came, however much was written of it since: else all of a mass would have their Services before
-    /// the first has its slices.
+    /// Queues a workload for the path controller. A sleeping workload whose path was never reconciled keeps the
+    /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
+    /// would get their Services before the first one has its slices.
     fn look_at_path(&self, key: &Key, priority: Priority) {
         let is_new = !self.scalers.is_reached(key) && !self.awake.read().contains(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
         self.serverless.add(key.clone(), priority);
     }
 
-    /// Returns those whose public Service this is, by the newest version or by the one that is in force.
+    /// Returns the ZeroScalers with this public Service in the newest version or in the version in force.
     fn of_service(&self, service: &Key) -> Vec<Key> {
         let mut keys = self.claims.of_service(service);
         keys.extend(self.scalers.kept_with(service));
@@ -486,7 +490,7 @@ impl Routes {
         move_between(&self.slices, key, before.as_ref(), after.as_ref());
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
-                // Who is called now goes first.
+                // Workloads that get requests now come first.
                 let awake = self.awake.read();
                 for led in self.paths.keys() {
                     let priority = if awake.contains(&led) { Priority::Normal } else { Priority::Slow };
@@ -508,13 +512,13 @@ impl Routes {
     }
 }
 
-/// Returns whether a workload is awake, as far as that is known.
+/// Reports whether a workload is known to be awake.
 fn is_awake(findings: Option<&Findings>) -> bool {
     findings.and_then(|findings| findings.activity).is_some_and(|activity| activity.is_awake())
 }
 
-/// Returns what a ZeroScaler scales: its target, and the one that it has taken up and not given back, which may be another
-/// by now.
+/// Returns the targets of a ZeroScaler: the target in its spec, and the target that it took up and has not given back.
+/// The two may differ.
 fn targets_of(object: &ZeroScaler) -> Targets {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     match TargetKey::of(namespace, &translation::target(object)) {
@@ -526,7 +530,6 @@ fn targets_of(object: &ZeroScaler) -> Targets {
     }
 }
 
-/// Returns the target that a ZeroScaler has taken up and has not given back.
 pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
     let held = adopted_target(object.annotations()).filter(|_| has_finalizer(object))?;
     TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok()
@@ -535,10 +538,10 @@ pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
 /// Returns the Services and hosts that a ZeroScaler names.
 fn named(object: &ZeroScaler) -> Named {
     let (key, newest) = (object.key(), &object.spec);
-    // While a former version is in force, so are its hosts.
+    // While an older version is in force, so are its hosts.
     let former = in_force_before(object);
     let spec = former.as_ref().map_or(newest, |former| &former.spec);
-    // A list that cannot be read leaves it the hosts that it had.
+    // If the list is unreadable, the ZeroScaler keeps the hosts it had.
     let is_readable = spec.hosts.iter().all(|host| HostPattern::parse(host).is_some());
     let service = |name: &str| Key::new(key.namespace(), name);
     Named {
@@ -554,17 +557,18 @@ fn named(object: &ZeroScaler) -> Named {
     }
 }
 
-/// Returns whether a Service is for clients: none of those that we make to know the pods of a workload.
+/// Reports whether a Service is meant for clients. Private Services, made by us to track the pods of a workload, are
+/// not.
 fn is_public(service: &Arc<Service>) -> bool {
     service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }
 
-/// The Service that a slice is about.
+/// Returns the Service of a slice.
 fn service_of(key: &Key, slice: &EndpointSlice) -> Option<Key> {
     Some(Key::new(key.namespace(), slice.labels().get(SERVICE_NAME)?.as_str()))
 }
 
-/// Moves a key from one set of an index to another.
+/// Moves a key between two sets of an index.
 fn move_between<I: Clone + Eq + Hash>(
     index: &RwLock<HashMap<I, BTreeSet<Key>>>,
     key: &Key,
@@ -588,7 +592,7 @@ fn move_between<I: Clone + Eq + Hash>(
     }
 }
 
-/// The parts of the metadata that a user asks something with.
+/// Returns the parts of the metadata through which users express requests.
 fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
     (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid, meta.generation)
 }

@@ -1,8 +1,8 @@
-//! Which namespaces there are, and which hosts each may have.
+//! Namespaces of the cluster, and the hosts that each may have.
 //!
-//! All namespaces are watched. Where only some are looked at, each of these is asked for every [`LOOK`]: a Role in a
-//! namespace can allow that, and no watch. Of one that we may not ask for nothing is known, so it may claim no host; what
-//! was known of it before stays in force.
+//! By default all namespaces are watched. If only some namespaces are configured, each is read every [`LOOK`], because
+//! a Role in a namespace can allow a read but not a watch. If reading is forbidden, nothing is known of the namespace,
+//! so it may claim no host; a confinement that was known before stays in force.
 
 use common::annotations;
 use common::hosts::claims::Confinement;
@@ -16,12 +16,12 @@ use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Time between two looks at a namespace.
+/// Interval between two reads of a namespace.
 const LOOK: Duration = Duration::from_secs(10);
-/// The same until each has been seen once.
+/// Interval between two reads until each namespace has been read once.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Feeds `store` for ever.
+/// Feeds `store` forever.
 pub(super) async fn follow(store: &Store<Confinement>, client: &Client, namespaces: &Namespaces) {
     let api: Api<Namespace> = Api::all(client.clone());
     let Some(names) = namespaces.listed() else {
@@ -41,7 +41,7 @@ pub(super) async fn follow(store: &Store<Confinement>, client: &Client, namespac
     }
 }
 
-/// Asks for one namespace; whether there was an answer.
+/// Reads one namespace. Returns whether the API server responded with its state or a refusal.
 async fn look(store: &Store<Confinement>, api: &Api<Namespace>, name: &str, failures: &mut FailureLog) -> bool {
     let key = ObjectKey::new("", name);
     match api.get_opt(name).await {

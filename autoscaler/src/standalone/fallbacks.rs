@@ -1,13 +1,15 @@
-//! Which Service answers for a workload that does not wake in time, and whether it can.
+//! Resolution of fallbacks: the Service that responds for a workload that does not wake in time.
 //!
-//! A fallback is a Service of the same namespace. It may be that of another ZeroScaler, which then wakes for it, but
-//! none whose own fallback leads back: nobody there would ever answer for another. Such a one is left out at each of
-//! the objects in the circle, and the condition `AnswersResolved` says so; the rest of the object is in force. A way of
-//! more than eight fallbacks is not followed to its end, and left out like one that leads back: a chain of thousands
-//! must not cost each of its members all of it. At run time a request falls back once in any case.
+//! A fallback is a Service of the same namespace. It may be the Service of another ZeroScaler, which the request then
+//! wakes. A fallback must not lead back to its workload, because a circle never yields a response. A fallback in a
+//! circle is ignored for each object of the circle, and the condition `AnswersResolved` says so; the rest of the object
+//! stays in force.
 //!
-//! An edit of a fallback makes the statuses be looked at again whose ways come by within as many steps; that of a
-//! Service those which fall back on it.
+//! A chain of more than eight fallbacks is not followed to its end and is ignored like a circle. This bounds the cost
+//! of chains of thousands for each of their members. At run time a request falls back at most once.
+//!
+//! An edit of a fallback queues the statuses of objects whose chains reach it within eight steps. An edit of a Service
+//! queues the statuses of objects that fall back on it.
 
 use super::service_ports::is_tcp;
 use common::RevisionKey as Key;
@@ -18,38 +20,38 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use parking_lot::RwLock;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// There is no such Service, or it has no such port.
+/// The Service or its port does not exist.
 const FALLBACK_NOT_FOUND: &str = "FallbackNotFound";
-/// The Service is there, and none that activators can send to.
+/// The Service exists, but activators cannot send requests to it.
 const FALLBACK_UNFIT: &str = "FallbackUnfit";
-/// Fallbacks lead from one to the other and back, or on and on.
+/// Fallbacks form a circle or too long a chain.
 const FALLBACK_CIRCLE: &str = "FallbackCircle";
 
-/// `appProtocol`s and beginnings of port names that mean HTTP/2 without TLS.
+/// Prefixes of `appProtocol` and of port names that mean HTTP/2 without TLS.
 const H2C: [&str; 4] = ["kubernetes.io/h2c", "h2c", "http2", "grpc"];
-/// Those that mean TLS.
+/// Prefixes of `appProtocol` and of port names that mean TLS.
 const TLS: [&str; 3] = ["https", "kubernetes.io/wss", "tls"];
 
-/// Most fallbacks on a way, the first included.
+/// Maximum number of fallbacks in a chain, including the first.
 const STEPS_MAX: usize = 8;
 
-/// Who falls back on whom, by the newest version of each object.
+/// Fallbacks of the newest versions of all objects.
 #[derive(Debug, Default)]
 pub(crate) struct Fallbacks {
     steps: RwLock<Steps>,
 }
 
-/// An object's own Service, and its fallback's.
+/// Link from an object's own Service to its fallback's Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     from: Key,
     to: Key,
 }
 
-/// Objects, by a Service.
+/// Objects by Service.
 type ByService = HashMap<Key, BTreeSet<Key>>;
 
-/// The steps of all objects, and where each begins and ends.
+/// Links of all objects, indexed by both ends.
 #[derive(Debug, Default)]
 struct Steps {
     all: HashMap<Key, Step>,
@@ -58,7 +60,8 @@ struct Steps {
 }
 
 impl Fallbacks {
-    /// Takes in an object as it is now; none: it is gone. Whose ways may be others since.
+    /// Records the current spec of an object, or its deletion if `spec` is `None`. Returns the objects whose chains may
+    /// have changed.
     pub(crate) fn apply(&self, key: &Key, spec: Option<&ZeroScalerSpec>) -> Vec<Key> {
         let step = spec.and_then(|spec| {
             let fallback = spec.wake.fallback.as_ref()?;
@@ -73,20 +76,20 @@ impl Fallbacks {
         self.steps.read().leading_to(&changed)
     }
 
-    /// Those that fall back on a Service.
+    /// Returns the objects that fall back on a Service.
     pub(crate) fn on(&self, service: &Key) -> Vec<Key> {
         self.steps.read().to.get(service).into_iter().flatten().cloned().collect()
     }
 
-    /// The way from `service` back to it, by fallbacks, of which the first is `to`; or one that is longer than ways may
-    /// be, as far as it was followed. None: it is neither.
+    /// Returns the circle of fallbacks from `service` over its fallback `to` back to `service`. Returns the followed
+    /// part of the chain if it is too long, and `None` if it is neither a circle nor too long.
     pub(crate) fn circle(&self, namespace: &str, service: &str, to: &str) -> Option<Vec<String>> {
         let steps = self.steps.read();
         let mut way = vec![service.to_owned(), to.to_owned()];
         while way.last() != way.first() && way.len() <= STEPS_MAX + 1 {
             let after = steps.after(&Key::new(namespace, way.last()?))?.to_owned();
             if after != service && way.contains(&after) {
-                return None; // A circle of others.
+                return None; // A circle of other objects.
             }
             way.push(after);
         }
@@ -95,7 +98,7 @@ impl Fallbacks {
 }
 
 impl Steps {
-    /// Takes in an object's step; what it was before.
+    /// Replaces the link of an object and returns the previous link.
     fn put(&mut self, key: &Key, step: Option<Step>) -> Option<Step> {
         let before = self.all.remove(key);
         if let Some(before) = &before {
@@ -110,13 +113,13 @@ impl Steps {
         before
     }
 
-    /// The Service that the object of a Service falls back on.
+    /// Returns the fallback of the object with this Service.
     fn after(&self, service: &Key) -> Option<&str> {
         let first = self.from.get(service)?.first()?;
         Some(self.all.get(first)?.to.name())
     }
 
-    /// Objects whose ways come to one of some Services. Each is met once, whatever number of them there is.
+    /// Returns the objects whose chains reach one of these Services. Visits each object at most once.
     fn leading_to(&self, services: &[Key]) -> Vec<Key> {
         let mut seen = HashSet::new();
         let mut last: Vec<&Key> = services.iter().filter(|service| seen.insert(*service)).collect();
@@ -140,14 +143,14 @@ fn remove(all: &mut ByService, service: &Key, key: &Key) {
     }
 }
 
-/// A fallback that was found, or what is wrong with it: a word, and a sentence with field, value and rule.
+/// Resolved fallback, or its fault: a reason, and a sentence with field, value and rule.
 pub(crate) type Resolved = Result<FallbackStatus, (&'static str, String)>;
 
-/// What activators are told of a fallback. `service`: the one that it names; `circle`: the way from the workload's own
-/// back to it, or one that is too long.
+/// Resolves a fallback for the activators. `service` is the Service it names. `circle` is the circle it is part of, or
+/// a chain that is too long.
 ///
 /// # Errors
-/// It cannot answer: a word, and a sentence with field, value and rule.
+/// Returns a reason, and a sentence with field, value and rule, if the fallback cannot be used.
 pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option<&[String]>) -> Resolved {
     let name = &said.service;
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
@@ -254,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Goal: who is in a circle hears of the whole of it, who only leads to one does not.
+    /// Goal: members of a circle get the whole circle; objects that only lead to a circle get none.
     #[test]
     fn a_circle_is_found_from_each_of_its_members() {
         let fallbacks = Fallbacks::default();
@@ -288,8 +291,9 @@ mod tests {
         assert!(message.starts_with("spec.wake.fallback.service: \"b\" leads back here (a -> b -> a): "), "{message}");
     }
 
-    /// Goal: each member of a chain of thousands follows no more than the bound of it, and an edit concerns those alone
-    /// that are as near; up to the bound a way is like any other, and a circle is one from each of its members.
+    /// Goal: each member of a chain of thousands follows at most the maximum number of steps, and an edit concerns only
+    /// objects within that distance. A chain of the maximum length is valid, and a circle of that length is found from
+    /// each member.
     #[test]
     fn a_chain_of_thousands_costs_each_of_its_members_eight_steps() {
         const LENGTH: usize = 3000;
@@ -320,7 +324,8 @@ mod tests {
         }
     }
 
-    /// Goal: thousands that fall back on one Service, and claim one as their own, are each met once by an edit of it.
+    /// Goal: an edit visits each of thousands of objects once if all fall back on one Service and claim it as their
+    /// own.
     #[test]
     fn an_edit_meets_each_of_thousands_that_lead_to_it_once() {
         let fallbacks = Fallbacks::default();

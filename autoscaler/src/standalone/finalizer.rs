@@ -1,9 +1,10 @@
-//! The finalizer of a ZeroScaler that has taken up its target, which target that is, and the replicas that it was found
-//! with.
+//! Finalizer of a ZeroScaler that has taken up its target. Two annotations record that target and the replicas it was
+//! found with.
 //!
-//! All are set in one write before anything is made or changed for the target, and removed when everything is given back.
-//! So whoever reads the object knows what there is to give back, also of one whose spec names another target by now.
-//! Who edits the annotations can have no other object scaled than by the spec: one of the same namespace.
+//! One write sets all three before anything is created or changed for the target. They are removed when everything is
+//! given back. The object therefore always shows what must be given back, even if its spec now names another target. An
+//! edit of the annotations cannot cause more than an edit of the spec could: the target is always in the same
+//! namespace.
 
 use super::cluster::Cluster;
 use crate::cluster::Index;
@@ -18,13 +19,13 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Annotation on a ZeroScaler: replicas that its target was found with.
+/// Annotation on a ZeroScaler: number of replicas that its target was found with.
 pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
 
-/// Annotation on a ZeroScaler: the target that was taken up, as `APIVERSION/KIND/NAME`.
+/// Annotation on a ZeroScaler: the target it has taken up, as `APIVERSION/KIND/NAME`.
 pub(crate) const ADOPTED_TARGET: &str = "zeroscale.dev/adopted-target";
 
-/// The target that was taken up, by the annotations of a ZeroScaler; none: they do not say.
+/// Parses the taken-up target from the annotations of a ZeroScaler. Returns `None` if they do not name one.
 pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<ObjectReference> {
     let (rest, name) = annotations.get(ADOPTED_TARGET)?.rsplit_once('/')?;
     let (api_version, kind) = rest.rsplit_once('/')?;
@@ -32,24 +33,24 @@ pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<O
     Some(ObjectReference { api_version: text(api_version), kind: text(kind), name: text(name) })
 }
 
-/// How [`adopted_target`] is noted.
+/// Formats a target for the annotation that [`adopted_target`] parses.
 fn noted(target: &ObjectReference) -> String {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     format!("{}/{}/{}", part(&target.api_version), part(&target.kind), part(&target.name))
 }
 
-/// Replicas that the target was found with: as noted, else as it is.
+/// Returns the replicas that the target was found with: the recorded number, or else the current one.
 pub(crate) fn adopted_replicas(object: &ZeroScaler, target: &Target) -> i32 {
     let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
     noted.unwrap_or_else(|| target.current())
 }
 
-/// Whether the ZeroScaler has our finalizer.
+/// Reports whether the ZeroScaler has our finalizer.
 pub(crate) fn has_finalizer(object: &ZeroScaler) -> bool {
     object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER)
 }
 
-/// Sets finalizers and takes them off.
+/// Sets and removes finalizers.
 #[derive(Clone)]
 pub(super) struct Finalizers {
     pub(super) cluster: Arc<Cluster>,
@@ -58,10 +59,11 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Finalizers the ZeroScaler that takes up `target`, which `asked` names, unless it is. Returns the object as it is then.
+    /// Adds the finalizer to a ZeroScaler that takes up `target`, referenced by `asked`, unless it is already set.
+    /// Returns the resulting object.
     ///
     /// # Errors
-    /// The API server's; a conflict if somebody wrote first.
+    /// Returns errors of the API server, including a conflict if another client wrote first.
     pub(super) async fn set(
         &self,
         object: &Arc<ZeroScaler>,
@@ -80,10 +82,10 @@ impl Finalizers {
         Ok(self.patch(object, metadata, "error taking up the target").await?)
     }
 
-    /// Removes it again. An object that is gone has none.
+    /// Removes the finalizer. A deleted object counts as success.
     ///
     /// # Errors
-    /// The API server's; a conflict if somebody wrote first.
+    /// Returns errors of the API server, including a conflict if another client wrote first.
     pub(super) async fn remove(&self, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         if !has_finalizer(object) {
             return Ok(());
@@ -110,7 +112,7 @@ impl Finalizers {
         };
         let patched = self.writes.writer().write(&key, doing, write).await?;
         self.cluster.answered(&self.index, patched);
-        // It may have gone meanwhile; then whoever reads it next notices.
+        // If the object was deleted meanwhile, its next read notices that.
         Ok(self.cluster.scalers.get(&key).unwrap_or_else(|| object.clone()))
     }
 }

@@ -1,13 +1,15 @@
-//! From our EndpointSlices of a Service that is given back to Kubernetes' own.
+//! Handover of a returned Service from our EndpointSlices to those of Kubernetes.
 //!
-//! A Service that has its selector back gets slices of Kubernetes' own controller: some milliseconds later, or seconds where
-//! that is busy. Until then ours are all that its clients have. So ours stay until Kubernetes' own name as many ready
-//! addresses as the private Service, which selects the workload's pods; [`WAIT_MAX`] at most, since they may never come:
-//! none are made in a namespace that ends, and the selector may be that of other pods.
+//! Once a Service has its selector back, the controller of Kubernetes creates slices for it, milliseconds or, if that
+//! controller is busy, seconds later. Until then its clients have only our slices. Our slices therefore stay until
+//! those of Kubernetes have as many ready addresses as the private Service, which selects the workload's pods. They
+//! stay for at most [`WAIT_MAX`], because Kubernetes may never create slices: it creates none in a terminating
+//! namespace, and the selector may select other pods.
 //!
-//! Who keeps a connection to an activator follows no slice. While the ZeroScaler is being deleted activators end
-//! such connections once no slice leads to them: each with its next answer, or when nothing is asked for on it. Whoever asks on one after the end of the
-//! ZeroScaler is refused, so that one stays for [`COME_ANEW`] once Kubernetes' own slices are there.
+//! A client that keeps a connection to an activator follows no slice. While the ZeroScaler is being deleted, activators
+//! close such connections once no slice leads to them: with the next response, or when the connection is idle. Requests
+//! on a connection that outlives the ZeroScaler are rejected. The ZeroScaler therefore stays for [`COME_ANEW`] after
+//! the slices of Kubernetes are there.
 
 use super::serverless::adopt::{needs_adoption, unfit};
 use super::serverless::slices;
@@ -19,37 +21,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long ours wait at most.
+/// Maximum time that our slices wait.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long who is connected to an activator has to come anew: as long as an activator takes to end an idle connection,
-/// so that whoever asks more often gets an answer that ends it.
+/// Time for clients of an activator to reconnect. It equals the time after which an activator closes an idle
+/// connection, so a busier client gets a response that closes its connection.
 pub(crate) const COME_ANEW: Duration = Duration::from_secs(2);
 
-/// Ready addresses of a Service that has been given back.
+/// Ready addresses of a Service that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
-    /// Of the workload's pods, which its clients should find.
+    /// Number of ready pods of the workload, which clients should find.
     pods: usize,
-    /// Where slices lead that are not ours.
+    /// Number of ready addresses in slices of other controllers.
     theirs: usize,
 }
 
 impl Addresses {
-    /// Of a Service whose workload has so many ready pods, by its slices. Nobody but us leads to the pods of one that
-    /// selects none.
+    /// Counts the addresses of a Service whose workload has `pods` ready pods. For a Service without a selector the
+    /// count of pods is 0, because only we would lead to its pods.
     pub(crate) fn of(service: Option<&Service>, pods: usize, mut slices: Vec<Arc<EndpointSlice>>) -> Self {
         let selects = service.is_some_and(|found| unfit(found).is_none() && needs_adoption(found));
         slices.retain(|slice| !slices::is_ours(slice));
         Self { pods: if selects { pods } else { 0 }, theirs: slices::ready(&slices) }
     }
 
-    /// Whether nobody would miss ours.
+    /// Reports whether our slices are no longer needed.
     pub(crate) fn are_handed_over(self) -> bool {
         self.theirs >= self.pods
     }
 
-    /// Whether there are any, all of which others lead to.
+    /// Reports whether the workload has ready pods and other slices lead to all of them.
     pub(crate) fn lead_past_us(self) -> bool {
         self.pods > 0 && self.are_handed_over()
     }
@@ -63,14 +65,14 @@ pub(crate) struct Handovers {
 
 #[derive(Debug)]
 struct Handover {
-    /// The ZeroScaler that had it.
+    /// ZeroScaler that had the Service.
     from: Key,
     since: Instant,
 }
 
 impl Handovers {
-    /// How much longer slices of ours stay for the Service that `from` has given back, and that has these addresses; none:
-    /// they may go.
+    /// Returns how much longer our slices stay for a Service that `from` gave back and that has these addresses.
+    /// Returns `None` if they may be deleted.
     pub(crate) fn left(&self, service: &Key, from: &Key, addresses: Addresses) -> Option<Duration> {
         if !addresses.are_handed_over() {
             let new = || Handover { from: from.clone(), since: Instant::now() };
@@ -84,12 +86,12 @@ impl Handovers {
         None
     }
 
-    /// Who waits for slices of a Service.
+    /// Returns the ZeroScaler that waits for slices of a Service.
     pub(crate) fn waiting(&self, service: &Key) -> Option<Key> {
         self.begun.get(service).map(|handover| handover.from.clone())
     }
 
-    /// Forgets what one has given back.
+    /// Forgets the Services that a ZeroScaler gave back.
     pub(crate) fn forget(&self, from: &Key) {
         self.begun.retain(|_, handover| handover.from != *from);
     }
@@ -99,7 +101,8 @@ impl Handovers {
 mod tests {
     use super::*;
 
-    /// Goal: ours stay until theirs are as many, for so long at most, and each wait has a time of its own.
+    /// Goal: our slices stay until other slices lead to as many addresses, for a bounded time, and each wait has its
+    /// own clock.
     #[tokio::test(start_paused = true)]
     async fn ours_stay_until_theirs_are_as_many() {
         let (handovers, service, from) = (Handovers::default(), Key::new("ns", "web"), Key::new("ns", "hello"));

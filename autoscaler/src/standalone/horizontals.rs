@@ -1,7 +1,8 @@
-//! HorizontalPodAutoscalers of others, and what they scale: two that scale one target undo each other's work.
+//! HorizontalPodAutoscalers of other owners and their targets. Two autoscalers on one target undo each other's work.
 //!
-//! So a target that already has one is not taken over, and the conflict is named. Where one comes later, what was taken
-//! over goes on: who would stop waking it would lose requests, and nobody but us can wake what is at zero.
+//! A target that already has a HorizontalPodAutoscaler is therefore not taken over, and the conflict is reported. If a
+//! HorizontalPodAutoscaler appears later, scaling of the target continues: without wakes requests would be lost, and
+//! nothing else can wake a target at zero.
 
 use crate::cluster::target_key::TargetKey;
 use common::RevisionKey as Key;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// All of the cluster.
+/// All HorizontalPodAutoscalers of the cluster.
 #[derive(Debug)]
 pub(crate) struct Horizontals {
     inner: RwLock<Inner>,
@@ -39,18 +40,19 @@ struct Inner {
 }
 
 impl Horizontals {
-    /// Waits until all have been listed once.
+    /// Waits until all HorizontalPodAutoscalers have been listed once.
     pub(crate) async fn listed(&self) {
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// The first by name of those that scale a target.
+    /// Returns the first HorizontalPodAutoscaler, by name, that scales a target.
     pub(crate) fn of(&self, target: &TargetKey) -> Option<Key> {
         self.inner.read().by_target.get(target)?.first().cloned()
     }
 
-    /// Takes in what one scales now; none: nothing, or it is gone. Returns the targets that this concerns.
+    /// Records the target of a HorizontalPodAutoscaler; `None` if it has no readable target or is deleted. Returns the
+    /// affected targets.
     pub(crate) fn apply(&self, key: &Key, target: Option<TargetKey>) -> Vec<TargetKey> {
         let mut inner = self.inner.write();
         let before = inner.targets.get(key).cloned();
@@ -73,8 +75,8 @@ impl Horizontals {
         before.into_iter().chain(target).collect()
     }
 
-    /// Follows them until `shutdown`, in a task of its own, and tells `concern` of each target that one begins or ends to
-    /// scale.
+    /// Follows HorizontalPodAutoscalers until `shutdown` in a separate task. Calls `concern` for each target that gains
+    /// or loses one.
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
@@ -106,7 +108,7 @@ impl Horizontals {
     }
 }
 
-/// What one scales, if that can be understood.
+/// Returns the target of a HorizontalPodAutoscaler if its reference is valid.
 fn target(object: &HorizontalPodAutoscaler) -> Option<TargetKey> {
     let reference = &object.spec.scale_target_ref;
     let reference = ObjectReference {

@@ -1,20 +1,21 @@
-//! Who looks at the metrics that ZeroScalers ask for, and what follows from it.
+//! Choice of the component that evaluates the metrics of ZeroScalers.
 
 use common_api::ZeroScaler;
 use std::str::FromStr;
 
-/// Who looks at the metrics of ZeroScalers.
+/// Component that evaluates the metrics of ZeroScalers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hpa {
     /// This process, without HorizontalPodAutoscaler objects.
     #[default]
     Engine,
-    /// Nobody: they have no effect.
+    /// None: metrics have no effect.
     Off,
 }
 
 impl Hpa {
-    /// Why metrics that are asked for have no effect, if they have none.
+    /// Explains why the metrics of an object have no effect. Returns `None` if they have an effect or the object has
+    /// none.
     pub(crate) fn ignored(self, object: &ZeroScaler) -> Option<String> {
         let asks = !object.spec.metrics.is_empty() || object.spec.behavior.is_some();
         let rule = "spec.metrics and spec.behavior have no effect: ZEROSCALE_HPA is off, so nobody looks at metrics";
@@ -23,7 +24,7 @@ impl Hpa {
 }
 
 impl FromStr for Hpa {
-    /// The rule that is broken.
+    /// Text of the violated rule.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

@@ -1,9 +1,11 @@
-//! The ledger of hosts as it is written: a ConfigMap of the system namespace for each namespace that has hosts.
+//! Writer of the host ledger: one ConfigMap in the system namespace for each namespace that has hosts.
 //!
-//! One replica writes: the one that leads the ledger. A pass takes the whole of what [`super::hosts`] has settled, and
-//! writes the maps that differ; first those that lose a host to another namespace, so that no host is in two of them.
-//! The map of a namespace whose ZeroScalers may not be known stays as it is ([`super::unread`]), and nobody else gets its
-//! hosts; nor does anybody get what a map was to lose that could not be written, until it can.
+//! Only the replica that leads the ledger writes. A pass takes the complete result of [`super::hosts`] and writes the
+//! maps that differ. Maps that lose a host to another namespace come first, so no host is ever in two maps.
+//!
+//! If the ZeroScalers of a namespace may be unknown ([`super::unread`]), its map stays unchanged and no other namespace
+//! gets its hosts. If a map that loses hosts cannot be written, no other namespace gets these hosts until the write
+//! succeeds.
 
 use super::hosts::Hosts;
 use super::unread::{AGAIN, Unread};
@@ -17,7 +19,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Writes it.
+/// Controller that writes the ledger.
 pub(crate) struct Controller {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) writes: Writes,
@@ -25,10 +27,10 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// One pass; `led` stands for the ledger.
+    /// Runs one pass; `led` is the key of the ledger.
     ///
     /// # Errors
-    /// The API server's. What one namespace's map is refused for keeps the others' from nothing.
+    /// Returns errors of the API server. A rejected write of one map does not keep the other maps from being written.
     pub(crate) async fn reconcile(&self, led: &Key) -> Result<(), Error> {
         if !self.writes.leadership.owns(led) {
             return Ok(());
@@ -46,7 +48,7 @@ impl Controller {
                 outcome = outcome.and(Err(error));
             }
         }
-        keep(&mut wanted, &held, &stuck); // What these could not lose is nobody else's yet.
+        keep(&mut wanted, &held, &stuck); // No other namespace may get hosts that these maps could not lose.
         let (none, namespaces) = (Grants::new(), held.keys().chain(wanted.keys()).collect::<BTreeSet<_>>());
         for namespace in namespaces {
             outcome = outcome.and(self.write(led, namespace, wanted.get(namespace).unwrap_or(&none)).await);
@@ -81,7 +83,7 @@ impl Controller {
     }
 }
 
-/// In these namespaces all keep what they have and gain nothing, and nobody else gets any of it.
+/// Keeps the held hosts of these namespaces: they gain nothing, and no other namespace gets any of them.
 fn keep(wanted: &mut Ledger, held: &Ledger, namespaces: &BTreeSet<String>) {
     for (namespace, grants) in held.iter().filter(|(namespace, _)| namespaces.contains(*namespace)) {
         let kept: BTreeSet<&String> = grants.values().flat_map(|grant| &grant.hosts).collect();
@@ -93,7 +95,7 @@ fn keep(wanted: &mut Ledger, held: &Ledger, namespaces: &BTreeSet<String>) {
     }
 }
 
-/// The maps of namespaces that lose a host to another one: what is left of them, without what they gain.
+/// Returns the maps of namespaces that lose a host to another namespace: the hosts that remain, without any gains.
 fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Grants)> {
     let mut goes_to: HashMap<&str, &str> = HashMap::new();
     for (namespace, grants) in wanted {
@@ -113,7 +115,7 @@ fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Gr
     left
 }
 
-/// All hosts of a namespace.
+/// Returns all hosts of a namespace.
 fn hosts(grants: &Grants) -> impl Iterator<Item = &str> {
     grants.values().flat_map(|grant| grant.hosts.iter().map(String::as_str))
 }

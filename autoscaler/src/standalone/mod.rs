@@ -1,10 +1,15 @@
-//! The front end beside ordinary Deployments.
+//! Front end for ordinary Deployments and other scalable targets.
 //!
-//! Users write ZeroScalers, so each is validated here; its target is taken up as it is found, and given back at the end.
-//! No object of Knative's groups is read or written. A ZeroScaler becomes a [`Workload`] that the passes of both front ends
-//! work on ([`workloads`]), and what they find out becomes its status ([`scalers`]). Services and EndpointSlices follow the
-//! path that they ask for ([`paths`], [`serverless`]), and hosts have a controller, too ([`hosts`]). The activators are our
-//! own, hence silence counts only where all of them attest it.
+//! Users write ZeroScalers, so this front end validates each one, takes up its target in the state it finds, and gives
+//! the target back at the end. It neither reads nor writes objects of Knative's API groups.
+//!
+//! - A ZeroScaler becomes a [`Workload`], which the reconcilers of both front ends share ([`workloads`]).
+//! - The findings of a pass become the status of the ZeroScaler ([`scalers`]).
+//! - Services and EndpointSlices follow the requested path ([`paths`], [`serverless`]).
+//! - Hosts have a controller of their own ([`hosts`]).
+//!
+//! The activators belong to the same installation. Missing reports therefore count as zero load only if all activators
+//! attest it.
 //!
 //! [`Workload`]: crate::engine::workload::Workload
 
@@ -63,25 +68,25 @@ use unread::Unread;
 use validation::Validation;
 use workloads::Workloads;
 
-/// Owner buckets: enough for four replicas to share the work, few enough that leases cost next to nothing.
+/// Number of owner buckets: enough for four replicas to share the work, and few enough to keep the cost of leases low.
 const BUCKETS: u32 = 4;
 
-/// Beside ordinary Deployments.
+/// Front end for ordinary Deployments.
 #[derive(Debug)]
 pub(crate) struct Standalone {
     pub(crate) hpa: Hpa,
-    /// Where workloads are.
+    /// Namespaces to watch for workloads.
     pub(crate) namespaces: Namespaces,
 }
 
 impl Standalone {
     const PROFILE: Profile = Profile {
         kind: "ZeroScaler",
-        api_rate: Rate::WITH_CONTROLLER, // This process also does what upstream's ServerlessService controller does.
+        api_rate: Rate::WITH_CONTROLLER, // This process also does the work of upstream's ServerlessService controller.
         account: "autoscaler",
         leases: Some((Timing::STANDALONE, BUCKETS)),
         balances_leases: true,
-        has_bucket_services: false, // Replicas find each other by the leases alone.
+        has_bucket_services: false, // Replicas find each other by leases alone.
         defaults_replace_maps: true,
         owns_activators: true,
         has_own_rules: true,
@@ -96,7 +101,7 @@ impl Decisions for Standalone {
         &Self::PROFILE
     }
 
-    /// All, with all labels: those are their owner's business, and any of them may be selected by.
+    /// Selects all pods, with all their labels: owners choose the labels, and any label may appear in a selector.
     fn pods(&self) -> PodScope {
         PodScope {
             namespaces: self.namespaces.clone(),
@@ -156,8 +161,8 @@ impl Decisions for Standalone {
     }
 }
 
-/// Whoever leads the ledgers, or workloads that ask by a label, from now on looks at them, as does everybody when the range
-/// of numbers is another.
+/// Triggers a fresh look at shared objects after two kinds of changes. A change of leadership triggers a look at the
+/// ledgers and at the label controller's objects; a change of the port range triggers a look at the ports.
 async fn look_with_each_leader(
     cluster: Arc<Cluster>,
     mut changes: watch::Receiver<u64>,

@@ -1,8 +1,9 @@
-//! Paths of the traffic of ZeroScalers: where it should go, and where it goes. The passes over the scale ask for a path,
-//! those over Services and EndpointSlices ([`super::serverless`]) follow it and report.
+//! Requested and actual paths of the traffic of ZeroScalers.
 //!
-//! They are values of this process. All that must outlive it is in the status of the ZeroScaler, and in the Services and
-//! EndpointSlices; another owner asks anew.
+//! Scale passes request a path. Passes over Services and EndpointSlices ([`super::serverless`]) follow it and report.
+//!
+//! The paths are values of this process. Everything that must outlive the process is in the status of the ZeroScaler,
+//! and in the Services and EndpointSlices; another owner requests the path anew.
 
 use crate::engine::workload::Path;
 use autoscaler_core::path_mode::PathMode;
@@ -12,53 +13,55 @@ use common_api::ObjectReference;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 
-/// What is asked for.
+/// Requested path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) path: Path,
-    /// Target whose pods have the traffic.
+    /// Target whose pods receive the traffic.
     pub(crate) target: ObjectReference,
 }
 
-/// A path, as far as it is followed.
+/// Requested path and the progress in following it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Followed {
     /// Uid of the ZeroScaler.
     uid: String,
     pub(crate) wish: Wish,
-    /// Name of the public Service that is served and counts first; empty: none is.
+    /// Name of the first public Service that is served; empty if none is.
     pub(crate) service: String,
-    /// Time since when activators have all of the traffic, in whole seconds; none: they have not.
+    /// Start of the time in which activators have all of the traffic, in whole seconds. `None`: they do not have all of
+    /// it.
     pub(crate) in_path_since: Option<Timestamp>,
-    /// Set once a pass over the Services has come to its end since the wish changed.
+    /// Set once a pass over the Services has completed since the wish changed.
     is_followed: bool,
 }
 
 impl Followed {
-    /// Returns whether the pods have the traffic, and should.
+    /// Reports whether the pods have the traffic and should have it.
     pub(crate) fn leads_to_pods(&self) -> bool {
         self.is_followed && self.wish.path.mode == PathMode::Serve && self.in_path_since.is_none()
     }
 }
 
-/// All of them. Each method that changes one returns whether it did.
+/// All paths. Each method that changes a path returns whether it changed.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     all: RwLock<BTreeMap<Key, Followed>>,
 }
 
 impl Paths {
-    /// Returns the path of the ZeroScaler of this uid; none: nobody has asked for one.
+    /// Returns the path of the ZeroScaler with this uid, or `None` if no pass has requested one.
     pub(crate) fn get(&self, key: &Key, uid: &str) -> Option<Followed> {
         self.all.read().get(key).filter(|followed| followed.uid == uid).cloned()
     }
 
-    /// Returns the keys of all.
+    /// Returns the keys of all paths.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.all.read().keys().cloned().collect()
     }
 
-    /// Asks for a path. `served`: the public Service that a former process served, for a path that is new here.
+    /// Requests a path. `served` is the public Service that a former process served; it is used if the path is new
+    /// here.
     pub(super) fn ask(&self, key: &Key, uid: &str, wish: Wish, served: &str) -> bool {
         let mut all = self.all.write();
         match all.get_mut(key).filter(|followed| followed.uid == uid) {
@@ -76,12 +79,12 @@ impl Paths {
         }
     }
 
-    /// Reports how the path that was `read` is followed. `in_path`: activators have all of the traffic.
+    /// Records how far the path in `read` is followed. `in_path`: activators have all of the traffic.
     pub(super) fn report(&self, key: &Key, read: &Followed, service: &str, in_path: bool, now: Timestamp) -> bool {
         let mut all = self.all.write();
         let Some(followed) = all.get_mut(key).filter(|followed| followed.uid == read.uid) else { return false };
         let now = Timestamp::from_secs(now.as_secs());
-        // A time that is still to come was taken from a clock that has been set back since.
+        // A time in the future comes from a clock that was set back since.
         let since = followed.in_path_since.filter(|since| *since <= now).unwrap_or(now);
         let next = Followed {
             service: service.to_owned(),
@@ -94,7 +97,7 @@ impl Paths {
         is_news
     }
 
-    /// Forgets the path of one that is gone, given back, or led by another process.
+    /// Forgets the path of a workload that was deleted, given back, or moved to another process.
     pub(super) fn forget(&self, key: &Key) -> bool {
         self.all.write().remove(key).is_some()
     }
@@ -104,8 +107,8 @@ impl Paths {
 mod tests {
     use super::*;
 
-    /// Goal: the time in the path counts from when activators got the traffic, whatever else is reported; a wish that
-    /// changed is not followed before it was read; another object of the name inherits nothing.
+    /// Goal: the time in the path starts when activators get the traffic, whatever else is reported. A changed wish is
+    /// not followed before a pass has read it. Another object of the same name inherits nothing.
     #[test]
     fn a_path_is_followed_once_the_wish_has_been_read() {
         let (paths, key) = (Paths::default(), Key::new("ns", "hello"));

@@ -1,15 +1,17 @@
 //! NetworkPolicies that keep the activators from a workload's pods.
 //!
-//! A namespace that is closed by a policy, as many are by default, must let the activators in, or its workloads wake and
-//! nobody reaches them. From here that looks as if all were well: Kubernetes' own probes come from the node. So policies
-//! are read, and one that certainly lets no activator through is named with the rule that is missing.
+//! Many namespaces are closed by a policy by default. Such a namespace must let the activators in, or its workloads
+//! wake but get no requests. The autoscaler alone cannot notice this, because the kubelet's probes come from the node.
+//! Policies are therefore read, and a policy that certainly blocks all activators is reported together with the missing
+//! rule.
 //!
-//! Certainly means: a policy selects the pods, and no rule of any that may select them can be about the activators.
-//! Addresses, ports, and labels that are not known here are given the benefit of the doubt. Whether the cluster's network
-//! heeds policies at all is not known either, so this is a hint and no verdict.
+//! A policy certainly blocks them if it selects the pods, and no rule of any policy that may select the pods can admit
+//! the activators. Addresses, ports and unknown labels get the benefit of the doubt. It is also unknown whether the
+//! cluster's network enforces policies at all, so the report is only a hint.
 //!
-//! Of a policy is kept what tells this, and no more: which pods it selects, and of which namespaces it lets activators
-//! in. One of which even that is long is not judged, nor are those of a namespace beyond so many: they may let them in.
+//! Only two parts of a policy are kept: the pods that it selects, and the namespaces whose activators it admits. If
+//! even these parts are too long, or a namespace has too many policies, the policy is not judged and may admit
+//! activators.
 
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
@@ -24,50 +26,50 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Label that every namespace has: its name.
+/// Label with the name of a namespace, which every namespace has.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// Label of the activators' pods.
+/// Label of the activator pods.
 const APP: (&str, &str) = ("app", "activator");
 
-/// Most bytes of labels and names of namespaces that are kept of one policy.
+/// Maximum size in bytes of the labels and namespace names that are kept of one policy.
 const KEPT_BYTES_MAX: usize = 4096;
-/// Most policies of a namespace that are judged.
+/// Maximum number of judged policies per namespace.
 const JUDGED_MAX: usize = 1000;
 
-/// All of the cluster that are about what comes in.
+/// All ingress policies of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     by_namespace: RwLock<HashMap<String, BTreeMap<String, Policy>>>,
 }
 
-/// What is kept of one.
+/// Kept parts of a policy.
 #[derive(Debug)]
 struct Policy {
     pods: Selector,
     admits: Admitted,
 }
 
-/// A selector, as far as it is understood here.
+/// Selector, as far as it is understood here.
 #[derive(Debug, Default)]
 struct Selector {
     labels: BTreeMap<String, String>,
     has_expressions: bool,
 }
 
-/// Whose pods with the activators' label are let in, if there are any.
+/// Namespaces whose pods with the activators' label are admitted.
 #[derive(Debug, Default)]
 struct Admitted {
-    /// Those of whatever namespace, as far as it is known here.
+    /// Whether activators of any namespace may be admitted.
     of_any: bool,
-    /// Those of the policy's own namespace.
+    /// Whether activators of the policy's own namespace are admitted.
     of_its_own: bool,
-    /// Those of these namespaces.
+    /// Names of further namespaces whose activators are admitted.
     of: BTreeSet<String>,
 }
 
 impl Policies {
-    /// What is missing for activators of namespace `system` to reach pods with these labels in `namespace`; none: nothing
-    /// is known to be. No labels: they are not known.
+    /// Returns a description of the missing rule if activators of namespace `system` certainly cannot reach pods with
+    /// these labels in `namespace`. Returns `None` if they may reach them. `pods` is `None` if the labels are unknown.
     pub(crate) fn missing(
         &self,
         namespace: &str,
@@ -89,7 +91,7 @@ impl Policies {
         })
     }
 
-    /// Takes in one as it is now; none: it is gone.
+    /// Records a policy, or its deletion if `spec` is `None`.
     pub(super) fn apply(&self, namespace: &str, name: &str, spec: Option<NetworkPolicySpec>) {
         let mut all = self.by_namespace.write();
         match spec.filter(is_about_ingress) {
@@ -110,7 +112,8 @@ impl Policies {
         }
     }
 
-    /// Follows them until `shutdown`, in a task of its own, and tells `concern` of each namespace where one has changed.
+    /// Follows the policies until `shutdown` in a separate task. Calls `concern` for each namespace with a changed
+    /// policy.
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
@@ -145,7 +148,7 @@ impl Policies {
     }
 }
 
-/// Without a list of types every policy is.
+/// Reports whether a policy restricts ingress. A policy without a list of types does.
 fn is_about_ingress(spec: &NetworkPolicySpec) -> bool {
     spec.policy_types.as_deref().is_none_or(|types| types.is_empty() || types.iter().any(|kind| kind == "Ingress"))
 }
@@ -157,7 +160,7 @@ impl Policy {
         if policy.bytes() > KEPT_BYTES_MAX { Self::unjudged() } else { policy }
     }
 
-    /// One that may be about any pods, and may let anybody in.
+    /// Returns a policy that may select any pods and may admit any source.
     fn unjudged() -> Self {
         let pods = Selector { labels: BTreeMap::new(), has_expressions: true };
         Self { pods, admits: Admitted { of_any: true, ..Admitted::default() } }
@@ -175,7 +178,7 @@ impl Selector {
         Self { labels: selector.match_labels.unwrap_or_default(), has_expressions }
     }
 
-    /// Whether it takes in pods that have these labels among others; none: that depends on what is not known.
+    /// Reports whether the selector matches pods with these labels. Returns `None` if that depends on unknown labels.
     fn selects(&self, pods: Option<&BTreeMap<String, String>>) -> Option<bool> {
         let has = |label: &str| pods.and_then(|pods| pods.get(label));
         if self.labels.iter().any(|(label, value)| has(label).is_some_and(|has| has != value)) {
@@ -213,7 +216,7 @@ impl Admitted {
         }
     }
 
-    /// Whether the activators of namespace `system` may be among them, where the policy stands in `namespace`.
+    /// Reports whether a policy in `namespace` may admit the activators of namespace `system`.
     fn has(&self, namespace: &str, system: &str) -> bool {
         self.of_any || (self.of_its_own && namespace == system) || self.of.contains(system)
     }
@@ -233,7 +236,7 @@ mod tests {
         policies.missing("shop", pods.as_ref(), "zeroscale-system")
     }
 
-    /// Goal: what certainly keeps activators out is named, and nothing else is.
+    /// Goal: a policy that certainly blocks activators is reported, and no other policy is.
     #[test]
     fn only_what_certainly_keeps_activators_out_is_named() {
         let closed = json!({"podSelector": {}, "policyTypes": ["Ingress"]});
@@ -243,7 +246,7 @@ mod tests {
         let shut = [
             vec![closed.clone()],
             vec![json!({"podSelector": {"matchLabels": {"app": "web"}}})],
-            vec![from(json!({"podSelector": {}}))], // The policy's own namespace alone.
+            vec![from(json!({"podSelector": {}}))], // Only the policy's own namespace.
             vec![from(json!({"namespaceSelector": name("ingress")}))],
             vec![from(json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "nginx"}}}))],
             vec![closed.clone(), json!({"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]})],
@@ -256,7 +259,7 @@ mod tests {
             vec![],
             vec![json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": []})],
             vec![json!({"podSelector": {"matchLabels": {"app": "other"}}})],
-            vec![json!({"podSelector": {"matchLabels": {"tier": "web"}}})], // Perhaps not its pods.
+            vec![json!({"podSelector": {"matchLabels": {"tier": "web"}}})], // May not select the pods.
             vec![closed.clone(), from(ours)],
             vec![closed.clone(), json!({"podSelector": {"matchLabels": {"tier": "web"}}, "ingress": [{}]})],
             vec![from(json!({"ipBlock": {"cidr": "10.0.0.0/8"}}))],
@@ -280,8 +283,8 @@ mod tests {
         assert!(policies.by_namespace.read().is_empty());
     }
 
-    /// Goal: of a policy is kept what tells whether activators are let in, whatever else it lists; one of which that is
-    /// long is not judged, and neither is one beyond so many.
+    /// Goal: only the parts that decide about activators are kept, whatever else a policy lists. A policy with too long
+    /// parts is not judged, and neither is one beyond the maximum number.
     #[test]
     fn what_is_kept_of_policies_is_bounded() {
         let kept = |spec: Value| Policy::of(serde_json::from_value(spec).expect("a policy"));
@@ -308,7 +311,7 @@ mod tests {
         (0..JUDGED_MAX).for_each(close);
         assert!(policies.missing("shop", None, "zeroscale-system").is_some());
         close(JUDGED_MAX);
-        close(JUDGED_MAX); // An edit.
+        close(JUDGED_MAX); // An edit of an existing policy.
         assert_eq!(policies.missing("shop", None, "zeroscale-system"), None, "one more");
         policies.apply("shop", &JUDGED_MAX.to_string(), None);
         assert!(policies.missing("shop", None, "zeroscale-system").is_some());

@@ -1,9 +1,9 @@
-//! Tells what a port speaks from the names, the probe and the numbers that its objects give it.
+//! Detects the protocol of a port from names, probes and port numbers.
 //!
-//! The first of these that says something decides: `appProtocol`, the name of the Service's port, the name of the
-//! container's port, a gRPC readiness probe of that port, a well-known number of the container's port or the Service's. A
-//! name counts as in Istio: the whole of it, or up to its first hyphen. Ports that carry TLS stay undecided: the activator
-//! recognizes TLS by its first bytes.
+//! The first hint in this order decides: `appProtocol`, the name of the Service port, the name of the container port, a
+//! gRPC readiness probe of that port, a well-known number of the container port or of the Service port. Names are read
+//! as in Istio: the whole name, or its part up to the first hyphen. TLS ports stay undecided: the activator recognizes
+//! TLS by its first bytes.
 
 use crate::cluster::facts::Target;
 use crate::standalone::service_ports::TcpPort;
@@ -11,23 +11,23 @@ use common::backend::Protocol;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Protocol of a port, as far as hints say it.
+/// Protocol of a port, as far as its hints tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// HTTP of this version.
     Http(Protocol),
-    /// Anything but HTTP: connections are passed on as bytes.
+    /// Any protocol other than HTTP: connections are passed on as bytes.
     Tcp,
-    /// TLS, or a protocol that nobody knows here.
+    /// TLS, or an unknown protocol.
     Unknown,
 }
 
-/// Numbers of protocols that are no HTTP: all in which the server speaks first, and the most frequent others. A number on
-/// which HTTP is served as well is not among them.
+/// Port numbers of protocols other than HTTP: all protocols in which the server speaks first, and the most frequent
+/// others. Numbers that also serve HTTP are not listed.
 const TCP_NUMBERS: [u16; 20] =
     [21, 22, 23, 25, 110, 119, 143, 587, 1433, 1521, 3306, 4222, 5432, 5672, 5900, 6379, 11_211, 27_017, 33_060, 2_525];
 
-/// Names of such protocols.
+/// Port names of protocols other than HTTP.
 const TCP_NAMES: [&str; 25] = [
     "tcp",
     "mysql",
@@ -56,10 +56,10 @@ const TCP_NAMES: [&str; 25] = [
     "vnc",
 ];
 
-/// Ends of names behind a protocol's that mean HTTP beside it, such as `redis-metrics`.
+/// Suffixes that mean HTTP despite the protocol before them, as in `redis-metrics`.
 const BESIDE: [&str; 6] = ["metrics", "exporter", "http", "web", "ui", "admin"];
 
-/// Returns what `port` of a Service speaks at the pods of `target`.
+/// Returns the protocol that `port` of a Service speaks at the pods of `target`.
 pub(crate) fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
     let at_pod = target.and_then(|target| container_port(target, &port.target));
     let names = [port.app_protocol.as_deref(), Some(&*port.id.name), at_pod.and_then(|(_, at)| at.name.as_deref())];
@@ -81,7 +81,7 @@ pub(crate) fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
     }
 }
 
-/// The container's port that a Service's port leads to.
+/// Returns the container port that a Service port leads to.
 fn container_port<'a>(target: &'a Target, to: &IntOrString) -> Option<(&'a Container, &'a ContainerPort)> {
     let mut all = target.containers.iter().flat_map(|c| c.ports.iter().flatten().map(move |port| (c, port)));
     all.find(|(_, port)| match to {
@@ -90,7 +90,7 @@ fn container_port<'a>(target: &'a Target, to: &IntOrString) -> Option<(&'a Conta
     })
 }
 
-/// Returns what a name says; none: nothing.
+/// Returns the hint in a name, if it has one.
 fn of_name(name: &str) -> Option<Hint> {
     let name = name.strip_prefix("kubernetes.io/").unwrap_or(name).to_ascii_lowercase();
     let (word, rest) = name.split_once('-').unwrap_or((&name, ""));
@@ -112,8 +112,8 @@ mod tests {
 
     type Row<'a> = (Option<&'a str>, &'a str, u16, Value, Value, Hint);
 
-    /// Goal: the first hint decides. Rows: `appProtocol`, the Service port's name and number, where it leads, the
-    /// containers, and what follows.
+    /// Goal: the first hint decides. Rows: `appProtocol`, name and number of the Service port, its target port, the
+    /// containers, and the expected hint.
     #[test]
     fn the_first_hint_decides() {
         const HTTP1: Hint = Hint::Http(Protocol::Http1);

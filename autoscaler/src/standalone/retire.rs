@@ -1,18 +1,18 @@
-//! Giving a target back: when its ZeroScaler is deleted, names another, or may not keep its Service any more.
+//! Return of a target: when its ZeroScaler is deleted, names another target, or must give up its Service.
 //!
-//! 1. No more decisions. Replicas become max(1, min-scale, replicas at adoption).
-//! 2. Until a pod is ready the activators stay in the path: requests of that moment are held as ever. Bounded by
-//!    [`READY_WAIT_MAX`], since pods that never become ready must not keep an object from being deleted.
-//! 3. The path leads to the pods, and an adopted Service gets its selector back: done by [`super::serverless`], waited
-//!    for here. The wait for the path is bounded by [`RETURN_WAIT_MAX`]; the one for the selector is
-//!    not, since nobody would ever give it back once the ZeroScaler is gone. Our slices stay until Kubernetes' own are
-//!    there, and a ZeroScaler that is being deleted until clients who keep connections to activators have come anew
-//!    ([`super::handover`]).
-//! 4. The path is forgotten. Kubernetes deletes what was made for it together with the ZeroScaler; of one that stays, we
-//!    do.
-//! 5. The finalizer that kept the ZeroScaler is removed.
+//! 1. Scale decisions stop. The replicas become max(1, min-scale, replicas at adoption).
+//! 2. The activators stay in the path until a pod is ready, so they hold requests as before. This wait is bounded by
+//!    [`READY_WAIT_MAX`], because pods that never become ready must not block the deletion of an object.
+//! 3. The path leads to the pods, and an adopted Service gets its selector back. [`super::serverless`] does both, and
+//!    the return waits for them. The wait for the path is bounded by [`RETURN_WAIT_MAX`]. The wait for the selector is
+//!    unbounded, because nothing would restore the selector after the end of the ZeroScaler. Our slices stay until
+//!    those of Kubernetes are there. A ZeroScaler that is being deleted stays until clients with connections to
+//!    activators have reconnected ([`super::handover`]).
+//! 4. The path is forgotten. If the ZeroScaler is deleted, Kubernetes deletes the objects made for it; if it stays, we
+//!    delete them.
+//! 5. The finalizer of the ZeroScaler is removed.
 //!
-//! Each step is seen in the cluster's state, so a process that dies in between is followed by one that goes on.
+//! Each step is visible in the cluster's state, so another process can continue after a crash.
 
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
@@ -45,14 +45,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a first ready pod is waited for.
+/// Maximum wait for the first ready pod.
 const READY_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long pods and path are waited for.
+/// Maximum wait for pods and path together.
 const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
-/// Time between two looks at a Service that is not given back yet; its watch tells earlier.
+/// Interval between two looks at a Service that is not given back yet; its watch usually reports earlier.
 const BORROWED_LOOK: Duration = Duration::from_secs(10);
 
-/// Gives targets and Services back.
+/// Returns targets and Services to their owners.
 pub(crate) struct Retirement {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
@@ -61,11 +61,11 @@ pub(crate) struct Retirement {
     scaler: Arc<Scaler>,
     finalizers: Finalizers,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Where a ZeroScaler comes back when a wait is over.
+    /// Queue to which a ZeroScaler returns when a wait is over.
     queue: WorkQueue<Key>,
-    /// When each return began.
+    /// Start of each return.
     began: DashMap<Key, Instant>,
-    /// When each Service was first seen to be handed over.
+    /// Time when each Service was first found handed over.
     handed_over: DashMap<Key, Instant>,
 }
 
@@ -85,16 +85,16 @@ impl Retirement {
         }
     }
 
-    /// One pass; each change that it waits for leads to another. No decisions are made any more.
+    /// Runs one pass of a return; each change that it waits for triggers another pass. Scale decisions have stopped.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns errors of the API server.
     pub(super) async fn give_back(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         let (in_force, target) = self.in_force(key, object);
         let restored = self.restore(key, object, &in_force, &target).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
         if self.cluster.path(object).is_none() && has_finalizer(object) {
-            // A former process held it.
+            // A former process owned it.
             let path = Path { mode: PathMode::Proxy, activators: 0 };
             self.cluster.ask_path(object, Wish { path, target: target.clone() });
         }
@@ -127,15 +127,15 @@ impl Retirement {
         self.let_go(key, object).await
     }
 
-    /// Steps 4 and 5: nothing of ours stays. All that is done where the Service turned out to be somebody else's; and
-    /// the end of an opt-out, where the Service is somebody else's as soon as it is given back.
+    /// Runs steps 4 and 5, after which nothing of ours remains. These steps suffice if the Service turned out to belong
+    /// to another owner. They also end an opt-out, since the Service has another owner as soon as it is given back.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns errors of the API server.
     pub(super) async fn let_go(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         self.cluster.forget_path(key);
         if object.metadata.deletion_timestamp.is_none() {
-            self.clear_away(key, object).await?; // What owns it stays.
+            self.clear_away(key, object).await?; // Kubernetes does not delete them, because their owner stays.
         }
         self.finalizers.remove(object).await?;
         self.pods.untrack(key);
@@ -146,7 +146,7 @@ impl Retirement {
         Ok(())
     }
 
-    /// Takes away Services and slices that were made for a ZeroScaler.
+    /// Deletes the Services and slices that were made for a ZeroScaler.
     async fn clear_away(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
         let public = self.cluster.public_services(key);
@@ -166,19 +166,19 @@ impl Retirement {
         Ok(())
     }
 
-    /// Ends a return that may have begun: a later one has all its time again.
+    /// Cancels a return that may have begun: a later return gets the full time again.
     pub(super) fn call_off(&self, key: &Key) {
         self.began.remove(key);
         self.handed_over.remove(key);
     }
 
-    /// Forgets one.
+    /// Forgets a ZeroScaler.
     pub(super) fn forget(&self, key: &Key) {
         self.call_off(key);
         self.cluster.handovers.forget(key);
     }
 
-    /// Whether the wait is over; if not, the key comes back when it is.
+    /// Reports whether a wait is over. If not, the key is queued for the end of the wait.
     fn is_over(&self, key: &Key, since: Instant, bound: Duration) -> bool {
         let left = bound.saturating_sub(since.elapsed());
         if !left.is_zero() {
@@ -187,14 +187,14 @@ impl Retirement {
         left.is_zero()
     }
 
-    /// The version in force, a former one perhaps, and the target that was taken up.
+    /// Returns the version in force, which may be an older one, and the target that was taken up.
     fn in_force(&self, key: &Key, object: &Arc<ZeroScaler>) -> (Arc<ZeroScaler>, ObjectReference) {
         let in_force = self.cluster.scalers.kept(key).unwrap_or_else(|| object.clone());
         let target = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(&in_force));
         (in_force, target)
     }
 
-    /// Step 1. False if there is nothing to restore: the target is gone, or cannot be looked at.
+    /// Runs step 1. Returns false if there is nothing to restore: the target is gone or unreadable.
     async fn restore(
         &self,
         key: &Key,
@@ -218,7 +218,7 @@ impl Retirement {
             let scaled = self.scaler.patch(key, kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {
                 None => self.cluster.scalers.scaled(key, scaled),
-                // There will be no status to report it with.
+                // No status will report it.
                 Some(_) => {
                     let recorder = &self.writes.recorder;
                     recorder.say(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());
@@ -228,7 +228,7 @@ impl Retirement {
         Ok(true)
     }
 
-    /// The Services that clients call.
+    /// Returns the Services that clients call.
     fn services_of(&self, key: &Key, path: &Followed) -> Vec<Key> {
         let mut services = self.cluster.public_services(key);
         if !path.service.is_empty() && services.iter().all(|service| service.name() != path.service) {

@@ -1,34 +1,34 @@
-//! What a ZeroScaler says beside the scale, resolved.
+//! Resolved settings of a ZeroScaler apart from its scale.
 
 use common_api::zeroscaler::{ProbeChoice, Timeouts, Wake};
 use std::time::Duration;
 
-/// Where its pods take requests, how they are proven ready, and how long requests may wait.
+/// Port of the pods, proof of their readiness, and wait limits of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Port of the pods; none: to be found.
+    /// Port of the pods. `None`: to be found.
     pub(crate) port: Option<PortReference>,
-    /// How a pod is proven ready.
+    /// Readiness probe of a pod.
     pub(crate) probe: ProbeChoice,
-    /// Longest wait for a pod.
+    /// Maximum wait for a pod.
     pub(crate) wake_timeout: Duration,
-    /// Bounds of the exchange.
+    /// Time limits of the exchange.
     pub(crate) timeouts: Timeouts,
-    /// Most requests that one activator holds; at least 1.
+    /// Maximum number of requests that one activator holds; at least 1.
     pub(crate) max_held: u32,
 }
 
-/// A port of a container.
+/// Reference to a container port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PortReference {
-    /// By number.
+    /// Port number.
     Number(u16),
-    /// By name.
+    /// Port name.
     Name(String),
 }
 
 impl Settings {
-    /// The settings of an object with these parts.
+    /// Builds the settings of an object with these parts.
     pub(crate) fn new(wake: &Wake, timeouts: &Timeouts) -> Self {
         Self {
             port: None,

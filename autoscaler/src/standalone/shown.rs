@@ -1,5 +1,5 @@
-//! ZeroScalers, for whoever shows them: the status is what it is about to be, since one that is written may be seconds
-//! old while a workload is on its way.
+//! ZeroScalers for display. The shown status is the one about to be written, because the stored status of a workload in
+//! transition may be seconds old.
 
 use super::scalers::Scalers;
 use super::scalers::publication::Publisher;
@@ -10,7 +10,7 @@ use common_api::zeroscaler::State;
 use common_api::zeroscaler::conditions::{ACTIVE, find};
 use std::sync::Arc;
 
-/// All ZeroScalers.
+/// View of all ZeroScalers.
 pub(super) struct Shown {
     pub(super) scalers: Arc<Scalers>,
     pub(super) publisher: Arc<Publisher>,
@@ -27,7 +27,7 @@ impl Objects for Shown {
 
     fn look(&self, key: &Key) -> Option<Looked> {
         let object = self.scalers.get(key)?;
-        // Of ten thousand nearly all sleep, and have said so.
+        // Nearly all of ten thousand workloads sleep with a current status.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
         let about_to_be = match sleeps && self.publisher.is_settled(key) {
             true => None,

@@ -1,4 +1,5 @@
-//! ZeroScalers that users write: validated, given a finalizer as they take up targets, and given back at the end.
+//! Front end for ZeroScalers: validates them, sets a finalizer when they take up a target, and gives the target back at
+//! the end.
 
 use super::admission::{Admission, Admitted, Notes, Stop};
 use super::cluster::Cluster;
@@ -25,10 +26,10 @@ use common_controller::{Failure, Severity};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most other controllers that are named.
+/// Maximum number of other controllers that a message names.
 const OTHERS_NAMED: usize = 3;
 
-/// Reads ZeroScalers, and reports what becomes of them.
+/// Reads ZeroScalers and records the findings about them.
 pub(crate) struct Workloads {
     validation: Arc<Validation>,
     admission: Admission,
@@ -39,9 +40,9 @@ pub(crate) struct Workloads {
     writes: Writes,
 }
 
-/// A ZeroScaler in the course of a pass.
+/// ZeroScaler during a pass.
 pub(crate) struct Subject {
-    /// The newest version that was read or answered.
+    /// Newest version that was read or returned by a write.
     object: Arc<ZeroScaler>,
     findings: Findings,
     notes: Notes,
@@ -74,8 +75,9 @@ impl Workloads {
 impl FrontEnd for Workloads {
     type Subject = Subject;
 
-    /// What made a wake fail may be mended where nobody sees it (an image, a ConfigMap), and whoever waits for `Ready` then
-    /// must not have to wait for the next call. Helm waits for five minutes by default.
+    /// Interval of reports about workloads whose wake was given up. The cause of a failed wake may be fixed outside of
+    /// our view (an image, a ConfigMap). A client that waits for `Ready` must then not have to wait for the next
+    /// request. Helm waits for five minutes by default.
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::from_secs(240);
 
     fn find(&self, key: &Key, _: Timestamp) -> Found<Subject> {
@@ -103,7 +105,7 @@ impl FrontEnd for Workloads {
 
     fn refuse(&self, subject: &mut Subject, why: NotReady, _: Timestamp) {
         subject.findings.refused = Some(why.into());
-        subject.findings.overlap = None; // The pods of others are not known any more.
+        subject.findings.overlap = None; // The foreign pods are not known any more.
     }
 
     fn is_taken_up(&self, subject: &Subject) -> bool {
@@ -116,7 +118,7 @@ impl FrontEnd for Workloads {
         let is_new = !has_finalizer(object);
         *object = self.finalizers.set(object, &notes.target, &workload.target).await?;
         if is_new {
-            // What was found out while it had another target, or none, is not so of this one.
+            // Findings from the time with another target, or none, do not apply to this target.
             *findings = Findings::default();
         }
         Ok(())
@@ -126,7 +128,7 @@ impl FrontEnd for Workloads {
         subject.findings.previous(now)
     }
 
-    /// Is reported with the status, unless there will be none any more.
+    /// Queues the scaling event for the status controller, which reports it with the status.
     fn scaled(&self, key: &Key, _: &Subject, scaled: Scaled) {
         self.cluster.scalers.scaled(key, scaled);
     }
@@ -143,7 +145,7 @@ impl FrontEnd for Workloads {
         findings.unmeasured = notices.unmeasured.map(|(reason, why)| Finding::new(reason, why)).or(ignored);
         findings.unscaled = notices.refused.map(|why| Finding::new("FailedUpdateScale", &*why));
         findings.contest = notices.contest.map(|message| Finding::new("ReplicasContested", message));
-        // What is not known yet is not said to be over.
+        // As long as the strangers are unknown, the finding stays.
         if let Some(others) = notices.strangers {
             findings.overlap = overlap(workload, &others);
         }
@@ -211,7 +213,7 @@ impl FrontEnd for Workloads {
     }
 }
 
-/// Returns what there is to report of others whose pods the target's selector finds.
+/// Returns the finding about other controllers whose pods the target's selector also matches.
 fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
     let more = others.len().saturating_sub(OTHERS_NAMED);
     let others = match others {
@@ -230,7 +232,7 @@ fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
     Some(Finding::new("SelectorOverlaps", message))
 }
 
-/// Returns what there is to report of a request.
+/// Returns the status of a request.
 fn request_status(request: &Request, step: Step) -> RequestStatus {
     let Request { state, at } = request.clone();
     let (result, kept) = match step {
