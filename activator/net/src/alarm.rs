@@ -1,15 +1,15 @@
-//! A timer that is on time to some ten microseconds.
+//! A timer with a precision of some ten microseconds.
 //!
 //! # Why
 //!
-//! The runtime keeps its timers by the millisecond and rounds up twice: one of 1 ms fires after 1 to 3. That is too
-//! coarse for the pauses between probes, which a held request waits out in the end. The kernel's own timer (timerfd)
-//! wakes the thread as any input does.
+//! The runtime's timers have a resolution of a millisecond and round up twice: a timer of 1 ms fires after 1 to 3 ms.
+//! That is too coarse for the pauses between probes, which delay held requests. The kernel's timer (timerfd) wakes the
+//! thread like any other input.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Nothing is due: the kernel's timer is given back, so that revisions at rest have no descriptor each.
-//! - There is none to be had (out of descriptors): the runtime's timer has to do.
+//! - If nothing is due, the kernel's timer is closed, so that idle revisions hold no descriptor.
+//! - If no descriptor is available, the runtime's timer is used.
 
 use common_runtime::descriptor::registered;
 use rustix::time::{
@@ -23,7 +23,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-/// Rings at one instant at a time.
+/// A timer that is set to one instant at a time.
 #[derive(Debug, Default)]
 pub struct Alarm {
     timer: Option<Timer>,
@@ -36,7 +36,7 @@ struct Timer {
 }
 
 impl Alarm {
-    /// Waits until `due`, never shorter; for ever if nothing is due.
+    /// Waits until `due`, never less; forever if nothing is due.
     ///
     /// # Cancel safety
     /// The next call may name another instant.
@@ -64,7 +64,7 @@ impl Alarm {
         };
         timer.set(due)?;
         loop {
-            // What was seen before may be of a time it was set to earlier: only what can be read counts.
+            // The readiness may stem from an earlier setting. Only a successful read counts.
             let mut seen = timer.fd.readable().await?;
             if let Ok(read) = seen.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)) {
                 return read.map(|_| ());
@@ -74,18 +74,18 @@ impl Alarm {
 }
 
 impl Timer {
-    /// Set to nothing yet.
+    /// Creates a timer that is not set.
     fn on(fd: OwnedFd) -> io::Result<Self> {
         let fd = registered(fd, Interest::READABLE)?;
         Ok(Self { fd, set: None })
     }
 
-    /// Has it ring once, from now on at `due`; a ring of another time that was not read is forgotten.
+    /// Sets the timer to fire once at `due`. This discards an earlier expiration that was not read.
     fn set(&mut self, due: Instant) -> io::Result<()> {
         if self.set == Some(due) {
             return Ok(());
         }
-        // Zero would turn it off.
+        // Zero would disarm the timer.
         let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(left).map_err(io::Error::other)?;
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
-    /// What no timer of this file takes.
+    /// Longer than any timer in this file.
     const LONG: Duration = Duration::from_secs(60);
 
     async fn rings(alarm: &mut Alarm, due: Instant) {
@@ -118,11 +118,12 @@ mod tests {
         rings(&mut alarm, Instant::now()).await;
     }
 
-    /// Goal: a wait that was given up leaves nothing behind. Method: the first rings unheard before the second is set.
+    /// Goal: a cancelled wait does not affect the next one. Method: the first timer fires unread before the second one
+    /// is set.
     #[tokio::test]
     async fn a_wait_that_was_given_up_shortens_and_lengthens_no_other() {
         let mut alarm = Alarm::default();
-        // On a busy machine an instant may have passed before it is waited for.
+        // On a busy machine the instant may pass before the wait begins.
         let unheard = loop {
             let soon = Instant::now() + Duration::from_millis(2);
             if alarm.until(Some(soon)).now_or_never().is_none() {
@@ -143,12 +144,12 @@ mod tests {
         assert!(alarm.timer.is_none());
     }
 
-    /// Goal: where the kernel's timer fails, the runtime's stands in. Method: a descriptor that cannot be set.
+    /// Goal: if the kernel's timer fails, the runtime's timer replaces it. Method: a descriptor that cannot be set.
     #[tokio::test]
     async fn the_runtimes_timer_stands_in() {
         let (no_timer, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let mut alarm = Alarm { timer: Some(Timer::on(no_timer.into()).expect("registered")) };
-        // One that has passed before it is waited for sets nothing.
+        // If the instant passes before the wait begins, no timer is set.
         while alarm.timer.is_some() {
             rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
         }

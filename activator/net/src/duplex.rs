@@ -1,6 +1,8 @@
-//! Connections between activators that carry something else than requests: HTTP/1.1 on a data port, upgraded.
+//! Connections between activators that carry a protocol other than HTTP: an HTTP/1.1 connection to a data port,
+//! upgraded.
 //!
-//! So they need no port of their own, and whoever answers without knowing of them tells so: by any other answer.
+//! The upgrade needs no extra port. A peer that does not know the protocol sends any other response than 101, which
+//! [`dial`] reports as an error.
 
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
@@ -13,27 +15,27 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// The connection, once both sides have agreed.
+/// An upgraded connection.
 pub type Duplex = TokioIo<Upgraded>;
 
-/// Longest wait for the other side's answer, each step.
+/// Maximum duration of each step of a dial: the connect, and the wait for the response.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why there is none.
+/// Reason why a dial failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// Nobody answers.
+    /// The peer does not answer.
     #[error("nobody answers: {0}")]
     Unreachable(#[from] io::Error),
-    /// Somebody answers, and does not agree.
+    /// The peer answers, but does not upgrade the connection.
     #[error("answered {0}")]
     Refused(StatusCode, Box<HeaderMap>),
 }
 
-/// Asks whoever listens on `to` for a connection with `protocol`, from our address `own`.
+/// Dials `to` from our address `own` and upgrades the connection to `protocol`. `marks` are the request's other fields.
 ///
 /// # Errors
-/// Nobody answers, or not with that protocol.
+/// The peer does not answer, or does not upgrade to `protocol`.
 pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: HeaderMap) -> Result<Duplex, DialError> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let stream = timeout(PATIENCE, connect(to, own)).await.map_err(late)??;
@@ -57,7 +59,7 @@ pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: He
     Ok(TokioIo::new(hyper::upgrade::on(response).await.map_err(io::Error::other)?))
 }
 
-/// From `own`, by which the other side knows us; from wherever the system likes, if that is none of its addresses.
+/// Connects from `own`, the address by which the peer knows us. If it cannot be bound, the system picks the address.
 async fn connect(to: SocketAddr, own: IpAddr) -> io::Result<TcpStream> {
     let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if own.is_ipv4() == to.is_ipv4() && !own.is_unspecified() {
@@ -71,8 +73,8 @@ fn agrees(status: StatusCode, fields: &HeaderMap, protocol: &str) -> bool {
     status == StatusCode::SWITCHING_PROTOCOLS && named
 }
 
-/// What a request for `protocol` is answered with, and the connection that follows the answer. Nothing: it is no such
-/// request.
+/// Accepts a request to upgrade to `protocol`. Returns the response and a future of the upgraded connection, or `None`
+/// if the request asks for something else.
 pub fn accept<B, R: Default>(
     request: &mut Request<B>,
     protocol: &'static str,

@@ -1,37 +1,38 @@
-//! Why a request got no answer from a pod, as far as the network and HTTP are to blame.
+//! Errors of the network and of HTTP that leave a request without a pod's response.
 
 use http::StatusCode;
 use std::net::SocketAddr;
 use thiserror::Error;
 
-/// Why a request failed before its response's head arrived.
+/// Reason why a request failed before the response's head arrived.
 #[derive(Debug, Error)]
 pub enum ProxyError {
-    /// A pod could not be reached, or broke off before its response's head.
+    /// A pod could not be reached, or closed the connection before it sent the response's head.
     #[error("pod {dest}: {cause}")]
     Pod {
-        /// The pod's address.
+        /// Address of the pod.
         dest: SocketAddr,
-        /// What went wrong.
+        /// Description of the failure.
         cause: String,
     },
-    /// The request cannot be understood, or cannot be expressed towards the pod.
+    /// The request cannot be parsed, or cannot be sent in the pod's protocol.
     #[error("{0}")]
     Malformed(&'static str),
-    /// The request is well-formed and asks for what is not offered here.
+    /// The request is well-formed, but uses a feature that is not supported.
     #[error("{rule}")]
     Unsupported {
-        /// What HTTP has for it.
+        /// Status code for this error.
         status: StatusCode,
-        /// What is not offered.
+        /// Description of the unsupported feature.
         rule: &'static str,
     },
-    /// Clients have as many connections as they may, and nobody has more than this one's workload, or than this client.
+    /// The limit of client connections is reached, and no workload or client has more connections than those of this
+    /// request.
     #[error(
         "no room: clients have {bound} connections already, and nobody has more than this workload's or this client"
     )]
     NoRoom {
-        /// Most of them.
+        /// Maximum number of client connections.
         bound: u64,
     },
 }

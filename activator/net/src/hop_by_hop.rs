@@ -1,24 +1,23 @@
-//! Fields about a connection rather than the message on it (RFC 9110, 7.6.1): those that are so by their name, and those
-//! that `Connection` names.
+//! Hop-by-hop fields (RFC 9110, 7.6.1): those that are hop-by-hop by name, and those that `Connection` lists.
 
 use http::header::{self, HeaderMap, HeaderName};
 use smallvec::SmallVec;
 
-/// Takes out what concerned only the connection to the pod.
+/// Removes the fields of a response that concern only the connection to the pod.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
     let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
     strip(headers, unwanted);
 }
 
-/// Some of a head's names, mostly none.
+/// Names of some fields of a head. Mostly empty.
 pub(crate) type Names = SmallVec<[HeaderName; 4]>;
 
-/// One pass over the names: what it does not find need not be looked for.
+/// Returns the names that match `unwanted`. One pass over the names saves a lookup for each possible name.
 pub(crate) fn names(headers: &HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) -> Names {
     headers.keys().filter(|name| unwanted(name)).cloned().collect()
 }
 
-/// Removes fields, and those that `Connection` names if it is among them.
+/// Removes the fields `unwanted`. If `Connection` is one of them, also removes the fields that it lists.
 pub(crate) fn strip(headers: &mut HeaderMap, unwanted: Names) {
     if unwanted.contains(&header::CONNECTION) {
         strip_named(headers);
@@ -41,8 +40,8 @@ fn strip_named(headers: &mut HeaderMap) {
     }
 }
 
-/// Fields about the connection, not the message. `Trailer` counts, and is kept where there is a body to have trailers:
-/// HTTP/1.1 sends none that it does not name.
+/// Reports whether a field concerns the connection rather than the message. `Trailer` is one of them, but callers keep
+/// it if there may be trailers: HTTP/1.1 sends only the trailers that it announces.
 pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

@@ -1,16 +1,16 @@
-//! The activator's network: sockets and HTTP, and nothing else. It knows no revision, no Kubernetes and no stat.
+//! Network layer of the activator: sockets and HTTP. It has no notion of revisions, Kubernetes or stats.
 //!
 //! ```text
-//! client ──> server ──> the chain of the caller ──> forward ──> pool ──> http1, http2 ──> pod ──> tcp
-//!              │ head checks, timeouts, drain          │ heads, what may be sent again
-//!              │ client: who asks, whether it left     └ liveness: whether pods are there
-//!              └ what is not HTTP ──> the connector of the caller ──> relay
+//! client ──> server ──> the caller's chain ──> forward ──> pool ──> http1, http2 ──> pod ──> tcp
+//!              │ head checks, timeouts, drain    │ head rewriting, retries
+//!              │ client: peer, disconnects       └ liveness: detects pods that are gone
+//!              └ connections without HTTP ──> the caller's connector ──> relay
 //! ```
 //!
-//! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]; the innermost service
-//! makes a [`Prepared`] of each request and sends it to the [`Pool`] of a pod. [`Pools`] look after their connections
-//! and tell a [`PodObserver`] of pods that seem to be gone; [`probe()`] asks whether one is ready. Connections that carry
-//! no HTTP are passed on as bytes, to pods that a [`Connector`] of the caller finds.
+//! A caller starts a [`Server`] with a [`Chain`] of `tower` services and an [`ErrorResponder`]. The innermost service
+//! turns each request into a [`Prepared`] and sends it to the [`Pool`] of a pod. [`Pools`] watch their connections and
+//! notify a [`PodObserver`] of pods that seem to be gone. [`probe()`] sends a readiness probe. Connections that do not
+//! carry HTTP are relayed as bytes to pods that the caller's [`Connector`] picks.
 
 mod alarm;
 mod body;

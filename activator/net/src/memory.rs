@@ -1,10 +1,10 @@
-//! What clients' connections and requests may keep in memory: one bound for the process, shared by workload and by client
+//! Memory held by clients' connections and requests. One limit holds for the process, shared by workload and by client
 //! ([`activator_core::ledger`]).
 //!
-//! Whoever keeps something has a [`Charge`], which gives it back when it is dropped. When all is used up, the largest holder
-//! gives way: a request that waits is refused, a connection whose client sends or leaves unread too much is cut. Whether
-//! something is needed, or is a convenience that nobody is to give way for, the caller says ([`Charge::set`],
-//! [`Charge::spare`]).
+//! Each holder has a [`Charge`], which returns its bytes on drop. When the limit is reached, the largest holder gives
+//! way: a waiting request is rejected, and a connection whose client sends or leaves unread too much is closed. The
+//! caller states if the memory is needed ([`Charge::set`]), or only convenient, so that no holder has to give way for
+//! it ([`Charge::spare`]).
 
 use crate::client::host::host_of;
 use activator_core::ledger::{Full, Holder, Ledger, Of};
@@ -15,43 +15,43 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// Part of the bound that may be used beyond it for the moment in which somebody gives way.
+/// Divisor of the limit: this part may be used beyond the limit while a holder gives way.
 const LEEWAY: u64 = 4;
 
-/// Up to this part of the bound something is given that nobody gives way for.
+/// Divisor of the limit: below this part of the limit, `Charge::spare` grants memory.
 const SPARE: u64 = 4;
 
-/// A limit that is never reached, for a process without one.
+/// Limit that is never reached, for a process without a limit.
 const UNBOUNDED: u64 = u64::MAX / 2;
 
 /// A holder of memory that can be told to give way.
 pub(crate) trait Party: Holder + Send + Sync {
-    /// Tells the holder to free its memory, because others need it.
+    /// Tells the holder to free its memory because other holders need it.
     fn give_way(&self);
 }
 
-/// Kinds of memory, which metrics tell apart.
+/// Kinds of memory. Metrics report each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Requests that wait, pages' streams, large heads of answers.
+    /// Held requests, streams of waiting pages, and large heads of responses.
     Held,
-    /// What clients send that is no request yet, or that nobody has read.
+    /// Bytes received from clients that are not yet a request, or not yet read.
     Input,
-    /// Answers that clients do not read.
+    /// Response bytes that clients do not read.
     Output,
 }
 
-/// The memory that clients' connections and requests share. Cheap to clone.
+/// Memory shared by clients' connections and requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
-    /// The current second, as connections count them.
+    /// Current second, on the clock of `Holder::idle_since`.
     second: AtomicU32,
     ledger: Mutex<Ledger<dyn Party>>,
-    /// Bytes, by kind.
+    /// Charged bytes, by kind.
     kept: [AtomicU64; 3],
-    /// Charges of the first kind.
+    /// Number of charges of `Kind::Held`.
     held: AtomicU64,
 }
 
@@ -63,20 +63,20 @@ pub(crate) struct Charge {
     bytes: u64,
 }
 
-/// A workload's share. Cheap to clone.
+/// Share of a workload. Cheap to clone.
 #[derive(Clone)]
 pub struct Share {
     memory: Memory,
     workload: u64,
 }
 
-/// The charge of a request or a connection while it waits.
+/// Charge of a request or a connection while it waits.
 pub struct Held {
     _charge: Charge,
     way: Arc<Way>,
 }
 
-/// Tells what waits, or a connection that keeps it, that it is to give way.
+/// Signal to give way, for a waiting request or the connection that holds its memory.
 #[derive(Default)]
 struct Way {
     told: Notify,
@@ -97,7 +97,7 @@ impl Party for Way {
 }
 
 impl Memory {
-    /// Creates a bound of `limit` bytes, or none.
+    /// Creates memory with a limit of `limit` bytes, or without a limit.
     pub fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(UNBOUNDED);
         let ledger = Mutex::new(Ledger::new(limit, limit / LEEWAY));
@@ -110,7 +110,7 @@ impl Memory {
         Share { memory: self.clone(), workload }
     }
 
-    /// Returns the bytes that are charged of a kind.
+    /// Returns the charged bytes of a kind.
     pub fn kept(&self, kind: Kind) -> u64 {
         self.0.kept[kind as usize].load(Ordering::Relaxed)
     }
@@ -120,7 +120,7 @@ impl Memory {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Sets the current second, of the clock by which holders say since when they have been idle.
+    /// Sets the current second, on the clock of `Holder::idle_since`.
     pub(crate) fn set_second(&self, second: u32) {
         self.0.second.store(second, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ impl Memory {
 }
 
 impl Charge {
-    /// Sets the charge to `bytes`. Other holders give way if there is no room.
+    /// Sets the charge to `bytes`. Other holders give way if the limit is reached.
     ///
     /// # Errors
     /// This holder would have to give way itself. The charge stays as it was.
@@ -172,7 +172,7 @@ impl Charge {
         self.count(self.bytes + more);
     }
 
-    /// Returns the bytes that are charged.
+    /// Returns the charged bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -207,7 +207,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Share {
-    /// Charges `bytes` of a client's request that begins to wait.
+    /// Charges `bytes` for a client's request that begins to wait.
     ///
     /// # Errors
     /// The request would have to give way itself.
@@ -217,7 +217,7 @@ impl Share {
         Ok(held)
     }
 
-    /// Charges `bytes` of a request that was admitted before, even beyond the limit.
+    /// Charges `bytes` for a request that was admitted before, even beyond the limit.
     pub fn hold_again(&self, client: IpAddr, bytes: u64) -> Held {
         let mut held = self.begin(client);
         if held._charge.set(bytes).is_err() {
@@ -226,7 +226,7 @@ impl Share {
         held
     }
 
-    /// Returns the refusal of a request of this workload that gives way.
+    /// Returns the rejection for a request of this workload that gives way.
     pub fn full(&self) -> Full {
         let ledger = self.memory.0.ledger.lock();
         Full { limit: ledger.limit(), own: ledger.of_workload(self.workload), is_beyond: false }
@@ -239,16 +239,16 @@ impl Share {
 }
 
 impl Held {
-    /// Waits until others need the memory.
+    /// Waits until the holder must give way.
     pub async fn gives_way(&self) {
         self.way.told.notified().await;
     }
 
-    /// Has `connection`, which keeps the memory from now on, give way for it.
+    /// Makes `connection`, which now holds the memory, give way in its place.
     pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
-        let _ = self.way.connection.set(connection); // It moves once.
+        let _ = self.way.connection.set(connection); // It moves only once.
         if self.gives_way().now_or_never().is_some() {
-            self.way.give_way(); // It was told before.
+            self.way.give_way(); // The signal came before the move.
         }
     }
 }
@@ -260,8 +260,8 @@ mod tests {
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    /// Goal: a workload that waits alone may have all; another one gets what it asks for up to half, from the first one's
-    /// youngest, and everything is given back.
+    /// Goal: a workload alone may use the whole limit. A second workload gets up to half of it, taken from the youngest
+    /// request of the first. All charges are returned.
     #[tokio::test]
     async fn the_largest_gives_way() {
         let memory = Memory::new(Some(1600));
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!((memory.held(), memory.kept(Kind::Held)), (0, 0));
     }
 
-    /// Goal: who waits again is not refused, and is the first to give way to others.
+    /// Goal: a request that waits again is not rejected, and is the first to give way to other workloads.
     #[tokio::test]
     async fn who_waits_again_is_charged_beyond_the_bound() {
         let memory = Memory::new(Some(1200));
@@ -289,7 +289,8 @@ mod tests {
         assert!(again.gives_way().now_or_never().is_some());
     }
 
-    /// Goal: a large head that nobody reads gives way by its connection's end, also if it was told before it got there.
+    /// Goal: a large head that the client does not read gives way by closing its connection, even if the signal comes
+    /// before the head reaches the connection.
     #[test]
     fn a_connection_gives_way_for_what_it_keeps() {
         #[derive(Default)]

@@ -1,16 +1,16 @@
-//! One probe of one pod. What passed leaves its connection in the pool, for the first request.
+//! One probe of one pod. If a probe passes, its connection is put into the pool for the first request.
 //!
 //! | probe | passes if |
 //! |---|---|
-//! | queue-proxy | `GET /healthz` with `K-Network-Probe: queue` is answered 200 with the body `queue` |
+//! | queue-proxy | `GET /healthz` with `K-Network-Probe: queue` returns 200 with the body `queue` |
 //! | TCP | the connection is accepted |
-//! | HTTP | the path is answered with a status from 200 to 399 |
-//! | HTTPS | the same over TLS, whatever certificate is shown, as to the kubelet |
-//! | gRPC | `grpc.health.v1.Health/Check` is answered SERVING |
-//! | Kubernetes | never sent: the rules believe readiness alone |
-//! | several | each of them passes; they are sent at once |
+//! | HTTP | the path returns a status from 200 to 399 |
+//! | HTTPS | the same over TLS with any certificate, as for the kubelet |
+//! | gRPC | `grpc.health.v1.Health/Check` returns SERVING |
+//! | Kubernetes | never sent: only the reported readiness counts |
+//! | several | all of them pass; they are sent at the same time |
 //!
-//! HTTP probes speak HTTP/1.1 whatever the pods serve, as the kubelet's do.
+//! HTTP probes use HTTP/1.1 regardless of the pods' protocol, as the kubelet does.
 
 use crate::body::RequestBody;
 use crate::forward::PASSTHROUGH_LB;
@@ -32,7 +32,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest answer that is read: `queue`, or a health response of a few bytes.
+/// Maximum response that is read: `queue`, or a health response of a few bytes.
 const ANSWER_MAX: usize = 64 * 1024;
 
 /// Sends one probe to the address of `pool`.
@@ -79,14 +79,15 @@ pub async fn probe(
     }
 }
 
-/// Combines the outcomes of several probes: the first failure, or how the first one passed.
+/// Combines the outcomes of several probes: the first failure, or the outcome of the first probe if all passed.
 fn all(outcomes: Vec<Outcome>) -> Outcome {
     let failed = outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Passed(_)));
     failed.or(outcomes.first()).copied().unwrap_or(Outcome::Unanswered)
 }
 
-/// What an HTTP probe's head says, as the kubelet's: given fields stand instead of ours by the same name; of `Host` and
-/// `User-Agent` the first is sent. An empty `Host` is as none, and an empty `User-Agent` has none sent.
+/// Returns the fields of an HTTP probe, following the kubelet. Configured fields replace ours with the same name. Only
+/// the first `Host` and `User-Agent` are sent. An empty `Host` is ignored, and an empty `User-Agent` suppresses the
+/// field.
 fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
     let read = |(name, value): &(String, String)| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
@@ -104,7 +105,7 @@ fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)>
     fields
 }
 
-/// Connects to the pod's address, or to another port of it, which is `beside` that of requests.
+/// Connects to the pod's address, or to another port of the pod if `beside` is set.
 async fn connect(
     pool: &Pool,
     address: SocketAddr,
@@ -142,14 +143,14 @@ async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts
     Outcome::Passed(Some(took))
 }
 
-/// What an HTTP probe asks for.
+/// Target of an HTTP probe.
 struct Target<'a> {
     address: SocketAddr,
     path: &'a str,
     secure: bool,
 }
 
-/// TLS over a connection, if that is asked for.
+/// Wraps a connection in TLS if `secure` is set.
 async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
     if !secure {
         return Ok(stream.into());
@@ -159,7 +160,7 @@ async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
     Ok(PodIo::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
 }
 
-/// An HTTP/1.1 probe over an idle connection, or a new one.
+/// Sends an HTTP/1.1 probe over an idle connection, or a new one.
 async fn http(
     pool: &Arc<Pool>,
     target: Target<'_>,
@@ -168,8 +169,7 @@ async fn http(
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Outcome {
     let Target { address, path, secure } = target;
-    // A probe of another port, or encrypted where requests are not, or not where they are, has a pool of its own, for
-    // itself alone.
+    // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
     let beside = address != pool.address;
     let alone = beside || pool.is_encrypted() || secure;
     let other = alone.then(|| Arc::new(pool.beside(address)));
@@ -188,7 +188,7 @@ async fn http(
     let mut request = Request::new(());
     match path.parse() {
         Ok(uri) => *request.uri_mut() = uri,
-        Err(_) => return Outcome::Refuted, // Nobody answers on what is no path.
+        Err(_) => return Outcome::Refuted, // The configured path is invalid.
     }
     request.headers_mut().extend(fields);
     let (head, ()) = request.into_parts();
@@ -238,7 +238,7 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
     }
 }
 
-/// A gRPC message: flags, length, and `HealthCheckRequest { string service = 1 }`.
+/// Encodes a gRPC message: flags, length, and `HealthCheckRequest { string service = 1 }`.
 fn health_request(service: &str) -> Bytes {
     use prost::Message;
     let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
@@ -249,7 +249,7 @@ fn health_request(service: &str) -> Bytes {
     framed.freeze()
 }
 
-/// Whether a framed `HealthCheckResponse { ServingStatus status = 1 }` says SERVING (1).
+/// Reports whether a framed `HealthCheckResponse { ServingStatus status = 1 }` is SERVING (1).
 fn is_serving(framed: &[u8]) -> bool {
     use prost::Message;
     framed.get(5..).is_some_and(|message| HealthCheckResponse::decode(message).is_ok_and(|r| r.status == 1))
@@ -275,8 +275,8 @@ mod tests {
     use tokio::net::TcpSocket;
     use tokio_util::sync::CancellationToken;
 
-    /// Goal: a port that takes no requests and refuses is told from the one that does. Method: sockets that do not
-    /// listen.
+    /// Goal: a refused connect to another port is distinguished from one to the port of requests. Method: sockets that
+    /// do not listen.
     #[tokio::test]
     async fn a_refusal_beside_the_port_of_requests_is_told_from_its_own() {
         let stop = CancellationToken::new();
@@ -308,8 +308,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is given replaces ours, and the rest of ours stays. Of several of a name all are sent, but for those that a
-    /// request has once.
+    /// Goal: configured fields replace ours with the same name, and our other fields stay. Repeated fields are all
+    /// sent, except those that may occur only once.
     #[test]
     fn given_fields_replace_ours() {
         let fields = |given: &[(&str, &str)]| {

@@ -1,8 +1,8 @@
-//! Tells the first line of a request, as the most lenient HTTP server reads it, from any other bytes.
+//! Recognizes the first line of an HTTP request, as the most lenient HTTP server would read it.
 //!
-//! A port that carries HTTP and other protocols must not pass a request on as bytes: its client could write fields in the
-//! name of others, such as `X-Forwarded-For`. hyper reads well-formed requests. Servers read more than that: any bytes for a
-//! method (wsgiref, gevent, waitress), any blank between words (http.server), any protocol's name (Netty), no version at all.
+//! A port that carries HTTP and other protocols must not relay a request as bytes: its client could forge fields such
+//! as `X-Forwarded-For`. hyper accepts well-formed requests only. Other servers accept more: any bytes as a method
+//! (wsgiref, gevent, waitress), any blank between words (http.server), any protocol name (Netty), or no version at all.
 //!
 //! # The rule
 //!
@@ -13,81 +13,81 @@
 //! | three words, the last `HTTP/` and a number | http.server, wsgiref, waitress |
 //! | three words, the last any name, `/` and a number with a point | Netty, which ignores case, and Node (RTSP, ICE) |
 //! | the third word begins with `HTTP/`, and the first has no lower-case letter | cheroot |
-//! | a later one does, the first has capital letters alone, the second begins with `/` or has `:/` | nginx before 1.21 |
-//! | `HTTP/` behind a byte that is not ASCII, which may end a Unicode blank | aiohttp's parser in Python |
-//! | `GET` and a word, and the next line is empty or begins as a field does | http.server (HTTP/0.9) |
-//! | two words, the first without a lower-case letter, CR LF, and the same | waitress |
+//! | a later word does, the first is all capitals, the second begins with `/` or has `:/` | nginx before 1.21 |
+//! | `HTTP/` after a byte that is not ASCII, which may end a Unicode blank | aiohttp's parser in Python |
+//! | `GET` and a word, and the next line is empty or begins like a field | http.server (HTTP/0.9) |
+//! | two words, the first without a lower-case letter, CR LF, and a next line like that | waitress |
 //!
-//! Words end at a blank ([`is_blank`]); waitress ends them at spaces alone, so both are counted. Lines before the first are
-//! passed over if they hold nothing but blanks and control characters, those of Latin-1 included (Netty).
+//! Words end at a blank ([`is_blank`]). waitress splits at spaces only, so both counts are kept. Leading lines are
+//! skipped if they contain only blanks and control characters, including those of Latin-1 (Netty).
 //!
-//! Without an LF nothing is decided, up to [`LENGTH_MAX`]: beyond that no server reads on.
+//! Without an LF the result is undecided up to [`LENGTH_MAX`]; no server reads a longer line.
 //!
-//! # False alarms
+//! # False positives
 //!
-//! A binary message has an LF by chance, but not CR before it, two words around a space and a field behind it. RTSP, SIP,
-//! and a line of three words that ends like `nginx/1.25` are taken for requests: their ports must be declared `tcp`.
+//! A binary message may contain an LF by chance, but not CR LF after two words, followed by a field. RTSP, SIP, and a
+//! line of three words that ends like `nginx/1.25` are taken for requests. Their ports must be declared `tcp`.
 
-/// Longest line that a server reads: Undertow's limit, twice over.
+/// Maximum length of a line that any server reads: twice Undertow's limit.
 const LENGTH_MAX: usize = 2 << 20;
 
-/// The method that needs no version.
+/// Only method that needs no version.
 const GET: &[u8] = b"GET";
 
-/// Begin of the version in a request line.
+/// Prefix of the version in a request line.
 const HTTP: &[u8] = b"HTTP/";
 
-/// Reads the first bytes of a connection.
+/// Parser for the first bytes of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLine {
     line: Line,
-    /// The line before may be a request's without a version: if this one begins as a field does, it is.
+    /// Set if the line before may be a request without a version. If the current line begins like a field, it is one.
     field: Option<Field>,
-    /// This line is not the first.
+    /// The current line is not the first.
     is_second: bool,
     length: usize,
 }
 
-/// A line so far.
+/// State of the current line.
 #[derive(Debug, Default)]
 struct Line {
-    /// Words between blanks, and between spaces.
+    /// Number of words separated by blanks; `spaced` counts words separated by spaces.
     words: usize,
     spaced: usize,
     in_word: bool,
     after_space: bool,
-    /// Not only blanks and control characters.
+    /// The line contains more than blanks and control characters.
     has_text: bool,
-    /// The line ends with CR so far.
+    /// The last byte is CR.
     ends_with_cr: bool,
     /// The first word, up to a space, has a lower-case letter.
     first_lower: bool,
-    /// The first word has a byte that old nginx takes for no method's.
+    /// The first word has a byte that old nginx rejects in a method.
     first_other: bool,
-    /// How much of [`GET`] the first word is; none: it is another.
+    /// Number of bytes of [`GET`] that the first word matches; `None` if it differs.
     get: Option<usize>,
     word: Word,
-    /// The second word begins with `/`, or has one behind a colon.
+    /// The second word begins with `/`, or has `:/`.
     has_target: bool,
-    /// Index of the first word behind the second that begins with [`HTTP`].
+    /// Index of the first word after the second that contains [`HTTP`].
     http_at: Option<usize>,
-    /// `HTTP/` stands behind a byte that is not ASCII.
+    /// `HTTP/` follows a byte that is not ASCII.
     http_behind_wide: bool,
 }
 
-/// A word so far.
+/// State of the current word.
 #[derive(Debug, Default)]
 struct Word {
-    /// How much of [`HTTP`] it begins with; none: it begins otherwise.
+    /// Number of bytes of [`HTTP`] that the word matches; `None` if it differs.
     http: Option<usize>,
     behind_wide: bool,
-    /// It begins with all of [`HTTP`].
+    /// The word begins with all of [`HTTP`].
     is_http: bool,
     version: Version,
     last: Option<u8>,
 }
 
-/// How much of `NAME/1.1` a word is. Python once took any digits and signs for a number.
+/// Progress of a word as `NAME/1.1`. Older Python versions accepted any digits and signs as a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Version {
     #[default]
@@ -95,21 +95,21 @@ enum Version {
     Name,
     Slash,
     Number,
-    /// The number has a point behind a digit.
+    /// The number has a digit, then a point.
     Pointed,
 }
 
-/// The state of a line that may be a field: no more than a part of the name has come.
+/// State of a line that may be a field. So far, only a part of the name was read.
 #[derive(Clone, Copy, Debug)]
 struct Field {
-    /// Number of bytes that have come.
+    /// Number of bytes read.
     length: usize,
     /// They are the first bytes of `From`.
     is_from: bool,
 }
 
 impl RequestLine {
-    /// Reads on. Returns whether a request has begun; none: that depends on what follows.
+    /// Reads more bytes. Returns whether they begin a request, or `None` if that is undecided.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
         for byte in bytes {
             if let Some(field) = self.field {
@@ -139,7 +139,7 @@ impl RequestLine {
         (self.length > LENGTH_MAX).then_some(false)
     }
 
-    /// Returns whether a whole line has come that holds more than blanks.
+    /// Reports whether a complete line was read that has more than blanks.
     pub(crate) fn has_line(&self) -> bool {
         self.is_second
     }
@@ -187,7 +187,7 @@ impl Line {
 }
 
 impl Word {
-    /// Returns whether that completes [`HTTP`].
+    /// Reads a byte. Returns whether it completes [`HTTP`].
     fn push(&mut self, byte: u8) -> bool {
         self.version = self.version.next(byte);
         self.last = Some(byte);
@@ -223,8 +223,9 @@ impl Version {
 }
 
 impl Field {
-    /// Returns the state after one more byte; an error: the line is no field; none: it is one. A line that begins with a
-    /// blank continues the field before it. Python's parser of messages passes over a line that begins with `From `.
+    /// Returns the state after one more byte, an error if the line is not a field, or `None` if it is one. A line that
+    /// begins with a blank continues the field before it. Python's message parser skips a line that begins with `From
+    /// `.
     fn next(self, byte: u8) -> Option<Result<Self, ()>> {
         let Self { length, is_from } = self;
         match byte {
@@ -239,7 +240,8 @@ impl Field {
     }
 }
 
-/// Returns whether some server ends a word there: at what RFC 9112, 3, has lenient ones take, and what Python does.
+/// Reports whether any server ends a word at this byte: the blanks that RFC 9112, 3, lists for lenient parsers, and
+/// those of Python.
 pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | b' ' | 0x85 | 0xa0)
 }
@@ -248,14 +250,14 @@ pub(crate) fn is_blank(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// What is said of bytes that come in pieces of `size`.
+    /// Returns the result for bytes that are read in pieces of `size`.
     fn told(bytes: &[u8], size: usize) -> Option<bool> {
         let mut line = RequestLine::default();
         bytes.chunks(size).find_map(|piece| line.read(piece))
     }
 
-    /// Goal: a line that any known server reads as a request's is one, wherever its bytes are cut, and the bytes of other
-    /// protocols are none.
+    /// Goal: a line that any known server accepts as a request line is recognized, however its bytes are split. The
+    /// bytes of other protocols are not.
     #[test]
     fn a_request_line_is_what_a_lenient_server_reads_as_one() {
         let rows: &[(&[u8], Option<bool>)] = &[
@@ -291,14 +293,14 @@ mod tests {
             (b"DESCRIBE /a RTSP/1.0\r\n", Some(true)),      // Node
             (b"A\x0bB /\x0bc HTTP/1.1 \r\n", Some(true)),   // waitress: words end at spaces
             (b"A\x0bB /c\r\na:", Some(true)),
-            // Not decided.
+            // Undecided.
             (b"", None),
             (b"\r\n\0\x01\r\n", None),
             (b"GET / HTTP/1.1", None),
             (b"G@T /\r\n", None),
             (b"G@T /\r\nconnection", None),
             (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", None),
-            // None.
+            // No request.
             (b"PING\r\n", Some(false)),
             (b"SET key value\r\n", Some(false)),
             (b"get a\r\nget b\r\n", Some(false)), // memcached
@@ -325,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Goal: a line without an end is given up, but nothing in front of a line is.
+    /// Goal: an endless line is given up, but any amount of skipped bytes before a line is not.
     #[test]
     fn a_line_that_no_server_reads_is_given_up() {
         let piece = [0; 64 * 1024];

@@ -1,10 +1,10 @@
-//! What a thread says to whoever it calls, beside the call and for as long as the call lasts: for callees that have no
-//! argument for it, such as a body that another one reads.
+//! Passes a value to callees through a thread-local for the duration of a call. It is meant for callees that cannot
+//! take it as an argument, such as a body that is read by another body.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-/// Runs `act`, in which `cell` has this value. Then it has the former one again, also when `act` panics.
+/// Runs `act` with `cell` set to `value`. Restores the previous value afterwards, even if `act` panics.
 pub(crate) fn scoped<V: Copy + 'static, T>(cell: &'static LocalKey<Cell<V>>, value: V, act: impl FnOnce() -> T) -> T {
     struct Former<V: Copy + 'static>(&'static LocalKey<Cell<V>>, V);
     impl<V: Copy> Drop for Former<V> {

@@ -1,8 +1,8 @@
-//! An upgraded connection: bytes both ways until both sides have said goodbye.
+//! An upgraded connection: bytes in both directions until both sides have ended theirs.
 //!
-//! The tunnel owns the body of the 101 response, and with it every guard that the layers put on: place in the breaker,
-//! concurrency count, total timeout. Bytes that either side sent early are passed on; a half-close ends one direction.
-//! Where the pod takes nothing more, what it has said last still reaches the client.
+//! The tunnel owns the body of the 101 response, and with it every guard of the layers: the place in the breaker, the
+//! concurrency count, the total timeout. Bytes that either side sent early are forwarded. A half-close ends one
+//! direction. If the pod accepts no more bytes, the bytes that it sent before are still forwarded to the client.
 
 use crate::body::BodyError;
 use bytes::Bytes;
@@ -18,19 +18,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::timeout;
 
-/// How long a pod's last words may take to the client.
+/// Maximum time to forward a pod's remaining bytes to the client.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Both ends of an agreed upgrade, not connected yet. Travels as an extension of the 101 response.
+/// Both ends of an accepted upgrade before they are connected. An extension of the 101 response.
 #[derive(Clone)]
 pub(crate) struct Tunnel {
     /// The client's connection.
     pub(crate) client: OnUpgrade,
-    /// The pod's. An extension can be cloned, a connection cannot: whoever comes first has it.
+    /// The pod's connection. Extensions are cloned but a connection cannot be, so the first taker gets it.
     pub(crate) pod: Arc<Mutex<Option<PodEnd>>>,
 }
 
-/// A connection as nothing but bytes both ways.
+/// A bidirectional byte stream.
 pub(crate) trait BothWays: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> BothWays for T {}
@@ -39,8 +39,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> BothWays for T {}
 pub(crate) type PodEnd = Box<dyn BothWays>;
 
 impl Tunnel {
-    /// Copies until both directions have ended, one side broke, `body` (which never yields data) says that time is up,
-    /// or `cut` has come.
+    /// Copies until both directions have ended, one side fails, `body` reports a timeout (it never yields data), or
+    /// `cut` completes.
     pub(crate) async fn run<B>(self, body: B, cut: impl Future<Output = ()>)
     where
         B: Body<Data = Bytes, Error: Into<BodyError>>,
@@ -67,7 +67,7 @@ async fn copy(client: OnUpgrade, pod: Arc<Mutex<Option<PodEnd>>>) -> Result<(), 
     Ok(both_ways(&mut TokioIo::new(client.await?), &mut pod).await?)
 }
 
-/// Copies until both directions have ended, or one side broke.
+/// Copies until both directions have ended, or one side fails.
 async fn both_ways(
     client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     pod: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -78,7 +78,8 @@ async fn both_ways(
     tokio::select! {
         ended = &mut there => match ended {
             Ok(()) => back.await,
-            // A pod that closes while the client goes on sending breaks the way there. The kernel has its last words still.
+            // If the pod closes while the client still sends, this direction fails. The kernel still has the pod's last
+            // bytes.
             Err(broken) => {
                 let _ = timeout(LAST_WORDS, back).await;
                 Err(broken)
@@ -91,7 +92,7 @@ async fn both_ways(
     }
 }
 
-/// Copies to the end, and passes that on.
+/// Copies until the source ends, then shuts down the destination.
 async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     tokio::io::copy(&mut from, &mut to).await?;
     to.shutdown().await
@@ -104,7 +105,7 @@ mod tests {
     use std::task::{Context, Poll};
     use tokio::io::AsyncReadExt;
 
-    /// A way on which nothing goes any more.
+    /// A writer that always fails.
     struct Broken;
 
     impl AsyncWrite for Broken {
@@ -121,10 +122,10 @@ mod tests {
         }
     }
 
-    /// Goal: what a pod said before it closed reaches a client that goes on sending.
+    /// Goal: bytes that a pod sent before it closed reach a client that is still sending.
     #[tokio::test(start_paused = true)]
     async fn a_pods_last_words_are_passed_on() {
-        // With room for little, so that something is on its way when the other direction breaks.
+        // A small buffer, so that bytes are in transit when the other direction fails.
         let (mut client, mut ours) = tokio::io::duplex(4);
         let mut pod = tokio::io::join(&b"that was all"[..], Broken);
         let both = tokio::spawn(async move { both_ways(&mut ours, &mut pod).await });

@@ -1,33 +1,33 @@
-//! Threads for clients' connections, each with a runtime of its own.
+//! Worker threads for clients' connections, each with its own runtime.
 //!
 //! # Why
 //!
-//! On a runtime whose workers share their tasks, one of them waits for input and hands what comes to others. Under load
-//! most requests then wake another thread, and an HTTP/2 request, which passes from task to task, more than one.
-//! A thread that does everything for its connections wakes nobody, and finds more to do each time it looks for input.
+//! On a multi-threaded runtime, one worker waits for input and hands the tasks to others. Under load, most requests
+//! then wake another thread, and an HTTP/2 request, which passes from task to task, wakes several. A thread that does
+//! all the work of its connections wakes no other thread, and finds more input each time it polls.
 //!
 //! # The rule
 //!
-//! Connections of clients are given to workers in turn, as soon as they are accepted, and stay there with all that they
-//! start. Those over TLS stay on the runtime of everything else, where a handshake delays nobody. A pod's HTTP/1.1
-//! connection belongs to the worker that used it last, and is taken by that worker's requests before others; a pod's HTTP/2
-//! connection belongs to the worker that dialled it, and carries requests of that worker alone ([`crate::pool`]).
-//! What a probe has made belongs to none.
+//! Clients' connections are assigned to workers in turn when they are accepted. They stay there with all tasks that
+//! they spawn. TLS connections stay on the main runtime, so that handshakes do not delay other connections of a worker.
+//! A pod's HTTP/1.1 connection belongs to the worker that used it last, and that worker's requests take it first. A
+//! pod's HTTP/2 connection belongs to the worker that dialled it, and carries only requests of that worker
+//! ([`crate::pool`]). Connections made by probes belong to no worker.
 //!
-//! The price: a client's connection gets one core's worth, and neighbours on a busy worker wait while another may be
-//! idle.
+//! The price: a client's connection is limited to one core, and connections on a busy worker wait even if another
+//! worker is idle.
 //!
-//! # How many
+//! # Number of workers
 //!
-//! [`PER_CORE`] for each core. The kernel takes a worker off its core whenever the worker has woken somebody there, such
-//! as a pod on the same machine. With one worker for each core, what came for it meanwhile waits, and another core may
-//! be idle; a second worker goes on with its own connections. More than that only cost switches. Measured with 2, 3, 4,
-//! 6, 8 and 16 workers on two cores that client and pod share: 75, 78, 89, 78, 75 and 62 thousand requests a second
-//! (`http1-rate` of the benchmarks).
+//! There are [`PER_CORE`] workers for each core. The kernel preempts a worker when the worker wakes another process on
+//! its core, such as a pod on the same machine. With one worker for each core, the worker's input then waits even if
+//! another core is idle. A second worker keeps serving its own connections. More workers only add context switches.
+//! Measured with 2, 3, 4, 6, 8 and 16 workers on two cores shared with client and pod: 75, 78, 89, 78, 75 and 62
+//! thousand requests per second (`http1-rate` of the benchmarks).
 //!
-//! # The end
+//! # Shutdown
 //!
-//! Workers end with the last handle on them, and what still runs on them is dropped then.
+//! Workers end when the last handle is dropped, which also drops their remaining tasks.
 
 use std::cell::Cell;
 use std::io;
@@ -37,14 +37,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Workers for each core.
+/// Number of workers for each core.
 const PER_CORE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A number of workers. Cheap to clone.
+/// A set of workers. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerRuntimes {
     shared: Arc<Shared>,
@@ -57,18 +57,18 @@ struct Shared {
 }
 
 impl WorkerRuntimes {
-    /// Starts as many as serve `cores` best.
+    /// Starts the number of workers that suits `cores`.
     ///
     /// # Errors
-    /// As for [`WorkerRuntimes::start`].
+    /// See [`WorkerRuntimes::start`].
     pub fn for_cores(cores: NonZeroUsize) -> io::Result<Self> {
         Self::start(cores.saturating_mul(PER_CORE))
     }
 
-    /// Starts so many.
+    /// Starts `number` workers.
     ///
     /// # Errors
-    /// The system gives no thread, or no means to wait for input.
+    /// The system cannot create a thread, or a selector for its input.
     pub fn start(number: NonZeroUsize) -> io::Result<Self> {
         let closed = CancellationToken::new();
         let open = closed.clone().drop_guard();
@@ -85,14 +85,14 @@ impl WorkerRuntimes {
         Ok(Self { shared: Arc::new(Shared { handles, next: AtomicUsize::new(0), _open: open }) })
     }
 
-    /// The worker whose turn it is.
+    /// Returns the next worker in turn.
     pub fn next(&self) -> &Handle {
         let turn = self.shared.next.fetch_add(1, Ordering::Relaxed);
         &self.shared.handles[turn % self.shared.handles.len()]
     }
 }
 
-/// The worker that this runs on, if any.
+/// Returns the number of the worker that the caller runs on, if any.
 pub(crate) fn current() -> Option<usize> {
     CURRENT.get()
 }
@@ -106,7 +106,7 @@ mod tests {
         let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
         let mut seen = Vec::new();
         for _ in 0..4 {
-            // What is spawned from a worker stays on it.
+            // A task that a worker spawns stays on it.
             let on_it =
                 workers.next().spawn(async { (current(), tokio::spawn(async { current() }).await.ok().flatten()) });
             seen.push(on_it.await.expect("no panic"));
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(current(), None);
         let handle = workers.next().clone();
         drop(workers);
-        // A task that waits for ever ends with its worker.
+        // A pending task is cancelled with its worker.
         assert!(handle.spawn(std::future::pending::<()>()).await.is_err_and(|error| error.is_cancelled()));
     }
 }

@@ -1,5 +1,5 @@
-//! A request's body as hyper has it. Over HTTP/2 its connection is told which of its frames are read, when their data has
-//! gone, and that the rest of them will not be read ([`super::unread`]).
+//! A request's body as hyper delivers it. Over HTTP/2, it reports to its connection which frames are read, when their
+//! data is dropped, and if the rest will not be read ([`super::unread`]).
 
 use super::unread::Unread;
 use bytes::Bytes;
@@ -9,20 +9,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-/// More frames than a body can have unread, were they of one byte each.
+/// Number of frames to drain on drop: more than a body can have unread, even with one byte each.
 const FRAMES_MAX: u32 = 1 << 16;
 
 /// A body from the client.
 pub(crate) struct FromClient {
     body: Incoming,
-    /// Over HTTP/2.
+    /// Counters of its connection, over HTTP/2.
     unread: Option<Arc<Unread>>,
-    /// It was asked for something.
+    /// The body was polled.
     asked: bool,
 }
 
 impl FromClient {
-    /// `unread` is its connection's, over HTTP/2.
+    /// Wraps a client's body. `unread` belongs to its connection, over HTTP/2.
     pub(crate) fn new(body: Incoming, unread: Option<Arc<Unread>>) -> Self {
         if let Some(unread) = &unread {
             unread.opened();
@@ -65,7 +65,7 @@ impl Body for FromClient {
     }
 }
 
-/// What lies here of it is thrown away, and counted.
+/// Discards the frames that are still buffered, and counts them.
 impl Drop for FromClient {
     fn drop(&mut self) {
         if self.unread.is_none() {
@@ -81,7 +81,7 @@ impl Drop for FromClient {
             }
         }
         if let Some(unread) = &self.unread {
-            // One that is whole may not have said so yet.
+            // A complete body may not have reported its end yet.
             if is_cut_short && self.body.size_hint().exact() != Some(0) {
                 unread.cut_short();
             }

@@ -1,8 +1,8 @@
-//! Bodies, both ways. Nothing here copies or buffers: frames pass through, one at a time, as the receiver asks.
+//! Bodies of requests and responses. They copy and buffer nothing: frames pass one at a time, as the receiver polls.
 //!
-//! A request's body stays in the client's socket until a pod's connection asks for its first frame; that is what keeps
-//! a held request small, and what makes `100 Continue` come after capacity. A [`Gate`] holds it there longer: until the
-//! pod has said that it wants it.
+//! A request's body stays in the client's socket until a pod's connection polls its first frame. That keeps a held
+//! request small, and delays `100 Continue` until there is capacity. A [`Gate`] holds it longer: until the pod has
+//! asked for it.
 
 mod from_client;
 pub(crate) mod reading;
@@ -27,47 +27,47 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use unread::Unread;
 
-/// Why a body broke off.
+/// Reason why a body failed.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request's body on its way to a pod.
 pub enum RequestBody {
-    /// None.
+    /// No body.
     Empty,
-    /// A few bytes of ours: a probe's.
+    /// A few bytes of our own, for a probe.
     Whole(Option<Bytes>),
-    /// Streamed from the client. Boxed: most requests have none, and each is moved a dozen times on its way.
+    /// Streamed from the client. Boxed, because most requests have none, and each request is moved a dozen times.
     Streamed(Box<Streamed>),
 }
 
-/// A body that comes from the client.
+/// A body that is streamed from the client.
 pub struct Streamed {
-    /// The client's side.
+    /// The client's body.
     body: ReplayBuffer<FromClient>,
-    /// What became of it.
+    /// Progress of the upload.
     upload: Arc<Upload>,
-    /// What it waits for, if anything.
+    /// Gate that must open before the body is read, if any.
     gate: Option<Arc<Gate>>,
 }
 
-/// Marks an answer behind which a client's HTTP/1 connection is closed. The answer was complete before its request, or
-/// came before its client was asked for an announced body, so that the rest of the body is not read; or its framing is
-/// faulty.
+/// Marks a response after which a client's HTTP/1 connection is closed. One of these happened: the response was
+/// complete before its request; the client was never asked for an announced body, so that its rest is not read; the
+/// response's framing is faulty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndsConnection;
 
-/// Marks an answer whose head is large: what it was charged for is given back when this is dropped. The server keeps it
-/// for as long as it keeps the head, in whatever form.
+/// Charge of a response with a large head, returned on drop. The server keeps it as long as it keeps the head, in any
+/// form.
 #[derive(Clone)]
 pub struct HeadCharge(Arc<Held>);
 
 impl HeadCharge {
-    /// Gives back `charge` by dropping it.
+    /// Wraps a charge, to be returned on drop.
     pub fn new(charge: Held) -> Self {
         Self(Arc::new(charge))
     }
 
-    /// Has `connection`, which the head is written to, give way for it.
+    /// Makes `connection`, to which the head is written, give way for the charge.
     pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
         self.0.moves_to(connection);
     }
@@ -79,7 +79,7 @@ impl std::fmt::Debug for HeadCharge {
     }
 }
 
-/// Keeps a body from being read until it is opened.
+/// Prevents a body from being read until the gate is opened.
 #[derive(Default)]
 pub struct Gate {
     open: AtomicBool,
@@ -87,7 +87,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// From now on the body may be read.
+    /// Allows the body to be read.
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
         self.waiting.wake();
@@ -99,56 +99,56 @@ impl Gate {
             return Poll::Ready(());
         }
         self.waiting.register(cx.waker());
-        // Opened between the look and the registration, it is seen here.
+        // The gate may have opened between the check and the registration.
         if is_open() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-/// What became of a streamed request body, seen from the side.
+/// Progress of a streamed request body, observed by others than its reader.
 #[derive(Debug, Default)]
 pub struct Upload {
     passed: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
-    /// Somebody asks when it moved.
+    /// The time of the last frame is recorded.
     followed: AtomicBool,
     moved: Mutex<Option<Instant>>,
 }
 
 impl Upload {
-    /// Whether all of it was handed on.
+    /// Reports whether the body was yielded completely.
     pub fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Bytes that were handed on so far.
+    /// Returns the number of bytes yielded so far.
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// Whether it ended in an error: malformed framing, or a client that has gone.
+    /// Reports whether the body ended in an error: malformed framing, or a client that disconnected.
     pub fn broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// From now on it is noted when it moves.
+    /// Starts recording the time of the last frame.
     pub fn follow(&self) {
         self.followed.store(true, Ordering::Relaxed);
     }
 
-    /// When its last frame was handed on, if it is [followed](Self::follow).
+    /// Returns the time of the last frame, if [`follow`](Self::follow) was called.
     pub fn moved(&self) -> Option<Instant> {
         *self.moved.lock()
     }
 }
 
 impl RequestBody {
-    /// From the server's side of a connection.
+    /// Wraps a body from the server's side of a connection.
     pub fn new(body: Incoming) -> Self {
         Self::from_client(body, None)
     }
 
-    /// The same over HTTP/2, where the connection counts what lies unread.
+    /// Wraps a body over HTTP/2, whose connection counts unread frames.
     pub(crate) fn over_http2(body: Incoming, unread: &Arc<Unread>) -> Self {
         Self::from_client(body, Some(unread))
     }
@@ -172,7 +172,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether nothing of it was asked for yet: it is empty, or its gate is closed.
+    /// Reports whether the body was not polled yet: it is empty, or its gate is closed.
     pub(crate) fn is_untouched(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -181,7 +181,7 @@ impl RequestBody {
         }
     }
 
-    /// Takes the gate away, and keeps no more than for any pod.
+    /// Removes the gate, and limits the replay buffer to the size for pods.
     pub(crate) fn set_free(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.gate = None;
@@ -189,33 +189,33 @@ impl RequestBody {
         }
     }
 
-    /// What another activator takes of it before it has a pod is kept, once it is sent.
+    /// Extends the replay buffer to the amount that another activator accepts before it has a pod.
     pub(crate) fn keep_window(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.body.keep_at_most(KEPT_FOR_ACTIVATOR);
         }
     }
 
-    /// From now on what is sent of it is kept, to be replayed.
+    /// Starts keeping sent bytes for a replay.
     pub(crate) fn keep_sent(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.body.keep_sent();
         }
     }
 
-    /// It need not be replayed: its answer has begun.
+    /// Stops keeping sent bytes, because the response has begun.
     pub(crate) fn release(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.body.release();
         }
     }
 
-    /// Returns whether the body can be replayed even after all of it was sent.
+    /// Reports whether the body can be replayed even after all of it was sent.
     pub(crate) fn fits_replay(&self) -> bool {
         self.size_hint().upper().is_some_and(|bytes| bytes <= KEPT_MAX as u64)
     }
 
-    /// Whether all of it can be replayed.
+    /// Reports whether the whole body can be replayed.
     pub fn is_whole(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -224,7 +224,7 @@ impl RequestBody {
         }
     }
 
-    /// The body as it was before anything was sent, if that can be. What was handed on of it will be once more.
+    /// Returns the body as it was before anything was sent, if possible. The bytes already sent will be sent again.
     pub(crate) fn rewound(self) -> Option<Self> {
         match self {
             Self::Streamed(streamed) => {
@@ -238,12 +238,12 @@ impl RequestBody {
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Reports whether there is no body.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }
 
-    /// Follows the upload.
+    /// Returns the progress of the upload.
     pub fn upload(&self) -> Option<Arc<Upload>> {
         match self {
             Self::Empty | Self::Whole(_) => None,
@@ -294,7 +294,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_none(),
-            // What is known already is not asked for: HTTP/2 has to lock its connection for it.
+            // Check our flag first: HTTP/2 has to lock its connection to answer.
             Self::Streamed(streamed) => streamed.upload.finished() || streamed.body.is_end_stream(),
         }
     }
@@ -308,9 +308,9 @@ impl Body for RequestBody {
     }
 }
 
-/// What a body is kept with.
+/// Guard that is kept with a body.
 pub trait Guard {
-    /// So many more bytes of data have passed.
+    /// Counts bytes of data that have passed.
     fn passed(&mut self, _bytes: usize) {}
 }
 
@@ -354,5 +354,5 @@ impl<B: Body<Data = Bytes>, G: Guard> Body for Guarded<B, G> {
     }
 }
 
-/// The body of an answer of our own, or of what came through the chain.
+/// Body of a response: our own, or one from the chain.
 pub type Reply<B> = Either<Full<Bytes>, B>;

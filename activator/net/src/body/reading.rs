@@ -1,7 +1,8 @@
-//! How much may be read at once for a body that is asked for data.
+//! Limit on the bytes that are read at once for a polled body.
 //!
-//! `http_body` has no argument for it, and between who asks and who reads stand bodies that know nothing of either. So
-//! who asks says it beside the call, for as long as the call lasts, and who reads looks here: both are in one thread.
+//! `http_body` has no argument for such a limit, and between the poller and the reader there are bodies that know of
+//! neither. So the poller sets the limit in a thread-local for the duration of the poll, and the reader looks there.
+//! Both run in the same thread.
 
 use crate::scoped::scoped;
 use std::cell::Cell;
@@ -10,12 +11,12 @@ thread_local! {
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Asks for data of which no more than `most` bytes are to be read.
+/// Polls with a limit of `most` bytes.
 pub(crate) fn at_most<T>(most: usize, ask: impl FnOnce() -> T) -> T {
     scoped(&MOST, most, ask)
 }
 
-/// Most bytes to be read now.
+/// Returns the current limit in bytes.
 pub(crate) fn most() -> usize {
     MOST.get()
 }

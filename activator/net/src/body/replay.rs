@@ -1,11 +1,11 @@
 //! A request's body that can be sent again from its start.
 //!
-//! An HTTP/2 pod may say that it has not looked at a request (REFUSED_STREAM, GOAWAY) whose body was already on its
-//! way: every gRPC call has one. So the first bytes of a body are kept until its answer begins, and are replayed if the
-//! request goes once more. A body of which more than [`KEPT_MAX`] was sent
-//! ([`KEPT_FOR_ACTIVATOR`] to another activator), or trailers, cannot be replayed.
+//! An HTTP/2 pod may reject a request as unprocessed (REFUSED_STREAM, GOAWAY) after a part of its body was sent; every
+//! gRPC call has a body. So the first bytes of a body are kept until the response begins, and are replayed if the
+//! request is retried. A body cannot be replayed once more than [`KEPT_MAX`] was sent ([`KEPT_FOR_ACTIVATOR`] to
+//! another activator), or its trailers.
 //!
-//! Bytes are kept by reference, for as long as the answer is waited for.
+//! The bytes are kept by reference until the response begins.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
@@ -14,71 +14,71 @@ use smallvec::SmallVec;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Most bytes that are kept of one body: a frame of HTTP/2, by default.
+/// Maximum number of bytes that are kept of one body: the default HTTP/2 frame size.
 pub(super) const KEPT_MAX: usize = 16 * 1024;
 
-/// The same of a body that goes to another activator, which takes a window of it before it has a pod: that, the frame that
-/// goes beyond it, and one that waits for room.
+/// The same for a body sent to another activator, which accepts a window of it before it has a pod: the window, the
+/// frame that exceeds it, and one frame that waits for room.
 pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_MAX;
 
-/// A body, with what was sent of it and may be sent again.
+/// A body, with the sent bytes that may be replayed.
 pub(crate) struct ReplayBuffer<B> {
     body: B,
     keeping: Keeping,
-    /// In order: what was sent, then what is to be replayed before the body is read on. Mostly one, and no allocation.
+    /// Sent chunks, then chunks to replay before the body is read on. Mostly one, without an allocation.
     kept: SmallVec<[Bytes; 1]>,
-    /// How many of them were sent.
+    /// Number of chunks that were sent.
     sent: usize,
     bytes: usize,
-    /// Most bytes that are kept.
+    /// Maximum number of bytes that are kept.
     most: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keeping {
-    /// Nothing: it need not be replayed.
+    /// Nothing is kept: there will be no replay.
     Nothing,
     Sent,
-    /// Nothing any more: too much was sent.
+    /// Nothing is kept any more: too much was sent.
     Overflown,
 }
 
 impl<B> ReplayBuffer<B> {
-    /// Nothing of it was sent.
+    /// Wraps a body of which nothing was sent.
     pub(crate) fn new(body: B) -> Self {
         Self { body, keeping: Keeping::Nothing, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
     }
 
-    /// At most so many bytes of it are kept.
+    /// Sets the maximum number of bytes that are kept.
     pub(crate) fn keep_at_most(&mut self, bytes: usize) {
         self.most = bytes;
     }
 
-    /// From now on what is sent is kept. Nothing of it was sent yet.
+    /// Starts keeping sent bytes. Must be called before anything was sent.
     pub(crate) fn keep_sent(&mut self) {
         self.keeping = Keeping::Sent;
     }
 
-    /// Whether all of it can be replayed.
+    /// Reports whether the whole body can be replayed.
     pub(crate) fn is_whole(&self) -> bool {
         self.keeping == Keeping::Sent
     }
 
-    /// It need not be replayed: its answer has begun.
+    /// Stops keeping sent bytes, because the response has begun.
     pub(crate) fn release(&mut self) {
         self.keeping = Keeping::Nothing;
         self.kept.drain(..self.sent);
         (self.sent, self.bytes) = (0, 0);
     }
 
-    /// The body as it was, and how many bytes of it are to be sent again; none if that cannot be.
+    /// Returns the body as it was, and the number of bytes to send again; `None` if it cannot be replayed.
     pub(crate) fn rewind(mut self) -> Option<(Self, usize)> {
         let bytes = std::mem::take(&mut self.bytes);
         self.sent = 0;
         self.is_whole().then_some((self, bytes))
     }
 
-    /// What is to be replayed next.
+    /// Returns the next chunk to replay.
     fn next_replayed(&mut self) -> Option<Bytes> {
         if self.sent == self.kept.len() {
             return None;
@@ -92,7 +92,7 @@ impl<B> ReplayBuffer<B> {
         Some(again)
     }
 
-    /// Keeps what is sent, or nothing any more.
+    /// Keeps a sent frame. Gives up if too much was sent.
     fn keep<E>(&mut self, frame: Option<&Result<Frame<Bytes>, E>>) {
         let data = match frame {
             Some(Ok(frame)) => frame.data_ref(),
@@ -106,7 +106,7 @@ impl<B> ReplayBuffer<B> {
                 self.bytes += data.len();
             }
             _ => {
-                self.release(); // All that was kept was sent before the body was read.
+                self.release(); // All kept chunks were sent before the body was read on.
                 self.keeping = Keeping::Overflown;
             }
         }
@@ -167,7 +167,7 @@ mod tests {
         parts(&[Frame::data(b"one".as_slice()), Frame::data(b"two".as_slice()), Frame::data(b"three".as_slice())])
     }
 
-    /// Goal: wherever sending ends, and however often, the whole body can be sent again.
+    /// Goal: the whole body can be sent again, however often and wherever sending stops.
     #[tokio::test]
     async fn a_body_comes_back_whole() {
         for taken in 0..=4 {
@@ -209,7 +209,7 @@ mod tests {
         assert!(answered.rewind().is_none());
     }
 
-    /// Goal: an answer that comes while kept bytes go once more lets go of those that have gone, and of no others.
+    /// Goal: a response that begins during a replay drops the chunks that were sent, and only those.
     #[tokio::test]
     async fn an_answer_amid_the_replay_loses_nothing() {
         for again in 0..=2 {

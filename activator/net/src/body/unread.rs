@@ -1,27 +1,25 @@
-//! What the bodies of an HTTP/2 connection's requests keep, until they have gone to a pod.
+//! Memory held by the unread bodies of an HTTP/2 connection's requests, until the bytes are sent to a pod.
 //!
-//! Of bytes that nobody has read yet, flow control bounds the number on each stream, and nothing else: h2 keeps each DATA
-//! frame as an entry of its own, which refers to the buffer that the frame was read into. A client may put one byte into
-//! each frame, and anything else between two of them, and each keeps a buffer of [`BUFFER`] bytes.
+//! Flow control bounds the unread bytes of each stream, but not their cost: h2 keeps each DATA frame as an entry that
+//! refers to the buffer into which the frame was read. A client may send one byte per frame and other frames between
+//! them, so that each frame pins a buffer of [`BUFFER`] bytes.
 //!
 //! # The rule
 //!
-//! A frame costs [`ENTRY`] and what was read since the frame before it, at most a buffer, from when it arrives until
-//! its body gives it out or is dropped. Its data costs its length and a quarter, which is how the allocator rounds. Which
-//! body a frame belongs to is not known here: a frame that is given out takes the average cost of those that lie here with
-//! it.
+//! A frame costs [`ENTRY`] plus the bytes read since the frame before it, at most one buffer, from its arrival until
+//! its body yields it or is dropped. Its data costs its length plus a quarter, which is the allocator's rounding. The
+//! owner of a frame is unknown here, so a yielded frame is subtracted at the average cost of all unread frames.
 //!
-//! The data of a request that is held is charged to its workload, as much as there may be of it. So a window of data is
-//! left out here for each body that nobody has asked for anything yet.
+//! The data of a held request is charged to its workload, up to a full window. Therefore one window of data is
+//! subtracted for each body that has not been polled.
 //!
-//! Given out, data costs its length for as long as anybody has it ([`Unread::pass`]): flow control lets as much again
-//! come, while a pod that takes nothing leaves it with whoever sends.
+//! Data that was yielded costs its length until it is dropped ([`Unread::pass`]). Flow control has opened the window
+//! again by then, while a pod that does not read leaves the data with the sender.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Frames that come for a body that is dropped already are never given out. They are forgotten as soon as no body is
-//!   open. A connection on which many bodies were cut short is replaced ([`Unread::is_worn`]), before what came for them
-//!   is too much.
+//! - Frames that arrive for a dropped body are never yielded. They are forgotten as soon as no body is open. A
+//!   connection with many bodies cut short is replaced ([`Unread::is_worn`]) before its forgotten frames cost too much.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
@@ -29,28 +27,29 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// h2's entry for a frame: its event and links, with the slack of a vector that doubles.
+/// Cost of h2's entry for a frame: event and links, with the slack of a vector that doubles.
 const ENTRY: u64 = 400;
 
-/// What h2 reads into.
+/// Size of h2's read buffer.
 const BUFFER: u64 = 8192;
 
-/// Data of fewer bytes is not counted on its way: it is what a call of gRPC has, and costs less than its stream.
+/// Data shorter than this is not counted after it was yielded. A typical gRPC call sends less, which costs less than
+/// its stream.
 const COUNTED_MIN: usize = 1024;
 
-/// Bodies that may be cut short on one connection. A window of frames may come for each, and h2 ends a connection with the
-/// 1024th that it has no stream for any more.
+/// Number of bodies cut short after which a connection is replaced. A window of frames may arrive for each, and h2
+/// closes a connection at the 1024th frame without a stream.
 const CUT_MAX: u32 = 64;
 
-/// A connection's frames that nobody has read, and their data on its way.
+/// Frames of a connection that are unread, and yielded data that is still held.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     frames: Mutex<Frames>,
-    /// As of the latest change, for who looks with each read.
+    /// Cost at the latest change, so that reads need no lock.
     cost: AtomicU64,
-    /// Bytes that were given out, and that somebody has still.
+    /// Bytes that were yielded and are still held.
     passing: AtomicU64,
-    /// Bodies that were dropped before their end.
+    /// Number of bodies that were dropped before their end.
     cut: AtomicU32,
 }
 
@@ -62,14 +61,14 @@ struct Passing {
 
 #[derive(Debug, Default)]
 struct Frames {
-    /// Bodies that may give out frames.
+    /// Number of bodies that may yield frames.
     bodies: u32,
-    /// Those of them that were asked for nothing yet.
+    /// Number of bodies that have not been polled.
     held: u32,
     number: u64,
-    /// What the frames cost beside their data.
+    /// Cost of the frames without their data.
     cost: u64,
-    /// What their data costs.
+    /// Cost of their data.
     data: u64,
 }
 
@@ -80,7 +79,7 @@ impl Frames {
 }
 
 impl Unread {
-    /// A frame of this length has come, so many bytes after the one before it.
+    /// Counts a received frame of `length` bytes. `since` is the number of bytes read since the frame before it.
     pub(crate) fn arrived(&self, since: u64, length: u32) {
         self.change(|all| {
             all.number += 1;
@@ -89,7 +88,7 @@ impl Unread {
         });
     }
 
-    /// A frame was given out.
+    /// Counts a frame that its body yielded.
     pub(crate) fn given_out(&self) {
         self.change(|all| {
             let average = |sum: u64| sum.checked_div(all.number);
@@ -101,7 +100,7 @@ impl Unread {
         });
     }
 
-    /// Data that was given out: it is counted until the last of it is dropped.
+    /// Returns yielded data, which is counted until its last part is dropped.
     pub(crate) fn pass(self: &Arc<Self>, data: Bytes) -> Bytes {
         if data.len() < COUNTED_MIN {
             return data;
@@ -110,7 +109,7 @@ impl Unread {
         Bytes::from_owner(Passing { data, from: self.clone() })
     }
 
-    /// There is one more body, which is held.
+    /// Counts a new body, which is held.
     pub(crate) fn opened(&self) {
         self.change(|all| {
             all.bodies += 1;
@@ -118,22 +117,22 @@ impl Unread {
         });
     }
 
-    /// A body is held no longer.
+    /// Counts a body that is no longer held.
     pub(crate) fn released(&self) {
         self.change(|all| all.held = all.held.saturating_sub(1));
     }
 
-    /// A body that is no more was dropped before its end: what comes for it is for nobody.
+    /// Counts a body that was dropped before its end. The rest of its frames is never yielded.
     pub(crate) fn cut_short(&self) {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether so many bodies were cut short that the connection should make way for another one.
+    /// Reports whether so many bodies were cut short that the connection should be replaced.
     pub(crate) fn is_worn(&self) -> bool {
         self.cut.load(Ordering::Relaxed) >= CUT_MAX
     }
 
-    /// A body is no more.
+    /// Counts a body that ended or was dropped.
     pub(crate) fn closed(&self) {
         self.change(|all| {
             all.bodies = all.bodies.saturating_sub(1);
@@ -143,7 +142,7 @@ impl Unread {
         });
     }
 
-    /// What the frames, and the data behind them, cost now, in bytes.
+    /// Returns the current cost of the unread frames and the yielded data, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.load(Ordering::Relaxed) + self.passing.load(Ordering::Relaxed)
     }
@@ -189,8 +188,8 @@ mod tests {
         assert_eq!(unread.cost(), 0, "one that was never seen");
     }
 
-    /// Goal: of requests that are held, which their workload is charged for, a window of data each is left out, and nothing
-    /// of what frames cost beside their data.
+    /// Goal: a window of data is subtracted for each held request, which is charged to its workload. The cost of frames
+    /// beside their data is not reduced.
     #[test]
     fn a_window_of_data_is_left_out_for_each_body_that_is_held() {
         let unread = Unread::default();
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!(unread.cost(), 0);
     }
 
-    /// Goal: data costs its length until the last part of it is dropped, also when its body is no more.
+    /// Goal: data costs its length until its last part is dropped, even if its body is gone.
     #[test]
     fn data_on_its_way_costs_its_length() {
         let unread = Arc::new(Unread::default());

@@ -1,17 +1,17 @@
-//! Small writes in one piece.
+//! Coalesces small writes.
 //!
-//! A head and a short body come as two slices. To copy them together and `send` is cheaper than `writev`, which takes
-//! another way through the kernel; from some size on copying costs more than that saves.
+//! A head and a short body arrive as two slices. For few bytes, copying them together and calling `send` is cheaper
+//! than `writev`. For more bytes, the copy costs more than it saves.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
-/// Bytes that are copied together: most heads with a short body.
+/// Maximum number of bytes that are copied together: most heads with a short body.
 const SMALL: usize = 1024;
 
-/// Writes `slices` to `io`, by a plain write if they are few bytes or one piece.
+/// Writes `slices` to `io`. Uses a plain write for a single slice or few bytes.
 pub(crate) fn poll_write<W: AsyncWrite>(
     io: Pin<&mut W>,
     cx: &mut Context<'_>,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    /// Notes the writes and says that it can write vectors.
+    /// A writer that records its writes and supports vectored writes.
     #[derive(Default)]
     struct Noted(Vec<(&'static str, usize)>);
 

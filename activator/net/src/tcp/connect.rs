@@ -1,8 +1,8 @@
-//! Connecting to a pod.
+//! Connects to pods.
 //!
-//! A pod's kernel answers a connect, not its program, so that its silence says something of the pod.
-//! But a timer that fires says only that time has passed here, maybe on a machine so busy that nobody has looked at
-//! the socket since. So it is our kernel that says whether a connect was answered, and how long that took.
+//! The pod's kernel answers a connect, not its program, so silence means that the pod itself is unreachable. But an
+//! expired timer only shows that time has passed here: on a busy machine, the task may run late. So the kernel's state
+//! decides if the connect was answered, and how long that took.
 
 use crate::tcp::state::{TcpState, tcp_state};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -13,28 +13,28 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// A connection, and how long it took to make.
+/// A connection, and the duration of its connect.
 #[derive(Debug)]
 pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
-    /// From the connect's start to its answer, as the kernel saw it.
+    /// Time from the connect's start to its answer, as measured by the kernel.
     pub(crate) round_trip: Duration,
 }
 
-/// A connect under way.
+/// A connect in progress.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(crate) address: SocketAddr,
     pub(crate) start: Instant,
-    /// Writable once the connect has come to an end.
+    /// Becomes writable when the connect has ended.
     stream: TcpStream,
 }
 
 impl Connecting {
-    /// Sends it off.
+    /// Starts the connect.
     ///
     /// # Errors
-    /// There is no way to the address, or its refusal has come already.
+    /// The address is unreachable, or the connect was refused at once.
     pub(crate) fn begin(address: SocketAddr) -> io::Result<Self> {
         let start = Instant::now();
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
@@ -44,29 +44,29 @@ impl Connecting {
         }
     }
 
-    /// Waits until it has come to an end, well or badly.
+    /// Waits until the connect has succeeded or failed.
     ///
     /// # Cancel safety
     /// Nothing is lost.
     pub(crate) async fn ended(&self) {
-        // An error is told again by whoever looks at it next.
+        // The next look at the socket reports the error again.
         let _ = self.stream.writable().await;
     }
 
-    /// Whether it has come to an end by now. The runtime may not know it yet.
+    /// Reports whether the connect has ended. The runtime may not know it yet.
     pub(crate) fn has_ended(&self) -> bool {
         !self.state().is_ok_and(|state| state.connecting)
     }
 
-    /// The connection.
+    /// Returns the connection.
     ///
     /// # Errors
-    /// Refused or unreachable.
+    /// The connect was refused, or the address is unreachable.
     pub(crate) fn finish(self) -> io::Result<Connected> {
         if let Some(refused) = self.stream.take_error()? {
             return Err(refused);
         }
-        // Zero if a segment was lost on the way.
+        // The value is zero if a segment was lost.
         let measured = self.state()?.round_trip;
         let round_trip = if measured.is_zero() { self.start.elapsed() } else { measured };
         Ok(Connected { stream: self.stream, round_trip })
@@ -77,22 +77,23 @@ impl Connecting {
     }
 }
 
-/// How long a connect may stay unanswered, in three steps, none shorter than the one before.
+/// Durations of an unanswered connect, in three steps that never decrease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Until another one is tried, if the pod has answered others since: it had no room for this one.
+    /// Time until another connection is tried, if the pod has answered other connects since: it had no room for this
+    /// one.
     pub(crate) busy: Duration,
-    /// Until the pod is doubted, if it has not.
+    /// Time until the pod is doubted, if it has not answered others.
     pub(crate) doubt: Duration,
-    /// At all.
+    /// Total time.
     pub(crate) most: Duration,
 }
 
-/// Connects. `others_answered` tells whether the pod has answered others meanwhile; `doubted` is called if there is
-/// reason to.
+/// Connects. `others_answered` reports whether the pod has answered other connects meanwhile. `doubted` is called when
+/// the pod is doubted.
 ///
 /// # Errors
-/// Refused, unreachable, or not answered in time.
+/// The connect was refused, the address is unreachable, or there was no answer in time.
 pub(crate) async fn connect(
     address: SocketAddr,
     patience: Patience,
@@ -116,7 +117,7 @@ pub(crate) async fn connect(
     Err(unanswered(patience.most))
 }
 
-/// Nobody has answered for so long.
+/// Returns the error for a connect without an answer.
 fn unanswered(timeout: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("connect not answered within {timeout:?}"))
 }
@@ -133,8 +134,8 @@ mod tests {
         (listener, address)
     }
 
-    /// Goal: a timer that fires before anybody has looked at the socket is not taken for the pod's silence.
-    /// Method: no time at all, so that it fires at the first look; the kernel has shaken hands with itself before.
+    /// Goal: a timer that fires before the socket was checked does not count as silence of the pod. Method: a timeout
+    /// of zero fires at the first check, but the kernel has completed the handshake before.
     #[tokio::test]
     async fn a_late_look_at_a_connect_that_was_answered_is_no_silence() {
         const NONE: Duration = Duration::ZERO;
@@ -147,8 +148,8 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    /// Goal: a connect that nobody answers is doubted first, and given up later; one that is answered is neither. Where
-    /// others are answered, it is given up early and nobody is doubted.
+    /// Goal: an unanswered connect is first doubted, then given up; an answered one is neither. If other connects are
+    /// answered, it is given up early and the pod is not doubted.
     #[tokio::test]
     async fn a_connect_without_an_answer_is_doubted_then_given_up() {
         const PATIENCE: Patience = Patience {
@@ -160,7 +161,7 @@ mod tests {
         let mut doubts = 0;
         connect(address, PATIENCE, || true, || doubts += 1).await.expect("answered");
         assert_eq!(doubts, 0);
-        // From here on its kernel drops what comes before TCP sees it.
+        // From here on, the kernel drops incoming packets before TCP sees them.
         SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         let start = Instant::now();
         let silent = connect(address, PATIENCE, || false, || doubts += 1).await.expect_err("dropped");

@@ -1,4 +1,4 @@
-//! What is done with a TCP socket below HTTP.
+//! Operations on TCP sockets, below HTTP.
 
 pub(crate) mod coalesced_write;
 pub(crate) mod connect;
@@ -8,7 +8,7 @@ pub(crate) mod user_timeout;
 
 use rustix::io::Errno;
 
-/// Whether it is this process, or this machine, that has no room for one more connection.
+/// Reports whether the error means that this process or machine has no resources for another connection.
 pub(crate) fn is_shortage(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL)
 }

@@ -1,10 +1,10 @@
-//! What the kernel knows of a TCP connection (`TCP_INFO`): the one place that asks it.
+//! Kernel state of TCP connections (`TCP_INFO`). Only this module reads it.
 //!
-//! None of the safe interfaces to the kernel that we use (tokio, socket2, rustix) offers this option, hence the unsafe
-//! code. An answer costs about a microsecond; nothing here is called for each request.
+//! The safe interfaces in use (tokio, socket2, rustix) do not offer this option, hence the unsafe code. A call takes
+//! about a microsecond; none is made per request.
 //!
-//! Nobody who looks at a socket has a descriptor of its own for it: a request would use three of them in place of two.
-//! So a socket's owner says when it closes ([`SharedSocket::close`]), and whoever looks keeps it from doing so meanwhile.
+//! Observers of a socket do not duplicate its descriptor: a request would then use three descriptors instead of two.
+//! Instead, the owner announces the close ([`SharedSocket::close`]), and an observer blocks it while looking.
 
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
@@ -15,88 +15,88 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Numbers of the kernel's states, as in `net/tcp_states.h`.
+/// Numbers of TCP states, from `net/tcp_states.h`.
 const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
 const TCP_CLOSE_WAIT: u8 = 8;
 
-/// A connection at one instant.
+/// State of a connection at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpState {
     /// The peer has not answered the connect.
     pub(crate) connecting: bool,
-    /// The peer has sent its end, and may or may not be there still.
+    /// The peer has sent FIN, and may or may not still be there.
     pub(crate) peer_finished: bool,
-    /// The connection is no more: reset, or given up.
+    /// The connection was reset or given up.
     pub(crate) closed: bool,
-    /// Whether something that was sent waits for an acknowledgement.
+    /// Sent bytes or a FIN await an acknowledgement.
     pub(crate) unacknowledged: bool,
-    /// Whether that is the end of our direction (FIN) alone. Never before Linux 4.19, which counts the bytes, nor once a packet
-    /// could not leave this machine, which it counts twice.
+    /// Only our FIN awaits an acknowledgement. Always false before Linux 4.19, which introduced the byte counters, and
+    /// after a packet could not leave this machine, because the kernel counts it twice.
     pub(crate) end_alone: bool,
-    /// Questions that wait for an answer: whether there is room again, or whether anybody is there (keep-alive).
+    /// Number of unanswered window probes or keep-alive probes.
     pub(crate) questions: u8,
-    /// Whether something waits to be sent.
+    /// Bytes wait to be sent.
     pub(crate) unsent: bool,
-    /// Whether it waits although the peer has room for it: there is no way to it from here.
+    /// Bytes wait to be sent although the peer has room: this machine has no route to the peer.
     pub(crate) stuck: bool,
-    /// Bytes that the peer has room for, those that wait for an acknowledgement included.
+    /// Send window: bytes that the peer has room for, including the unacknowledged ones.
     pub(crate) room: u32,
-    /// Whether what waits was sent more than once.
+    /// The unacknowledged bytes were sent more than once.
     pub(crate) repeated: bool,
-    /// Times so far that anything was sent again.
+    /// Total number of retransmissions.
     pub(crate) repeats: u32,
-    /// Since bytes were sent last, again or for the first time. To a few milliseconds, as the next.
+    /// Time since bytes were last sent or retransmitted. Like `heard_ago`, precise to a few milliseconds.
     pub(crate) sent_ago: Duration,
-    /// Since an acknowledgement of anything came last.
+    /// Time since an acknowledgement was last received.
     pub(crate) heard_ago: Duration,
-    /// Time since data came last.
+    /// Time since data was last received.
     pub(crate) received_ago: Duration,
-    /// The kernel's smoothed round trip; zero before one was measured.
+    /// Smoothed round-trip time of the kernel; zero before the first measurement.
     pub(crate) round_trip: Duration,
 }
 
-/// A socket that others than its owner may look at, until its owner closes it.
+/// A socket that others than its owner may inspect until the owner closes it.
 #[derive(Debug)]
 pub(crate) struct SharedSocket {
-    /// The owner's, which stays open while this is locked; none once it is closed.
+    /// Descriptor of the owner, which keeps it open while this is locked. `None` once it is closed.
     descriptor: Mutex<Option<RawFd>>,
-    /// The peer has ended its side only, and reads on.
+    /// The peer has only ended its sending side, and still reads.
     half_closed: AtomicBool,
 }
 
 impl SharedSocket {
-    /// Of a socket.
+    /// Shares a socket.
     ///
     /// # Safety
-    /// Its owner calls [`SharedSocket::close`] before it closes the socket, and does what may close it in
-    /// [`SharedSocket::moved`].
+    /// The owner calls [`SharedSocket::close`] before it closes the socket. It wraps operations that may close the
+    /// socket in [`SharedSocket::moved`].
     pub(crate) unsafe fn new(socket: &impl AsFd) -> Self {
         let descriptor = Mutex::new(Some(socket.as_fd().as_raw_fd()));
         Self { descriptor, half_closed: AtomicBool::new(false) }
     }
 
-    /// The owner closes the socket next. Nobody looks at it any more.
+    /// Ends the sharing, because the owner is about to close the socket.
     pub(crate) fn close(&self) {
         *self.descriptor.lock() = None;
     }
 
-    /// The owner does something to the socket while nobody looks. If that fails, the socket counts as closed.
+    /// Runs an operation of the owner while no other thread uses the socket. If it fails, the socket counts as closed.
     ///
     /// # Errors
-    /// Those of `moving`.
+    /// Returns the error of `moving`.
     pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut descriptor = self.descriptor.lock();
         moving().inspect_err(|_| *descriptor = None)
     }
 
-    /// What the kernel knows of it; nothing if it is closed.
+    /// Returns the kernel's state of the socket, or `None` if it is closed.
     pub(crate) fn state(&self) -> Option<TcpState> {
         self.with(|socket| tcp_state(socket).ok()).flatten()
     }
 
-    /// Returns whether the peer has gone. If its end was seen within `half_close` of its last data, it may still read:
-    /// then only a reset counts.
+    /// Reports whether the peer has gone. If its FIN was noticed within `half_close` of its last data, the peer may
+    /// still read, and only a reset counts.
     pub(crate) fn has_left(&self, half_close: Duration) -> bool {
         let Some(state) = self.state() else { return true };
         if state.peer_finished && state.received_ago < half_close {
@@ -105,7 +105,7 @@ impl SharedSocket {
         state.closed || state.peer_finished && !self.half_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is nothing to read, no end and no reset either, of which its owner may not have been told yet.
+    /// Reports whether there is nothing to read: no data, end or reset that the owner may not have noticed yet.
     pub(crate) fn is_quiet(&self) -> bool {
         let look = |socket: BorrowedFd<'_>| {
             SockRef::from(&socket).recv_with_flags(&mut [MaybeUninit::uninit()], libc::MSG_PEEK | libc::MSG_DONTWAIT)
@@ -116,42 +116,42 @@ impl SharedSocket {
         }
     }
 
-    /// Has the peer see a reset once the last has closed it. Also what waits to be sent is lost then.
+    /// Makes the final close send a reset. Bytes that wait to be sent are lost.
     pub(crate) fn reset_on_close(&self) {
-        // An error says that it is not connected any more.
+        // An error means that the socket is no longer connected.
         let _ = self.with(|socket| SockRef::from(&socket).set_linger(Some(Duration::ZERO)));
     }
 
-    /// Ends both directions. Whoever waits for the socket is woken.
+    /// Shuts down both directions. Tasks that wait for the socket are woken.
     pub(crate) fn shut_down(&self) {
-        // An error says that it was not connected any more.
+        // An error means that the socket was no longer connected.
         let _ = self.with(|socket| SockRef::from(&socket).shutdown(Shutdown::Both));
     }
 
-    /// How long nothing may come before the kernel asks whether anybody is there.
+    /// Sets the time without input after which the kernel sends keep-alive probes.
     pub(crate) fn set_keepalive_time(&self, time: Duration) {
-        // An error says that it is not connected any more.
+        // An error means that the socket is no longer connected.
         let _ = self.with(|socket| SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(time)));
     }
 
     fn with<T>(&self, look: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         let descriptor = self.descriptor.lock();
-        // SAFETY: the socket is open: its owner closes it only after it has taken the number from here (see `new`), for
-        // which it needs the lock that is held until `look` returns.
+        // SAFETY: the socket is open. Its owner closes it only after it has removed the descriptor here (see `new`),
+        // which needs the lock that is held until `look` returns.
         descriptor.map(|number| look(unsafe { BorrowedFd::borrow_raw(number) }))
     }
 }
 
-/// What the kernel knows of a connection that is borrowed from its owner.
+/// Returns the kernel's state of a borrowed connection.
 ///
 /// # Errors
-/// It is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
-    // SAFETY: `tcp_info` consists of integers, for which all bits zero is a value. (An older kernel fills in less.)
+    // SAFETY: `tcp_info` consists of integers, for which all zero bits are valid. (An older kernel fills in fewer.)
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open for as long as `socket` lives; `info` is writable and `length` is its size, beyond
-    // which the kernel does not write.
+    // SAFETY: the descriptor is open while `socket` lives. `info` is writable and `length` is its size, beyond which
+    // the kernel does not write.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -185,8 +185,8 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
     })
 }
 
-/// Whether all bytes are that were ever sent or wait to be. What was sent again is counted as sent, and as repeated; what
-/// is acknowledged includes one for the connect.
+/// Reports whether every byte that was sent or waits to be sent is acknowledged. Retransmitted bytes count both as sent
+/// and as retransmitted. The acknowledged bytes include one for the SYN.
 fn is_every_byte_acknowledged(info: &libc::tcp_info) -> bool {
     let sent = info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans);
     sent > 0 && info.tcpi_notsent_bytes == 0 && info.tcpi_bytes_acked > sent
@@ -199,12 +199,12 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// Both ends of a connection, and ours as others see it.
+    /// Returns both ends of a connection, and the shared view of ours.
     fn connected() -> (TcpStream, TcpStream, SharedSocket) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         let (theirs, _) = listener.accept().expect("dialled");
-        // SAFETY: no test closes `ours` before `shared` is closed or looked at for the last time.
+        // SAFETY: no test closes `ours` before `shared` is closed or used for the last time.
         let shared = unsafe { SharedSocket::new(&ours) };
         (ours, theirs, shared)
     }
@@ -227,7 +227,7 @@ mod tests {
         theirs.read_exact(&mut [0; 5]).expect("open");
         until(&shared, |state| !state.unacknowledged);
 
-        // From here on their kernel drops what comes before TCP sees it.
+        // From here on, the peer's kernel drops incoming packets before TCP sees them.
         SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         ours.write_all(b"more").expect("open");
         let unheard = until(&shared, |state| state.repeated);
@@ -240,8 +240,8 @@ mod tests {
         assert_eq!(shared.state(), None);
     }
 
-    /// Goal: an end that is not acknowledged is told from bytes that are not, however often the kernel has sent either
-    /// again. Method: a peer whose kernel drops what comes, before or after the bytes.
+    /// Goal: an unacknowledged FIN is distinguished from unacknowledged bytes, however often the kernel retransmits
+    /// either. Method: a peer whose kernel drops packets, before or after the bytes.
     #[test]
     fn an_end_alone_is_told_from_bytes() {
         for (bytes, alone) in [(false, true), (true, false)] {

@@ -1,41 +1,41 @@
-//! TCP's user timeout, in force while bytes surely find room.
+//! TCP user timeout, active only while the written bytes surely fit into the peer's buffer.
 //!
-//! It bounds how long sent bytes may stay unacknowledged, and counts also the time in which a peer acknowledges but has
-//! no room: a program may well pause reading. So it holds only for bytes that surely find room: once more has been
-//! written than that, it is lifted, until the peer's kernel has acknowledged all of it and has as much room again: what it
-//! acknowledges lies there until the program reads it.
+//! The kernel's timeout bounds how long sent bytes may stay unacknowledged. It also runs while the peer acknowledges
+//! but has no room, although a program may pause reading. So it is active only for bytes that surely fit. Once more
+//! bytes are written, it is switched off until the peer's kernel has acknowledged all of them and has as much room
+//! again. Acknowledged bytes occupy that room until the program reads them.
 
 use crate::tcp::state::{TcpState, tcp_state};
 use socket2::SockRef;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Bytes that fit into any kernel's receive buffer beside what is there already: half of the smallest first window in
-/// common use (64 KiB).
+/// Bytes that fit into any kernel's receive buffer besides its content: half of the smallest common initial window (64
+/// KiB).
 pub(crate) const SURE_ROOM: usize = 32 * 1024;
 
-/// What is in force on one socket, whose one writer this is.
+/// State of the user timeout of one socket. The socket must have no other writer.
 #[derive(Debug)]
 pub(crate) struct UserTimeout {
     bound: Option<Duration>,
-    /// Bytes written since the peer was known to have acknowledged all, and to have room.
+    /// Bytes written since the peer was known to have acknowledged everything and to have room.
     pending: usize,
     lifted: bool,
 }
 
 impl UserTimeout {
-    /// Of a socket on which this bound has been set; none: nothing is bounded.
+    /// Creates the state for a socket on which `bound` is set. `None` means no timeout.
     pub(crate) fn new(bound: Option<Duration>) -> Self {
         Self { bound, pending: 0, lifted: false }
     }
 
-    /// So many bytes are to be written.
+    /// Adjusts the timeout before a write of `length` bytes.
     pub(crate) fn before_write(&mut self, socket: &impl AsFd, length: usize) {
         if self.bound.is_none() || !self.lifted && self.pending.saturating_add(length) <= SURE_ROOM {
             return;
         }
         if length > SURE_ROOM {
-            return self.set_lifted(socket, true); // Nothing that the kernel may say would change that.
+            return self.set_lifted(socket, true); // The kernel's state cannot change that.
         }
         let has_room = |now: TcpState| !now.unacknowledged && !now.unsent && now.room as usize >= SURE_ROOM;
         if tcp_state(socket.as_fd()).is_ok_and(has_room) {
@@ -44,14 +44,14 @@ impl UserTimeout {
         self.set_lifted(socket, self.pending.saturating_add(length) > SURE_ROOM);
     }
 
-    /// So many were.
+    /// Counts written bytes.
     pub(crate) fn wrote(&mut self, length: usize) {
         self.pending = self.pending.saturating_add(length);
     }
 
     fn set_lifted(&mut self, socket: &impl AsFd, lifted: bool) {
         if self.lifted != lifted {
-            // An error says that it is not connected any more, which is told by the write.
+            // An error means that the socket is no longer connected. The write reports that.
             let _ = SockRef::from(socket).set_tcp_user_timeout(self.bound.filter(|_| !lifted));
             self.lifted = lifted;
         }
@@ -65,8 +65,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread::sleep;
 
-    /// Goal: a peer that pauses reading is not bounded, however small the pieces are that fill it, each of them
-    /// acknowledged; one that reads is.
+    /// Goal: a peer that pauses reading is not bounded, even if it acknowledges each of many small writes. A peer that
+    /// reads is bounded.
     #[test]
     fn a_peer_that_pauses_is_not_bounded() {
         const PIECE: usize = 4096;
@@ -88,7 +88,7 @@ mod tests {
                     break;
                 }
             }
-            // The kernel takes what it has room for, before the next piece comes.
+            // Let the kernel send the piece before the next one.
             for _ in 0..20 {
                 let now = tcp_state(ours.as_fd()).expect("open");
                 if !now.unacknowledged && !now.unsent {
@@ -98,7 +98,7 @@ mod tests {
             }
             let now = tcp_state(ours.as_fd()).expect("open");
             if now.unsent {
-                break; // It meets a closed window.
+                break; // The piece meets a closed window.
             }
         }
         assert_eq!(told(&ours), None, "lifted before the window was closed");
