@@ -1,7 +1,7 @@
-//! The arguments, and the name that the program goes by.
+//! Command-line arguments and the program name shown in usage lines.
 //!
-//! kubectl calls a plugin by the whole path that it has found on `PATH`; a shell hands on what was typed. So usage lines
-//! say `kubectl zeroscale` where the program was called by the path of a folder of `PATH`, else `kubectl-zeroscale`.
+//! kubectl starts a plugin by the full path that it found on `PATH`; a shell passes the name as typed. So usage lines
+//! say `kubectl zeroscale` if the program was started by an absolute path in a `PATH` folder, else `kubectl-zeroscale`.
 
 use crate::check::CheckArgs;
 use crate::cluster::Where;
@@ -16,74 +16,74 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The program's own name.
+/// Name of the program.
 pub const NAME: &str = "kubectl-zeroscale";
-/// The same as a plugin.
+/// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl zeroscale";
 
-/// What it is for. The options of [`Where`] would say otherwise.
+/// Summary in the help. It is set explicitly because the doc comment of the flattened [`Where`] would replace it.
 const ABOUT: &str = "Shows sleeping workloads, wakes them, and says why they are as they are";
 
-/// All arguments.
+/// All command-line arguments.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, arg_required_else_help = true)]
 #[command(after_help = "Exit codes: 0 done; 1 not done, or not as asked; 2 the arguments make no sense.")]
 pub struct Arguments {
-    /// Where to look.
+    /// Cluster and dashboard options.
     #[command(flatten)]
     pub place: Where,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What there is to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show workloads: their state, pods, load, and why they are so; one that is named, in full.
+    /// Show workloads: state, pods, load and reason. Named workloads are shown in full.
     Status(StatusArgs),
-    /// Show workloads by their load, again and again.
+    /// Show workloads by load, refreshed continuously.
     Top(TopArgs),
-    /// Say why a workload has the scale that it has, and what was decided before.
+    /// Explain the current scale of a workload and its earlier decisions.
     Why(WhyArgs),
     /// Wake workloads once, as a request would; they sleep again after a window without requests.
     Wake(RequestArgs),
-    /// Put workloads to sleep once, unless somebody is being served; they wake with the next request.
+    /// Put workloads to sleep once, unless requests are in flight; they wake with the next request.
     Sleep(RequestArgs),
-    /// Keep workloads as they are: replicas, and whom their Services lead to (`spec.paused`).
+    /// Pause workloads: keep replicas and Service routing as they are (`spec.paused`).
     Pause(PauseArgs),
-    /// Have paused workloads decided about again.
+    /// Resume scaling of paused workloads.
     Resume(PauseArgs),
-    /// Look for what keeps workloads from sleeping and waking, and say what to do.
+    /// Check what keeps workloads from sleeping or waking, and say how to fix it.
     Check(CheckArgs),
-    /// Open the live page in a browser.
+    /// Open the dashboard in a browser.
     Ui(UiArgs),
-    /// Give workloads back that ZeroScalers hold, where no autoscaler runs any more: replicas, Services, finalizers.
+    /// Restore replicas, Services and finalizers of workloads if no autoscaler is running any more.
     Release(ReleaseArgs),
-    /// Print manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers, Knative Services and workloads with Sablier's labels
-    /// as ours, and what has no equivalent.
+    /// Convert manifests of KEDA's HTTP add-on, HorizontalPodAutoscalers, Knative Services and workloads with Sablier
+    /// labels to ZeroScalers, and list what has no equivalent.
     Import {
-        /// Files of YAML documents; `-` reads standard input.
+        /// YAML files; `-` reads standard input.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Print a shell's completions of this program: `source <(kubectl-zeroscale completions bash)`.
+    /// Print shell completions: `source <(kubectl-zeroscale completions bash)`.
     Completions {
         /// The shell.
         shell: Shell,
     },
     /// Print the manual page: `kubectl-zeroscale man status | man -l -`.
     Man {
-        /// The command that it is about; none: the whole.
+        /// Command to print the page of [default: the whole program].
         command: Option<String>,
-        /// Write the pages of all commands as files into this folder instead.
+        /// Write the pages of all commands into this folder instead.
         #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
         out_dir: Option<PathBuf>,
     },
 }
 
 impl Arguments {
-    /// Those of the process. What makes no sense ends it.
+    /// Parses the arguments of the process. Exits the process if they are invalid.
     pub fn read() -> Self {
         let called = std::env::args_os().next().unwrap_or_default();
         let command = named(&called, std::env::var_os("PATH").unwrap_or_default());
@@ -91,12 +91,12 @@ impl Arguments {
     }
 }
 
-/// The definition.
+/// Returns the clap definition of the program.
 pub fn definition() -> clap::Command {
     Arguments::command().about(ABOUT)
 }
 
-/// The same, with the name that usage lines say.
+/// Returns the definition with the program name for usage lines.
 fn named(called: &OsString, path: OsString) -> clap::Command {
     let folder = Path::new(called).parent().filter(|folder| folder.is_absolute());
     let is_plugin = folder.is_some_and(|folder| std::env::split_paths(&path).any(|known| known == folder));

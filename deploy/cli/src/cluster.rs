@@ -1,4 +1,4 @@
-//! Which cluster, who we are there, and what is wrong if that cannot be told.
+//! Connection to the cluster, names of ZeroScalers in it, and errors that say how to fix them.
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -9,52 +9,52 @@ use kube::{Api, Client, Config};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Name of the extension of a kubeconfig's cluster that says where its dashboard is.
+/// Name of the kubeconfig cluster extension that holds the dashboard's address.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
-/// Longest time that an API server may take to accept a connection, and to say something.
+/// Timeouts for connecting to the API server and for reading from it.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where to look.
+/// Cluster and dashboard options.
 #[derive(Args, Clone, Debug)]
 pub struct Where {
-    /// Path of a kubeconfig [default: KUBECONFIG, else ~/.kube/config, else the pod's own service account].
+    /// Path of the kubeconfig [default: KUBECONFIG, else ~/.kube/config, else the pod's own service account].
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one].
+    /// Context in the kubeconfig [default: its current context].
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
-    /// Namespace of the workloads [default: the context's].
+    /// Namespace of the workloads [default: the namespace of the context].
     #[arg(short, long, global = true)]
     pub namespace: Option<String>,
-    /// Namespace where Zeroscale runs.
+    /// Namespace in which Zeroscale runs.
     #[arg(long, global = true, value_name = "NAMESPACE", default_value = "zeroscale-system")]
     pub system_namespace: String,
-    /// Address of the dashboard, such as http://127.0.0.1:8090 [default: what the kubeconfig says, else a port of an
-    /// autoscaler's pod that is forwarded].
+    /// Address of the dashboard, such as http://127.0.0.1:8090 [default: the address in the kubeconfig, else a
+    /// forwarded port of an autoscaler pod].
     #[arg(long, global = true, value_name = "URL")]
     pub address: Option<String>,
-    /// File of the token that the dashboard asks for.
+    /// File with the token of the dashboard.
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
 
-/// A cluster and who we are there.
+/// Connection to a cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Its API server.
+    /// Client of the API server.
     pub client: Client,
-    /// The namespace that is meant where none is said.
+    /// Namespace that applies if none is named.
     pub namespace: String,
-    /// Where its dashboard is, if the kubeconfig says so.
+    /// Address of the dashboard, if the kubeconfig has one.
     pub dashboard: Option<String>,
 }
 
 impl Where {
-    /// The cluster. Nothing is asked of it.
+    /// Builds the client from the kubeconfig. Sends no request.
     ///
     /// # Errors
-    /// The kubeconfig cannot be used; the error names it.
+    /// Fails if the kubeconfig cannot be used; the error names it.
     pub async fn cluster(&self) -> anyhow::Result<Cluster> {
         let (mut config, dashboard) = self.config().await?;
         config.connect_timeout = Some(CONNECTS_WITHIN);
@@ -87,7 +87,7 @@ impl Where {
     }
 }
 
-/// What the cluster's extension says.
+/// Returns the dashboard address in the extension of the context's cluster.
 fn dashboard(read: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let context = context.or(read.current_context.as_deref())?;
     let context = read.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
@@ -97,7 +97,7 @@ fn dashboard(read: &Kubeconfig, context: Option<&str>) -> Option<String> {
 }
 
 impl Cluster {
-    /// The ZeroScalers of a namespace; none: of all.
+    /// Returns the API of ZeroScalers in a namespace, or in all namespaces if it is `None`.
     pub fn scalers(&self, namespace: Option<&str>) -> Api<ZeroScaler> {
         match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
@@ -105,19 +105,19 @@ impl Cluster {
         }
     }
 
-    /// All ZeroScalers of a namespace; none: of the cluster.
+    /// Lists the ZeroScalers of a namespace, or of the cluster if it is `None`.
     ///
     /// # Errors
-    /// The API server's, with what to do about it.
+    /// Returns the API server's error with advice.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ZeroScaler>> {
         let listed = self.scalers(namespace).list(&ListParams::default()).await;
         listed.map(|list| list.items).map_err(|error| explained(error, "ZeroScalers cannot be listed"))
     }
 
-    /// One ZeroScaler.
+    /// Reads one ZeroScaler.
     ///
     /// # Errors
-    /// There is none of that name, or the API server's, with what to do about it.
+    /// Fails if it does not exist, or with the API server's error and advice.
     pub async fn get(&self, name: &Name) -> anyhow::Result<ZeroScaler> {
         let found = self.scalers(Some(&name.namespace)).get(&name.name).await;
         found.map_err(|error| missing(error, name))
@@ -127,17 +127,17 @@ impl Cluster {
 /// Namespace and name of a workload's ZeroScaler.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
 impl Name {
-    /// `NAME` in the namespace at hand, or `NAMESPACE/NAME`.
+    /// Parses `NAME`, which is in the given namespace, or `NAMESPACE/NAME`.
     ///
     /// # Errors
-    /// It is neither.
+    /// Fails if the text has neither form.
     pub fn read(text: &str, namespace: &str) -> anyhow::Result<Self> {
         let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
         let good = common_api::validation::is_object_name;
@@ -152,7 +152,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// An error about one ZeroScaler.
+/// Converts an error about one ZeroScaler.
 pub fn missing(error: kube::Error, name: &Name) -> anyhow::Error {
     match &error {
         kube::Error::Api(status) if status.code == 404 && !is_undefined(status) => {
@@ -162,7 +162,7 @@ pub fn missing(error: kube::Error, name: &Name) -> anyhow::Error {
     }
 }
 
-/// An error of the API server, with what to do about it.
+/// Converts an API server error and adds advice.
 pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if is_undefined(&status) => anyhow!(
@@ -176,12 +176,12 @@ pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
     }
 }
 
-/// What is at the bottom of an error: what lies between says how we ask, which is of no use to whoever reads it.
+/// Returns the innermost source of an error. The outer layers only describe our own call, which does not help the user.
 pub fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
-/// Whether not an object is missing, but its whole kind.
+/// Reports whether the whole kind is missing rather than one object.
 fn is_undefined(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }

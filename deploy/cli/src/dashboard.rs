@@ -1,8 +1,9 @@
-//! The dashboard of the autoscaler, wherever it can be reached.
+//! Client of the autoscaler's dashboard.
 //!
-//! It listens on loopback of each autoscaler's pod. It is reached, in this order, at `--address`, at what the kubeconfig
-//! says of its cluster (`local up` writes it), or through a port that the API server forwards to any pod that is ready:
-//! that needs the right to create `pods/portforward` there, and none to run anything in it.
+//! The dashboard listens on loopback in each autoscaler pod. The client uses the first address that is known:
+//! `--address`, the address in the kubeconfig (`local up` writes it), or a port that the API server forwards to a ready
+//! pod. Forwarding needs the right to create `pods/portforward` in that namespace, but no right to run anything in a
+//! pod.
 
 use crate::cluster::{Cluster, Where, cause};
 use crate::forward::Forward;
@@ -16,27 +17,27 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Largest answer that is read: ten thousand workloads take some ten MiB.
+/// Maximum size of a response. Ten thousand workloads take about ten MiB.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Longest time that it may take to accept a connection, and to answer.
+/// Timeouts for connecting to the dashboard and for reading from it.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// One that can be asked.
+/// A dashboard that can be queried.
 pub struct Dashboard {
-    /// Where it is, for a browser too.
+    /// Address, usable by a browser too.
     pub address: String,
     client: Client,
     token: Option<String>,
-    /// What leads there, for as long as this lives.
+    /// Port forwarding to the dashboard, if any.
     forward: Option<Forward>,
 }
 
 impl Where {
-    /// The dashboard. Only what a port is forwarded to is asked for it.
+    /// Finds the dashboard. Sends requests only to forward a port.
     ///
     /// # Errors
-    /// There is no way to one; the error says which was tried, and what to do.
+    /// Fails if no address can be used; the error says which one was tried and how to fix it.
     pub async fn dashboard(&self, cluster: &anyhow::Result<Cluster>) -> anyhow::Result<Dashboard> {
         let known = match (&self.address, cluster) {
             (Some(address), _) => Some(address.clone()),
@@ -72,19 +73,19 @@ impl Where {
 }
 
 impl Dashboard {
-    /// All workloads of a namespace; none: of all.
+    /// Lists the workloads of a namespace, or of all namespaces if it is `None`.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// Fails if the dashboard cannot be reached.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Listing> {
         let query = namespace.map(|namespace| format!("?namespace={namespace}")).unwrap_or_default();
         self.get(&format!("/api/v1/workloads{query}")).await
     }
 
-    /// All about one workload.
+    /// Returns the full description of one workload.
     ///
     /// # Errors
-    /// It cannot be asked, or knows no such workload.
+    /// Fails if the dashboard cannot be reached or does not know the workload.
     pub async fn detail(&self, namespace: &str, name: &str) -> anyhow::Result<Detail> {
         self.get(&format!("/api/v1/workloads/{namespace}/{name}")).await
     }

@@ -1,4 +1,4 @@
-//! What is made of the definition of the arguments: completions for shells, pages of the manual.
+//! Documents generated from the argument definition: shell completions and manual pages.
 
 use crate::arguments::{NAME, definition};
 use anyhow::Context;
@@ -7,22 +7,22 @@ use clap_mangen::Man;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a shell's completions.
+/// Writes the completions of a shell.
 ///
 /// # Errors
-/// `out` cannot be written to.
+/// Fails if `out` cannot be written to.
 pub fn completions(shell: Shell, out: &mut impl Write) -> std::io::Result<()> {
-    let mut text = Vec::new(); // The generator panics where it cannot write.
+    let mut text = Vec::new(); // The generator panics if a write fails.
     clap_complete::generate(shell, &mut definition(), NAME, &mut text);
     out.write_all(&text)
 }
 
-/// Writes the page of a command, or that of the whole; with a folder the pages of all there.
+/// Writes the manual page of a command, or of the program if it is `None`. With a folder, writes all pages there.
 ///
 /// # Errors
-/// There is no such command, or it cannot be written.
+/// Fails if the command does not exist or a page cannot be written.
 pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) -> anyhow::Result<()> {
-    // `help COMMAND` says what the pages do.
+    // The pages replace `help COMMAND`.
     let mut all = definition().name(NAME).disable_help_subcommand(true);
     all.build();
     if let Some(folder) = out_dir {

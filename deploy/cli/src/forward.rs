@@ -1,8 +1,8 @@
-//! A port of this machine that leads to the dashboard in an autoscaler's pod, through the API server.
+//! Forwards a local port to the dashboard in an autoscaler pod, through the API server.
 //!
-//! It leads to a pod that is ready. One that cannot be reached any more, since it was replaced, is given up for another, so
-//! that a page that stays open goes on. What a pod says of a connection that it cannot take is kept for whoever has opened
-//! it ([`Forward::failure`]): over the connection itself nothing can be said.
+//! The target is a ready pod. If it cannot be reached any more, for example because it was replaced, the forwarder
+//! switches to another ready pod, so that an open page keeps working. The pod's error for a rejected connection is
+//! stored ([`Forward::failure`]), since the connection itself cannot carry it.
 
 use crate::cluster::cause;
 use anyhow::{Context, anyhow};
@@ -21,40 +21,40 @@ use tokio::time::timeout;
 
 /// Port of the dashboard in a pod of the autoscaler.
 pub const PORT: u16 = 8090;
-/// Pods of the autoscaler.
+/// Label selector of autoscaler pods.
 const AUTOSCALERS: &str = "app=autoscaler";
-/// Longest wait for why a connection has ended.
+/// Maximum wait for the error of a failed connection.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// What leads there, for as long as it lives.
+/// Active port forwarding. Dropping it stops accepting connections.
 pub struct Forward {
-    /// Where it begins.
+    /// Local address.
     pub local: SocketAddr,
     way: Arc<Way>,
     accepting: JoinHandle<()>,
 }
 
-/// Where it leads.
+/// Target of the forwarding.
 struct Way {
     pods: Api<Pod>,
     namespace: String,
     pod: Mutex<String>,
     failure: Mutex<Option<String>>,
-    /// A connection has ended.
+    /// Notified when a connection has ended.
     ended: Notify,
 }
 
 impl Forward {
-    /// Looks for a pod and begins.
+    /// Finds a pod and starts to forward.
     ///
     /// # Errors
-    /// No pod is ready, or its port cannot be forwarded; the error says what to do.
+    /// Fails if no pod is ready or its port cannot be forwarded; the error says how to fix it.
     pub async fn begin(client: &Client, namespace: &str) -> anyhow::Result<Self> {
         let (pods, namespace) = (Api::namespaced(client.clone(), namespace), namespace.to_owned());
         let way =
             Arc::new(Way { pods, namespace, pod: Mutex::default(), failure: Mutex::default(), ended: Notify::new() });
         *lock(&way.pod) = way.find().await?;
-        // Whether it may be forwarded at all is known before anything is promised.
+        // Open one connection first, so that missing rights are reported before the address is printed.
         let mut tried = way.open().await?;
         drop(tried.take_stream(PORT));
         tried.abort();
@@ -70,7 +70,8 @@ impl Forward {
         Ok(Self { local, way, accepting })
     }
 
-    /// Why the last connection was not carried, if it was not. That may be known a moment after its end.
+    /// Returns the error of the last connection, or `None` if none is known within a short wait. The error may arrive
+    /// just after the connection has ended.
     pub async fn failure(&self) -> Option<String> {
         let known = async {
             loop {
@@ -92,7 +93,7 @@ impl Drop for Forward {
 }
 
 impl Way {
-    /// A pod that is ready.
+    /// Returns the name of a ready pod.
     async fn find(&self) -> anyhow::Result<String> {
         let namespace = &self.namespace;
         let found = self.pods.list(&ListParams::default().labels(AUTOSCALERS)).await;
@@ -107,7 +108,7 @@ impl Way {
         })
     }
 
-    /// One connection to the pod; to another, if that one is not there any more.
+    /// Opens a connection to the pod. If that fails, tries another ready pod.
     async fn open(&self) -> anyhow::Result<Portforwarder> {
         let pod = lock(&self.pod).clone();
         let refused = match self.pods.portforward(&pod, &[PORT]).await {
@@ -132,7 +133,7 @@ impl Way {
         )
     }
 
-    /// Carries one connection. Whoever has opened it sees it end early if that fails.
+    /// Forwards one connection. On failure, the client sees the connection close early.
     async fn carry(&self, mut stream: TcpStream) {
         let failure = match self.open().await {
             Ok(forwarded) => self.exchange(forwarded, &mut stream).await,
@@ -142,15 +143,15 @@ impl Way {
         self.ended.notify_waiters();
     }
 
-    /// Both directions; what the pod says if it does not take the connection.
+    /// Copies both directions. Returns the pod's error if the pod rejects the connection.
     async fn exchange(&self, mut forwarded: Portforwarder, stream: &mut TcpStream) -> Option<String> {
         let (mut there, told) = (forwarded.take_stream(PORT)?, forwarded.take_error(PORT)?);
         let (mut told, mut copied) = (pin!(told.fuse()), pin!(tokio::io::copy_bidirectional(stream, &mut there)));
         let why = tokio::select! {
-            biased; // What is told comes before the end.
+            biased; // The pod's error has priority over the end of the stream.
             why = &mut told => match why {
                 None => {
-                    let _ = copied.await; // Either side may end it.
+                    let _ = copied.await; // Either side may close it.
                     None
                 }
                 why => why,
@@ -166,7 +167,7 @@ impl Way {
     }
 }
 
-/// Whether a pod is ready, and stays.
+/// Reports whether a pod is ready and not being deleted.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());

@@ -1,6 +1,6 @@
-//! What is known of workloads: ZeroScalers from the API server, and what the dashboard adds to them.
+//! Collects workloads: ZeroScalers from the API server, and the load that the dashboard reports.
 //!
-//! Either alone is enough to show something; what is missing is said on standard error.
+//! One of the two sources is enough. Warnings on standard error name what is missing.
 
 use crate::cluster::{Cluster, Name, Where};
 use crate::dashboard::Dashboard;
@@ -9,7 +9,7 @@ use common_api::ZeroScaler;
 use kube::ResourceExt;
 use std::collections::HashMap;
 
-/// Whoever can be asked.
+/// Sources of workload data.
 pub struct Sources {
     /// The API server.
     pub cluster: anyhow::Result<Cluster>,
@@ -18,23 +18,24 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Looks for both.
+    /// Connects to both sources.
     pub async fn find(place: &Where) -> Self {
         let cluster = place.cluster().await;
         let dashboard = place.dashboard(&cluster).await;
         Self { cluster, dashboard }
     }
 
-    /// The namespace at hand.
+    /// Returns the namespace that applies if none is named.
     pub fn namespace(&self, place: &Where) -> String {
         let said = place.namespace.clone();
         said.or_else(|| Some(self.cluster.as_ref().ok()?.namespace.clone())).unwrap_or_else(|| "default".to_owned())
     }
 
-    /// All workloads of a namespace, in order of their names; none: of all. `warn` hears what could not be asked.
+    /// Lists the workloads of a namespace, or of all namespaces if it is `None`, sorted by name. `warn` receives a
+    /// message for each source that failed.
     ///
     /// # Errors
-    /// Nobody could be asked.
+    /// Fails if both sources fail.
     pub async fn list(&self, namespace: Option<&str>, warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
         let objects = match &self.cluster {
             Ok(cluster) => cluster.list(namespace).await,
@@ -70,10 +71,10 @@ impl Sources {
         }
     }
 
-    /// These workloads alone. At later looks than the first one, those that are not there are warned of.
+    /// Returns only the named workloads. After the first call, a missing workload is a warning instead of an error.
     ///
     /// # Errors
-    /// Nobody could be asked, or at the first look one is not there.
+    /// Fails if both sources fail, or if a workload is missing on the first call.
     pub async fn named(
         &self,
         names: &[Name],
@@ -99,14 +100,14 @@ impl Sources {
     }
 }
 
-/// Objects with what is known of their load.
+/// Merges ZeroScalers with the dashboard's data.
 fn merged(objects: &[ZeroScaler], live: Listing) -> Listing {
     let key = |workload: Summary| ((workload.namespace.clone(), workload.name.clone()), workload);
     let mut known: HashMap<_, _> = live.workloads.into_iter().map(key).collect();
     let merge = |object: &ZeroScaler| {
         let own = Summary::of(object);
         match known.remove(&(object.namespace().unwrap_or_default(), object.name_any())) {
-            // What the user has written last counts, whatever the dashboard has heard of it.
+            // `paused` comes from the ZeroScaler: it is newer than the dashboard's copy.
             Some(live) => Summary { created: own.created, paused: own.paused, ..live },
             None => own,
         }

@@ -1,4 +1,5 @@
-//! `release`: gives back what ZeroScalers hold, by the autoscaler's own rule ([`autoscaler::release`]), where none runs.
+//! The `release` command: restores what ZeroScalers hold by the autoscaler's own rule ([`autoscaler::release`]), for
+//! clusters in which no autoscaler runs any more.
 
 use crate::cluster::{Name, Where};
 use anyhow::bail;
@@ -6,21 +7,21 @@ use autoscaler::release::{Scope, release};
 use clap::Args;
 use std::io::Write;
 
-/// What is asked of `release`.
+/// Arguments of `release`.
 #[derive(Args, Clone, Debug)]
 pub struct ReleaseArgs {
-    /// ZeroScalers of the namespace; none: all of it, if that is named.
+    /// ZeroScalers to release [default: all in the namespace of --namespace].
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// All namespaces.
+    /// Release the ZeroScalers of all namespaces.
     #[arg(long, conflicts_with_all = ["names", "namespace"])]
     pub all: bool,
 }
 
-/// Releases them, and says each step.
+/// Releases the ZeroScalers and prints each step.
 ///
 /// # Errors
-/// Nothing is named, or some could not be released.
+/// Fails if the arguments select nothing, or if a ZeroScaler could not be released.
 pub async fn run(place: &Where, args: &ReleaseArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.names.is_empty() && !args.all && place.namespace.is_none() {
         bail!("say what to release: NAME, --namespace NAMESPACE for all of it, or --all");
@@ -38,6 +39,6 @@ pub async fn run(place: &Where, args: &ReleaseArgs, out: &mut impl Write) -> any
             Scope::Named(cluster.namespace, names.into_iter().map(|name| name.name).collect())
         }
     };
-    // What is told is worth nothing to the release itself: who reads no more does not end it half way.
+    // Write errors are ignored: a closed output must not stop the release half way.
     release(&cluster.client, &scope, |step| drop(writeln!(out, "{step}"))).await
 }

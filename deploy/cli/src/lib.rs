@@ -1,28 +1,29 @@
-//! `kubectl-zeroscale`: what an operator sees of sleeping workloads, and does about them, in a terminal.
+//! `kubectl-zeroscale`: shows and controls sleeping workloads from a terminal.
 //!
-//! A plugin of kubectl, and a program of its own for who has no kubectl. It needs a kubeconfig and the rights of whoever
-//! it names, and no right to run anything in a pod.
+//! The program works as a kubectl plugin and without kubectl. It needs a kubeconfig and the rights of that user, and no
+//! right to run anything in a pod.
 //!
 //! | command | module | |
 //! |---|---|---|
-//! | `status` | [`status`] | all workloads, or one in full |
-//! | `top` | [`top`] | workloads by their load |
-//! | `why` | [`why`] | a decision in words |
-//! | `wake`, `sleep`, `pause`, `resume` | [`orders`] | fields of ZeroScalers |
-//! | `check` | [`check`] | what is wrong, and what to do |
-//! | `ui` | [`ui`] | the live page in a browser |
-//! | `release` | [`giving_back`] | what the autoscaler holds, where none runs any more |
-//! | `import` | [`import`] | manifests of others as ours |
-//! | `completions`, `man` | [`documents`] | made of the arguments themselves |
+//! | `status` | [`status`] | all workloads, or named ones in full |
+//! | `top` | [`top`] | workloads by load |
+//! | `why` | [`why`] | explanation of a decision |
+//! | `wake`, `sleep`, `pause`, `resume` | [`orders`] | edits of ZeroScaler fields |
+//! | `check` | [`check`] | problems and their remedies |
+//! | `ui` | [`ui`] | the dashboard in a browser |
+//! | `release` | [`giving_back`] | restores what the autoscaler holds if none runs any more |
+//! | `import` | [`import`] | converts manifests of other autoscalers |
+//! | `completions`, `man` | [`documents`] | generated from the argument definition |
 //!
-//! # Where numbers come from
+//! # Data sources
 //!
-//! ZeroScalers are read from the API server, with the rights of whoever the kubeconfig names. Load, wakes and reasons are
-//! the dashboard's ([`dashboard`]); where it cannot be reached, what ZeroScalers say is shown, and standard error says so.
+//! ZeroScalers come from the API server, with the rights of the kubeconfig's user. Load, wakes and reasons come from
+//! the dashboard ([`dashboard`]). If it cannot be reached, the output is based on ZeroScalers alone and standard error
+//! says so.
 //!
 //! # Exit codes
 //!
-//! 0: done. 1: not done, or not as asked. 2: the arguments make no sense.
+//! 0: done. 1: not done, or not as requested. 2: invalid arguments.
 
 pub mod arguments;
 pub mod check;
@@ -45,10 +46,10 @@ use arguments::{Arguments, Command};
 use common_api::zeroscaler::request;
 use std::io::Write;
 
-/// Does what the arguments say, and writes what comes of it to `out`.
+/// Runs the command of the arguments and writes its output to `out`.
 ///
 /// # Errors
-/// It could not be done; or `out` has been closed.
+/// Fails if the command fails or `out` is closed.
 pub async fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let place = &arguments.place;
     match arguments.command {

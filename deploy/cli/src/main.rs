@@ -1,4 +1,4 @@
-//! `kubectl-zeroscale`, a program and a plugin of kubectl.
+//! `kubectl-zeroscale`, a program and a kubectl plugin.
 
 use cli::arguments::Arguments;
 use common::text::printable_line;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let outcome = runtime.map_err(anyhow::Error::from).and_then(run).and_then(|()| Ok(std::io::stdout().flush()?));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_closed(&error) => ExitCode::SUCCESS, // Whoever reads has seen enough, such as `head`.
+        Err(error) if is_closed(&error) => ExitCode::SUCCESS, // The reader has closed the pipe, as `head` does.
         Err(error) => {
             eprintln!("error: {}", printable_line(&format!("{error:#}")));
             ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! Workloads as the dashboard tells of them, and as ZeroScalers do where it cannot be asked.
+//! Workloads as the dashboard reports them, or as ZeroScalers describe them if the dashboard cannot be reached.
 
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{ACTIVE, READY};
@@ -8,11 +8,11 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// All workloads, and who was asked.
+/// All workloads and the replicas that reported them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listing {
-    /// The replicas of the autoscaler; none: ZeroScalers alone were read.
+    /// Replicas of the autoscaler. Empty if only ZeroScalers were read.
     pub replicas: Vec<Replica>,
     /// The workloads.
     pub workloads: Vec<Summary>,
@@ -22,76 +22,76 @@ pub struct Listing {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Replica {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it has answered.
+    /// True if the replica responded.
     pub answered: bool,
-    /// Why not.
+    /// Reason why it did not respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// One workload. What is not known is absent.
+/// One workload. Unknown values are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Summary {
-    /// Namespace of its ZeroScaler.
+    /// Namespace of the ZeroScaler.
     pub namespace: String,
-    /// Name of its ZeroScaler.
+    /// Name of the ZeroScaler.
     pub name: String,
-    /// Kind and name of what is scaled.
+    /// Kind and name of the scale target.
     pub target: String,
     /// Asleep, Waking, Awake, FallingAsleep or Unknown.
     pub state: String,
-    /// Whether everything stays as it is.
+    /// Scaling and routing changes are suspended.
     pub paused: bool,
-    /// Its pods.
+    /// Pod counts.
     pub pods: Pods,
-    /// Fewest pods now.
+    /// Minimum number of pods now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<i64>,
-    /// Most pods now; absent or 0: as many as the load asks for.
+    /// Maximum number of pods now; absent or 0: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
-    /// Requests a second.
+    /// Requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<f64>,
     /// Requests in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<f64>,
-    /// Requests that wait for a pod.
+    /// Requests waiting for a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<f64>,
-    /// The decision in a sentence.
+    /// Reason for the current decision, as a sentence.
     pub why: String,
-    /// The condition Ready.
+    /// Condition Ready.
     pub ready: Ready,
-    /// Its last wake.
+    /// Last wake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<Wake>,
-    /// The replica that decides about it.
+    /// Autoscaler replica that owns the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What sleeping has saved.
+    /// Savings from sleeping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved: Option<Saved>,
-    /// When min and max change next.
+    /// Next scheduled change of min and max.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_change: Option<Value>,
-    /// When its ZeroScaler was made; the dashboard does not say.
+    /// Creation time of the ZeroScaler; the dashboard does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
 }
 
-/// How many pods there are.
+/// Pod counts of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pods {
-    /// Ready ones.
+    /// Ready pods.
     pub ready: i64,
-    /// All.
+    /// All pods.
     pub actual: i64,
-    /// Wanted ones.
+    /// Desired pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
 }
@@ -102,9 +102,9 @@ pub struct Pods {
 pub struct Ready {
     /// True, False or Unknown.
     pub status: String,
-    /// One word.
+    /// Reason, as one word.
     pub reason: String,
-    /// A sentence.
+    /// Message, as a sentence.
     pub message: String,
 }
 
@@ -112,36 +112,36 @@ pub struct Ready {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wake {
-    /// When it began.
+    /// Start time.
     pub at: Option<Timestamp>,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What it was made of, in order.
+    /// Phases in order.
     pub phases: Vec<Phase>,
     /// `answered` or `failed`.
     pub outcome: String,
-    /// Why it failed.
+    /// Reason of the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A part of a wake.
+/// One phase of a wake.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Phase {
     /// signal, scale, pod, probe or forward.
     pub name: String,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// What sleeping has saved.
+/// Savings from sleeping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Saved {
-    /// Seconds for which a pod did not run.
+    /// Pod-seconds that did not run.
     pub pod_seconds: f64,
-    /// What these cost.
+    /// Cost of those pod-seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
 }
@@ -150,34 +150,34 @@ pub struct Saved {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Money {
-    /// How much.
+    /// Amount.
     pub amount: f64,
-    /// What a pod costs in an hour.
+    /// Cost of one pod per hour.
     pub per_hour: f64,
-    /// Of what.
+    /// Currency.
     pub currency: String,
 }
 
-/// All about one workload.
+/// Full description of one workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Detail {
-    /// What a list says of it.
+    /// Summary, as in a list.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Its latest decision and what that was made from.
+    /// Latest decision and its inputs.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub decision: Value,
-    /// The decisions before it.
+    /// Earlier decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Value>,
-    /// Its last wakes.
+    /// Recent wakes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wakes: Vec<Wake>,
 }
 
 impl Summary {
-    /// What a ZeroScaler says by itself.
+    /// Builds the summary from a ZeroScaler alone.
     pub fn of(object: &ZeroScaler) -> Self {
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.target;
@@ -205,7 +205,7 @@ impl Summary {
         said
     }
 
-    /// Why it is as it is, by its conditions.
+    /// Returns the reason for the workload's state, taken from its conditions.
     fn reason(&self, active: String, state: State) -> String {
         if self.ready.status == "False" {
             return self.ready.message.clone();
@@ -223,12 +223,12 @@ impl Summary {
         words.to_owned()
     }
 
-    /// Whether something is wrong with it.
+    /// Reports whether the condition Ready is False.
     pub fn is_wrong(&self) -> bool {
         self.ready.status == "False"
     }
 
-    /// When min and max change next.
+    /// Returns the next scheduled change of min and max.
     pub fn next(&self) -> Option<NextChange> {
         serde_json::from_value(self.next_change.clone()?).ok()
     }

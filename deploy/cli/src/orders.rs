@@ -1,8 +1,9 @@
-//! `pause`, `resume`, `wake` and `sleep`: a field of the ZeroScaler each, and what the autoscaler says to it.
+//! The commands `pause`, `resume`, `wake` and `sleep`: each edits one field of the ZeroScaler and reports the result.
 //!
-//! Nothing but the right to edit ZeroScalers is needed. The autoscaler answers in the status; where none does within some
-//! seconds, that is an error, since nothing will come of what was written. Neither will it where the API server has dropped
-//! the field: it answers as if all were well if its definition is older than the field.
+//! They need only the right to edit ZeroScalers. The autoscaler reports the result of `wake` and `sleep` in the status.
+//! It is an error if no report appears within some seconds, since no autoscaler will act on the edit. It is also an
+//! error if the API server dropped the field: it still returns success if the installed definition is older than the
+//! field.
 
 use crate::cluster::{Cluster, Name, Where, missing};
 use crate::text::seconds;
@@ -19,31 +20,31 @@ use std::io::Write;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Who writes, for `managedFields`.
+/// Field manager in `managedFields`.
 const MANAGER: &str = "kubectl-zeroscale";
-/// Longest time until an autoscaler has said something.
+/// Maximum wait for the first report of an autoscaler.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
-/// Time between two looks at an object that is waited for.
+/// Interval between two reads of the object.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
-/// What is asked of `pause` and `resume`.
+/// Arguments of `pause` and `resume`.
 #[derive(Args, Clone, Debug)]
 pub struct PauseArgs {
-    /// Workloads, by the NAME of their ZeroScaler, or NAMESPACE/NAME.
+    /// Workloads: NAME of their ZeroScaler, or NAMESPACE/NAME.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// What is asked of `wake` and `sleep`.
+/// Arguments of `wake` and `sleep`.
 #[derive(Args, Clone, Debug)]
 pub struct RequestArgs {
-    /// Workloads, by the NAME of their ZeroScaler, or NAMESPACE/NAME.
+    /// Workloads: NAME of their ZeroScaler, or NAMESPACE/NAME.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Wait until it is so, and say how long that took.
+    /// Wait until done and print how long it took.
     #[arg(long)]
     pub wait: bool,
-    /// Longest wait, such as 90s or 5m.
+    /// Maximum wait, such as 90s or 5m.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub timeout: Duration,
 }
@@ -54,10 +55,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     if read.is_zero() { Err(wrong()) } else { Ok(read) }
 }
 
-/// Pauses workloads, or ends that.
+/// Pauses or resumes workloads.
 ///
 /// # Errors
-/// One is unknown, may not be edited, or does not keep what was written.
+/// Fails if a workload is unknown, may not be edited, or does not keep the written value.
 pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     for name in names(&args.names, &cluster)? {
@@ -68,7 +69,7 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
             writeln!(out, "zeroscaler.zeroscale.dev/{} {already}", name.name)?;
             continue;
         }
-        // The default is not written down.
+        // `false` is the default, so the field is removed.
         let value = if paused { json!(true) } else { Value::Null };
         let written = edit(&cluster, &name, json!({"paused": value})).await?;
         if written.spec.paused != paused {
@@ -79,11 +80,11 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
     Ok(())
 }
 
-/// Asks for a wake or a sleep, and says what becomes of it.
+/// Requests a wake or a sleep and prints the result of each workload.
 ///
 /// # Errors
-/// One is unknown, may not be edited, does not keep what was written, or is kept as it is: whichever these are, and after
-/// all have been asked.
+/// Fails if a workload is unknown, may not be edited, does not keep the written value, or stays in its state. The error
+/// names all of them, after all workloads have been requested.
 pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     let mut wrong = Vec::new();
@@ -100,11 +101,11 @@ pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &m
     Ok(())
 }
 
-/// Asks for it at one workload. What becomes of it.
+/// Requests the state for one workload. Returns the result in words.
 async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'static str) -> anyhow::Result<String> {
     let (at, begun) = (Timestamp::now(), Instant::now());
     let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
-    // The same instant, in whatever notation it was kept: that is what the status repeats.
+    // Compare as an instant: the object may use another notation. The status repeats that notation.
     let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
         return Err(not_kept(name, "spec.request", state));
     };
@@ -123,7 +124,7 @@ async fn edit(cluster: &Cluster, name: &Name, spec: Value) -> anyhow::Result<Zer
     written.map_err(|error| missing(error, name))
 }
 
-/// The API server has taken an edit, and the object is without it: unknown fields are dropped, and answered with 200.
+/// Returns the error for an edit that the API server accepted and dropped. It drops unknown fields and returns 200.
 fn not_kept(name: &Name, field: &str, value: impl Display) -> anyhow::Error {
     anyhow!(
         "ZeroScaler {name}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
@@ -131,7 +132,7 @@ fn not_kept(name: &Name, field: &str, value: impl Display) -> anyhow::Error {
     )
 }
 
-/// A request that was made.
+/// A submitted request.
 struct Wait<'a> {
     cluster: &'a Cluster,
     name: &'a Name,
@@ -140,21 +141,21 @@ struct Wait<'a> {
     begun: Instant,
 }
 
-/// What an object says of a request.
+/// Result of a request, as the object reports it.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
-    /// Nothing yet.
+    /// No report yet.
     Nothing,
-    /// It is carried out.
+    /// In progress.
     Begun,
-    /// It is so.
+    /// Done.
     Done,
-    /// It stays as it is, and why.
+    /// Refused, with the reason.
     Kept(String),
 }
 
 impl Wait<'_> {
-    /// Waits for what is said, and with `--wait` until it is so.
+    /// Waits for the first report, and with `--wait` until the request is done.
     async fn told(&self, args: &RequestArgs) -> anyhow::Result<String> {
         loop {
             let object = self.cluster.get(self.name).await?;
@@ -191,7 +192,8 @@ impl Wait<'_> {
     }
 }
 
-/// Returns whether a pod is ready. The target's own word would come earlier, and count pods that restart or do not listen.
+/// Returns whether a pod is ready. The target's own status would report that earlier, but counts pods that restart or
+/// do not listen.
 fn serves(object: &ZeroScaler) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| {
@@ -199,7 +201,7 @@ fn serves(object: &ZeroScaler) -> bool {
     })
 }
 
-/// Why this wake fails: requests that are held are answered so, or its pods were given up.
+/// Returns the fault if the wake has failed: held requests fail with it, or the pods were given up.
 fn fails(object: &ZeroScaler) -> Option<&Fault> {
     let status = object.status.as_ref().filter(|status| status.observed_generation == object.metadata.generation)?;
     let is_told = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
@@ -207,7 +209,7 @@ fn fails(object: &ZeroScaler) -> Option<&Fault> {
     status.fault.as_ref().filter(|_| is_told || is_over)
 }
 
-/// What is said where nobody waits for the end.
+/// Returns the result in words for a command without `--wait`.
 fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
     let state = object.status.as_ref().map(|status| status.state).unwrap_or_default();
     match (is_awake, state) {
@@ -217,7 +219,7 @@ fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
     }
 }
 
-/// What an object says of a request.
+/// Returns the result of a request from the object's status.
 fn said(object: &ZeroScaler, state: &str, at: &str) -> Said {
     if let Some(newer) = object.spec.request.as_ref().filter(|request| request.at != at) {
         return Said::Kept(format!("somebody has asked for {} at {}", newer.state, newer.at));
@@ -273,7 +275,7 @@ mod tests {
         assert!(matches!(said(&object(newer, json!({})), "Awake", at), Said::Kept(why) if why.contains("Asleep")));
     }
 
-    /// Goal: who waits for a wake hears of its failure once requests fail with it, or its pods are given up.
+    /// Goal: a waiting client gets the fault of a failed wake once requests fail with it or the pods are given up.
     #[test]
     fn a_wake_that_fails_says_why() {
         let fault = json!({"reason": "CrashLoop", "message": "m", "remedy": "r", "since": "2026-01-01T00:00:00Z"});

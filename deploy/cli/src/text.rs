@@ -1,41 +1,41 @@
-//! Tables, colours, and numbers as people read them.
+//! Tables, colours and human-readable numbers.
 
 use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-/// What a piece of text means.
+/// Meaning of a piece of text, which selects its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// No particular meaning.
     #[default]
     Plain,
-    /// A head of a table, a name.
+    /// A table head or a name.
     Strong,
-    /// All is well and at work.
+    /// Running well.
     Good,
-    /// On the way.
+    /// In transition.
     Busy,
-    /// At rest, or of less weight.
+    /// At rest, or less important.
     Faint,
     /// Something is wrong.
     Bad,
 }
 
-/// Whether to colour.
+/// Enables colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Colours(pub bool);
 
 impl Colours {
-    /// As standard output, `NO_COLOR` and `TERM` say.
+    /// Enables colours if standard output is a terminal, unless `NO_COLOR` or `TERM` forbid it.
     pub fn of_output() -> Self {
         let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
         Self(std::io::stdout().is_terminal() && !no && !dumb)
     }
 
-    /// `text` in this tone.
+    /// Wraps `text` in the escape codes of a tone.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -52,14 +52,14 @@ impl Colours {
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// What stands there.
+    /// Text.
     pub text: String,
-    /// What it means.
+    /// Tone.
     pub tone: Tone,
 }
 
 impl Cell {
-    /// A cell that means something.
+    /// Builds a cell; control characters in the text are escaped.
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
         Self { text: printable_line(&text.into()).into_owned(), tone }
     }
@@ -77,8 +77,8 @@ impl From<String> for Cell {
     }
 }
 
-/// Rows below their heads, each column as wide as its widest cell. The last one is cut at the terminal's edge, if there is
-/// one.
+/// Formats rows below their heads. Each column is as wide as its widest cell; the last column is cut at the terminal's
+/// edge, if there is one.
 pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option<usize>) -> String {
     let length = |text: &str| text.chars().count();
     let columns = heads.len();
@@ -105,12 +105,12 @@ pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option
     out
 }
 
-/// At most so many characters of a text.
+/// Truncates a text to at most `most` characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
-/// How long something took: `19.0 ms`, `2.35 s`, `3m20s`.
+/// Formats a duration: `19.0 ms`, `2.35 s`, `3m20s`.
 pub fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
@@ -119,7 +119,7 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// How long ago, as kubectl says it: the two largest units.
+/// Formats an age as kubectl does. The second unit is shown only if the first is below 10.
 pub fn age(seconds: i64) -> String {
     let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     let seconds = seconds.max(0);
@@ -132,17 +132,17 @@ pub fn age(seconds: i64) -> String {
     }
 }
 
-/// How long ago a time was.
+/// Formats the time since `then`.
 pub fn since(then: Timestamp, now: Timestamp) -> String {
     age(now.as_second() - then.as_second())
 }
 
-/// So many of a thing: `1 replica`, `3 replicas`.
+/// Formats a count with its noun: `1 replica`, `3 replicas`.
 pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A number of few digits; none: it is not known.
+/// Formats a number with few digits; `-` if it is unknown.
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -152,7 +152,7 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// How wide the terminal is; none: standard output is none.
+/// Returns the width of the terminal, or `None` if standard output is not a terminal.
 pub fn width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;

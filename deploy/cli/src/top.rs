@@ -1,4 +1,5 @@
-//! `top`: workloads by their load, drawn anew every other second; a table, once, where standard output is no terminal.
+//! The `top` command: workloads by load, redrawn every two seconds by default. Prints the table once if standard output
+//! is not a terminal.
 
 use crate::cluster::Where;
 use crate::gather::Sources;
@@ -13,39 +14,39 @@ use std::cmp::Ordering;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// What is asked of `top`.
+/// Arguments of `top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Workloads of all namespaces.
+    /// Show workloads of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// What the first ones have most of.
+    /// Sort order.
     #[arg(long, value_enum, default_value = "requests")]
     pub sort: Sort,
-    /// Seconds between two looks.
+    /// Seconds between refreshes.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub every: u64,
 }
 
-/// An order of workloads.
+/// Sort order of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    /// Requests a second.
+    /// Requests per second.
     Requests,
-    /// Requests that wait for a pod.
+    /// Requests waiting for a pod.
     Held,
     /// Requests in flight.
     Concurrency,
     /// Pods.
     Pods,
-    /// By namespace and name.
+    /// Namespace and name.
     Name,
 }
 
-/// Shows them until it is interrupted.
+/// Shows the workloads until Ctrl-C.
 ///
 /// # Errors
-/// Nobody could be asked at the beginning, or `out` is closed.
+/// Fails if no source can be reached at the start, or if `out` is closed.
 pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
@@ -81,7 +82,7 @@ pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow:
     }
 }
 
-/// What comes of `work`; none: `end` comes first.
+/// Returns the output of `work`, or `None` if `end` completes first.
 async fn before<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         _ = end => None,
@@ -89,7 +90,7 @@ async fn before<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T
     }
 }
 
-/// What is seen of them on a screen of so many columns and lines; none: all.
+/// Formats the workloads for a screen with this many columns and lines. Without a size, formats all of them.
 fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size: Option<(u16, u16)>) -> String {
     let total = workloads.len();
     let awake = workloads.iter().filter(|workload| workload.pods.ready > 0).count();
@@ -103,7 +104,7 @@ fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size:
         );
         text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
         text.push('\n');
-        let used = text.lines().count() + 2; // Heads of the table, and the line of the cursor.
+        let used = text.lines().count() + 2; // Table head and cursor line.
         workloads.truncate(usize::from(lines).saturating_sub(used));
     }
     let look = Look {
@@ -132,7 +133,7 @@ fn sort(workloads: &mut [Summary], by: Sort) {
     });
 }
 
-/// A screen of our own, and the former one afterwards.
+/// Alternate screen of the terminal. Dropping it restores the former screen.
 struct Screen;
 
 impl Screen {
@@ -144,7 +145,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // Errors are ignored: the terminal may be gone.
         let mut out = std::io::stdout();
         let _ = queue!(out, cursor::Show, terminal::LeaveAlternateScreen).and_then(|()| out.flush());
     }
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use crate::model::Pods;
 
-    /// Goal: whoever interrupts it need not wait for an API server or a dashboard that is slow to answer.
+    /// Goal: Ctrl-C ends the command at once, even if an API server or a dashboard responds slowly.
     #[tokio::test]
     async fn it_ends_in_the_middle_of_a_look() {
         let mut interrupted = std::future::ready(());

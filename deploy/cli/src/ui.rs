@@ -1,4 +1,4 @@
-//! `ui`: the live page in a browser, through a port of this machine.
+//! The `ui` command: opens the dashboard in a browser, through a local port.
 
 use crate::cluster::Where;
 use anyhow::Context;
@@ -6,25 +6,25 @@ use clap::Args;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Programs that open a page in the user's browser, in the order in which they are tried.
+/// Programs that open a page in the user's browser, in the order of preference.
 const OPENERS: [&str; 4] = ["xdg-open", "open", "wslview", "gio"];
 
-/// What is asked of `ui`.
+/// Arguments of `ui`.
 #[derive(Args, Clone, Debug)]
 pub struct UiArgs {
-    /// Print the address alone.
+    /// Print the address without opening a browser.
     #[arg(long)]
     pub no_open: bool,
 }
 
-/// Leads to the page until it is interrupted.
+/// Serves the dashboard's address until Ctrl-C.
 ///
 /// # Errors
-/// There is no way to it.
+/// Fails if the dashboard cannot be reached.
 pub async fn run(place: &Where, args: &UiArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await;
     let dashboard = place.dashboard(&cluster).await?;
-    dashboard.list(None).await?; // Whoever opens it should see it.
+    dashboard.list(None).await?; // Fail before a browser opens if the dashboard does not respond.
     writeln!(out, "{}/", dashboard.address.trim_end_matches('/'))?;
     out.flush()?;
     if !args.no_open && !open(&dashboard.address) {
@@ -34,7 +34,7 @@ pub async fn run(place: &Where, args: &UiArgs, out: &mut impl Write) -> anyhow::
     tokio::signal::ctrl_c().await.context("Ctrl-C cannot be heard")
 }
 
-/// Whether something has been started that opens the page.
+/// Reports whether a browser program was started.
 fn open(address: &str) -> bool {
     OPENERS.iter().any(|program| {
         let mut command = Command::new(program);
@@ -43,7 +43,7 @@ fn open(address: &str) -> bool {
         }
         match command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
             Ok(mut child) => {
-                std::thread::spawn(move || child.wait()); // Some last as long as the browser.
+                std::thread::spawn(move || child.wait()); // Some openers run as long as the browser.
                 true
             }
             Err(_) => false,

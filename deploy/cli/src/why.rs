@@ -1,4 +1,4 @@
-//! `why`: the decision about one workload in words, what it was made from, and those before it.
+//! The `why` command: explains the decision about one workload, its inputs and earlier decisions.
 
 use crate::cluster::{Name, Where};
 use crate::gather::Sources;
@@ -8,20 +8,20 @@ use common::text::printable_line;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// What is asked of `why`.
+/// Arguments of `why`.
 #[derive(Args, Clone, Debug)]
 pub struct WhyArgs {
-    /// The workload, by the NAME of its ZeroScaler, or NAMESPACE/NAME.
+    /// Workload: NAME of its ZeroScaler, or NAMESPACE/NAME.
     pub name: String,
-    /// Print the documents as they are.
+    /// Print the raw document.
     #[arg(short, long, value_parser = ["json"])]
     pub output: Option<String>,
 }
 
-/// Explains one.
+/// Explains one workload.
 ///
 /// # Errors
-/// The dashboard cannot be asked, or knows no such workload.
+/// Fails if the dashboard cannot be reached or does not know the workload.
 pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let name = Name::read(&args.name, &sources.namespace(place))?;
@@ -37,7 +37,7 @@ pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow:
     Ok(out.write_all(words::table(&with_name(detail.decision, &name)).as_bytes())?)
 }
 
-/// A document names its subject, whoever has made it.
+/// Adds the workload's name to a decision that has none.
 fn with_name(mut decision: Value, name: &Name) -> Value {
     if decision["revision"].is_null() {
         decision["revision"] = json!(name.to_string());

@@ -1,11 +1,11 @@
-//! Clocks: of this machine, of nodes and of the planes, beside the API server's.
+//! Check of clocks: this machine, the nodes and the planes, compared with the API server.
 //!
-//! Leases are renewed by who holds them, with a time of their own clock, and carry no other. One that was renewed in the
-//! future, or not for long, tells of a clock that is wrong, or of a holder that is gone. Schedules go by the planes' clocks,
-//! leases by how fast they run.
+//! A lease holder renews its lease with the time of its own clock, and the lease carries no other time. A renewal in
+//! the future, or long ago, means that the clock is wrong or the holder is gone. Schedules depend on the time of the
+//! planes' clocks, leases only on how fast these run.
 //!
-//! Others may hold leases in the planes' namespace, such as Knative's controllers; those are not looked at. Nor are leases
-//! of `autoscaler-hpa` that `map-lease-prefix` of `config-leader-election` renames.
+//! The check ignores leases of other programs in the planes' namespace, such as Knative's controllers. It also ignores
+//! leases of `autoscaler-hpa` that are renamed by `map-lease-prefix` in `config-leader-election`.
 
 use super::{Finding, Place, some};
 use common::ownership::bucket_of_host;
@@ -17,19 +17,19 @@ use kube::client::Body;
 use kube::{Api, ResourceExt};
 
 const ABOUT: &str = "clocks";
-/// Where nodes renew their leases.
+/// Namespace of the nodes' leases.
 const NODES: &str = "kube-node-lease";
-/// With what the names of `autoscaler-hpa`'s leases begin, in both of its modes.
+/// Prefix of the lease names of `autoscaler-hpa`, in both of its modes.
 const HPA: &str = "hpaautoscaler.";
-/// How far a clock may be off; `Date` has whole seconds.
+/// Tolerated clock difference in seconds. The `Date` header has whole seconds.
 const OFF_MAX: i64 = 5;
-/// How long a lease may not have been renewed: a node's is renewed every ten seconds, and lasts forty.
+/// Tolerated age of a renewal in seconds. Nodes renew every ten seconds, and their leases last forty.
 const SILENT_MAX: i64 = 60;
 
-/// Whether the Lease of a name counts.
+/// Predicate for the names of leases to check.
 type IsTheirs = fn(&str) -> bool;
 
-/// Looks at all of them.
+/// Compares all clocks.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let client = &place.cluster.client;
     let Some(server) = server_time(place).await else {
@@ -70,12 +70,12 @@ fn ours(now: Timestamp, server: Timestamp) -> Finding {
     )
 }
 
-/// Whether a lease of this name is a plane's: of a bucket of the autoscaler's, or `autoscaler-hpa`'s.
+/// Reports whether the lease belongs to a plane: one of the autoscaler's buckets, or `autoscaler-hpa`.
 fn is_of_a_plane(lease: &str) -> bool {
     bucket_of_host(lease).is_some() || lease.starts_with(HPA)
 }
 
-/// Whose last renewal cannot be.
+/// Checks the last renewals. Returns `None` if no lease is held.
 fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
     let renewed = |lease: &Lease| {
         let spec = lease.spec.as_ref()?;
@@ -128,7 +128,7 @@ mod tests {
             (vec![lease(0, "a"), lease(-20, "a")], Some((Standing::Good, "nodes agree with the API server's (2)"))),
             (vec![lease(0, "a"), lease(30, "a")], Some((Standing::Wrong, "n (+30 s)"))),
             (vec![lease(-600, "a")], Some((Standing::Wrong, "n (-600 s)"))),
-            (vec![lease(-600, "")], None), // Given back.
+            (vec![lease(-600, "")], None), // Released.
             (vec![], None),
         ];
         for (all, expected) in rows {

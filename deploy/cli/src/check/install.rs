@@ -1,4 +1,4 @@
-//! The definition of ZeroScalers, the planes' Deployments, and whether their dashboard answers.
+//! Check of the installation: the ZeroScaler definition, the planes' Deployments and the dashboard.
 
 use super::{AS_INSTALLED, Finding, Place, some};
 use crate::forward::is_ready;
@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 const DEFINITION: &str = "definition";
 const PLANES: &str = "planes";
 const DASHBOARD: &str = "dashboard";
-/// The planes.
+/// Deployments of the planes.
 const NAMES: [&str; 2] = ["autoscaler", "activator"];
-/// How the definition is applied.
+/// Command that applies the definition.
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
-/// Looks at all three.
+/// Checks all three.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let mut findings = vec![definition(place).await];
     findings.extend(planes(place).await);
@@ -39,7 +39,7 @@ async fn definition(place: &Place<'_>) -> Finding {
     }
 }
 
-/// What an installed definition lacks of ours, or has beside it.
+/// Compares the fields of the installed definition with those of this program.
 fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Finding {
     let name = ours.name_any();
     let (ours, theirs) = (fields(ours), fields(there));
@@ -54,7 +54,7 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
     }
 }
 
-/// Paths of all fields that are served as our version.
+/// Returns the paths of all fields in the served version `v1alpha1`.
 fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let served = definition.spec.versions.iter().find(|version| version.name == "v1alpha1" && version.served);
     let root = served.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
@@ -109,7 +109,7 @@ async fn planes(place: &Place<'_>) -> Vec<Finding> {
     findings
 }
 
-/// How many of a plane's pods are ready, and what keeps the others.
+/// Compares ready with desired pods of a plane, and names the reasons of those that are not ready.
 fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Finding {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
@@ -139,7 +139,7 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     Finding::good(PLANES, format!("{name}: {ready} of {wanted} pods are ready"))
 }
 
-/// Why a pod is not ready, in a few words.
+/// Returns the reason why a pod is not ready.
 fn waits_for(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
@@ -154,7 +154,7 @@ fn image(deployment: &Deployment) -> Option<String> {
     deployment.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.clone()
 }
 
-/// Whether both planes are of one version, and of ours. A tag is all that is known of an image.
+/// Checks that both planes have the same version as this program. The version is the image's tag.
 fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
     let tag = |image: &str| {
         let name = image.split_once('@').map_or(image, |(name, _)| name);

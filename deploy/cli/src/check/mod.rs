@@ -1,14 +1,14 @@
-//! `check`: what keeps workloads from sleeping, waking, or being looked after, and what to do about each.
+//! The `check` command: finds what keeps workloads from sleeping, waking or being managed, and how to fix it.
 //!
-//! | about | module |
+//! | subject | module |
 //! |---|---|
-//! | what we may do, and what the planes may | [`rights`] |
-//! | the definition, the planes, the dashboard | [`install`] |
+//! | our own rights and those of the planes | [`rights`] |
+//! | definition, planes, dashboard | [`install`] |
 //! | port numbers, NetworkPolicies | [`network`] |
-//! | clocks of nodes and planes beside the API server's | [`clocks`] |
-//! | workloads: not Ready, metrics that nobody serves, HorizontalPodAutoscalers and Services in the way | [`workloads`] |
+//! | clocks of nodes and planes, compared with the API server | [`clocks`] |
+//! | workloads: not Ready, unserved metrics, conflicting HorizontalPodAutoscalers and Services | [`workloads`] |
 //!
-//! What we may not look at is said, and is nothing wrong.
+//! A check that lacks the right to look reports `unknown`, which is not an error.
 
 pub mod clocks;
 pub mod install;
@@ -27,70 +27,70 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// How roles and Deployments are brought up to date. Manifests of ours as they are would be another install: namespace,
-/// rights and images are the installer's own.
+/// Advice for upgrading roles and Deployments. Applying our manifests unchanged would make another installation, since
+/// namespace, rights and images are the installer's own.
 pub(crate) const AS_INSTALLED: &str =
     "as it was installed: `kubectl apply --server-side -k` of your own kustomization, or `helm upgrade`";
 
-/// What is asked of `check`.
+/// Arguments of `check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The form of what is printed.
+    /// Output format.
     #[arg(short, long, value_parser = ["json", "yaml"])]
     pub output: Option<String>,
 }
 
-/// How a thing stands.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Standing {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// Worth knowing, and nothing to do.
+    /// Worth knowing; no action needed.
     Note,
-    /// We may not look, or there is nothing that could tell.
+    /// Not checked: a right is missing, or no source has the information.
     Unknown,
-    /// Something is to be done.
+    /// Action needed.
     Wrong,
 }
 
-/// One thing that was looked at.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it is about, in one word.
+    /// Subject, as one word.
     pub about: &'static str,
-    /// How it stands.
+    /// Result.
     pub standing: Standing,
-    /// The same in a sentence.
+    /// Description, as a sentence.
     pub says: String,
-    /// What to do; empty: nothing.
+    /// Action to take. Empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
 impl Finding {
-    /// All is well.
+    /// Builds a finding without a problem.
     pub fn good(about: &'static str, says: impl Into<String>) -> Self {
         Self { about, standing: Standing::Good, says: says.into(), remedy: String::new() }
     }
 
-    /// Worth knowing.
+    /// Builds a finding that is worth knowing.
     pub fn note(about: &'static str, says: impl Into<String>) -> Self {
         Self { standing: Standing::Note, ..Self::good(about, says) }
     }
 
-    /// It cannot be told.
+    /// Builds a finding for something that cannot be checked.
     pub fn unknown(about: &'static str, says: impl Into<String>) -> Self {
         Self { standing: Standing::Unknown, ..Self::good(about, says) }
     }
 
-    /// Something is wrong, and what to do.
+    /// Builds a finding with a problem and its remedy.
     pub fn wrong(about: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { about, standing: Standing::Wrong, says: says.into(), remedy: remedy.into() }
     }
 
-    /// What cannot be looked at, and why.
+    /// Builds a finding for an object that cannot be read, with the API server's error.
     pub fn denied(about: &'static str, what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) => status.message.clone(),
@@ -100,20 +100,20 @@ impl Finding {
     }
 }
 
-/// Where to look.
+/// Objects that every check needs.
 pub struct Place<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// Where Zeroscale runs.
+    /// Namespace in which Zeroscale runs.
     pub system: &'a str,
-    /// How the user has named all of that.
+    /// Options of the command line.
     pub named: &'a Where,
 }
 
-/// Looks at everything, says what it finds, and fails if something is wrong.
+/// Runs all checks and prints the findings.
 ///
 /// # Errors
-/// Something is wrong, or the API server cannot be asked at all.
+/// Fails if a finding has a problem, or if the API server cannot be reached.
 pub async fn run(named: &Where, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = named.cluster().await?;
     if let Err(error) = cluster.client.apiserver_version().await {
@@ -142,7 +142,7 @@ pub async fn run(named: &Where, args: &CheckArgs, out: &mut impl Write) -> anyho
     Ok(())
 }
 
-/// A line for each, and what to do below it.
+/// Formats one line per finding, with its remedy below.
 fn shown(findings: &[Finding], colours: Colours) -> String {
     let mut out = String::new();
     for finding in findings {
@@ -153,7 +153,7 @@ fn shown(findings: &[Finding], colours: Colours) -> String {
             Standing::Wrong => ("WRONG", Tone::Bad),
         };
         let word = Cell::new(format!("{word:<8}"), tone);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "{} {:<11} {}",
@@ -168,7 +168,7 @@ fn shown(findings: &[Finding], colours: Colours) -> String {
     out
 }
 
-/// Some of these names, and how many more there are.
+/// Lists the first few names and the number of the rest.
 pub(crate) fn some(names: &[String]) -> String {
     const SHOWN: usize = 5;
     let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

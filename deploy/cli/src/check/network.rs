@@ -1,4 +1,4 @@
-//! Port numbers on the activators, and NetworkPolicies that keep callers from them.
+//! Check of port numbers on the activators, and of NetworkPolicies that block clients from them.
 
 use super::{Finding, Place, some};
 use common::config::{self, PortRange, PortsConfig};
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 const PORTS: &str = "ports";
 const POLICIES: &str = "policies";
-/// From this share on the range is said to be nearly used up.
+/// Share of the range from which it counts as nearly used up.
 const NEARLY: f64 = 0.9;
 
-/// Looks at both.
+/// Checks port numbers and policies.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let maps: Api<ConfigMap> = Api::namespaced(place.cluster.client.clone(), place.system);
     let maps = match maps.list(&ListParams::default()).await {
@@ -42,7 +42,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     findings
 }
 
-/// How much of the range is used.
+/// Counts the used numbers of the range.
 fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
     let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == State::Held);
@@ -56,7 +56,7 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     Finding::wrong(PORTS, says, remedy)
 }
 
-/// Whether anybody can reach activators at the shared port and at each number.
+/// Checks that every client can reach activators at the shared HTTP port and at both ends of the range.
 fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
     let PortRange { first, last } = range;
     let activator = BTreeMap::from([("app".to_owned(), "activator".to_owned())]);
@@ -100,7 +100,7 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     )
 }
 
-/// Whether a policy is about incoming connections of pods with these labels. Expressions are taken to match.
+/// Reports whether a policy restricts ingress of pods with these labels. Match expressions are assumed to match.
 fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
     let Some(spec) = &policy.spec else { return false };
     let ingress = spec.policy_types.as_ref().is_none_or(|types| types.iter().any(|kind| kind == "Ingress"));
@@ -127,8 +127,8 @@ mod tests {
             (vec![lines("ports.20000", 20_000..20_010, "released:1")], Standing::Good, "0 of 10"),
             (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], Standing::Good, "8 of 10"),
             (vec![map("ports.20000", 20_000..20_009)], Standing::Wrong, "9 of 10"),
-            (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // Of a former range.
-            (vec![map("ports.20001", 20_000..20_009)], Standing::Good, "0 of 10"), // No block begins there.
+            (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // From a former range.
+            (vec![map("ports.20001", 20_000..20_009)], Standing::Good, "0 of 10"), // No block starts here.
         ];
         let range = PortRange { first: 20_000, last: 20_009 };
         for (maps, standing, says) in rows {
@@ -156,7 +156,7 @@ mod tests {
             (vec![], Standing::Good),
             (vec![other], Standing::Good),
             (vec![ours(29_999)], Standing::Good),
-            (vec![ours(29_999), closed.clone()], Standing::Good), // Policies add up.
+            (vec![ours(29_999), closed.clone()], Standing::Good), // Policies are additive.
             (vec![closed], Standing::Wrong),
             (vec![ours(25_000)], Standing::Wrong),
             (vec![some_only], Standing::Wrong),

@@ -1,9 +1,9 @@
-//! What we may do, and what the planes' accounts may: every rule of the roles that the planes are installed with is asked
-//! for, so that a role that was cut, or is a former version's, is found before somebody waits for it.
+//! Check of our own rights and of the planes' service accounts. It asks about every rule of the roles that the planes
+//! are installed with. This finds roles that were cut down or are of an older version before they cause errors.
 //!
-//! Planes that look at some namespaces only have Roles in these and no ClusterRole. Which these are, the autoscaler's
-//! Deployment says (`ZEROSCALE_NAMESPACES`); both ways of installing add the planes' own, where the activators' slices are.
-//! Where it cannot be told, nothing is asked.
+//! Planes that watch only some namespaces have Roles there and no ClusterRole. The autoscaler's Deployment names these
+//! namespaces (`ZEROSCALE_NAMESPACES`). Both ways of installing add the planes' own namespace, which holds the
+//! activators' EndpointSlices. If the namespaces cannot be read from the Deployment, nothing is asked.
 
 use super::{AS_INSTALLED, Finding, Place, some};
 use futures::{StreamExt, stream};
@@ -18,18 +18,19 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The planes' roles, as they are installed.
+/// Roles of the planes, as they are installed.
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
-/// What is installed in each namespace in place of its ClusterRoles, where the planes look at some only.
+/// Roles installed in each namespace instead of ClusterRoles, if the planes watch only some namespaces.
 const WITHIN: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");
-/// The Deployment that says which namespaces are looked at, and by which variable.
+/// Deployment and environment variable that name the watched namespaces.
 const DEPLOYMENT: &str = "autoscaler";
 const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
-/// Questions at once.
+/// Maximum number of concurrent access reviews.
 const AT_ONCE: usize = 8;
 const ABOUT: &str = "rights";
 
-/// What we ask for ourselves: verb, resource with its subresource, group, whether in the system's namespace, and what for.
+/// Rights to check for ourselves: verb, resource with subresource, group, true for the system namespace, and the
+/// commands that need it.
 const OURS: [(&str, &str, &str, bool, &str); 5] = [
     ("list", "zeroscalers", "zeroscale.dev", false, "status, top"),
     ("get", "zeroscalers", "zeroscale.dev", false, "status NAME, wake, sleep, pause, resume"),
@@ -38,7 +39,7 @@ const OURS: [(&str, &str, &str, bool, &str); 5] = [
     ("create", "pods/portforward", "", true, "status with load, top, why, ui"),
 ];
 
-/// Looks at ours and at theirs.
+/// Checks our own rights and those of the planes.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let mut findings = ours(place).await;
     findings.extend(theirs(place).await);
@@ -50,7 +51,7 @@ async fn ours(place: &Place<'_>) -> Vec<Finding> {
     let mut lacking = Vec::new();
     for (verb, resource, group, in_system, what_for) in OURS {
         if in_system && place.cluster.dashboard.is_some() {
-            continue; // The kubeconfig says where the dashboard is.
+            continue; // Not needed: the kubeconfig has the dashboard's address.
         }
         let namespace = if in_system { place.system } else { &place.cluster.namespace };
         let attributes = attributes(verb, resource, group, namespace);
@@ -73,7 +74,7 @@ async fn ours(place: &Place<'_>) -> Vec<Finding> {
 
 async fn theirs(place: &Place<'_>) -> Vec<Finding> {
     if place.cluster.dashboard.is_some() {
-        return Vec::new(); // Planes that are no pods have no accounts.
+        return Vec::new(); // The planes run outside the cluster and have no service accounts.
     }
     let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
     let seen = match deployments.get_opt(DEPLOYMENT).await {
@@ -127,10 +128,10 @@ async fn theirs(place: &Place<'_>) -> Vec<Finding> {
     }]
 }
 
-/// The namespaces that the autoscaler looks at; none: all of them.
+/// Returns the namespaces that the autoscaler watches, or `None` for all.
 ///
 /// # Errors
-/// The Deployment does not say it itself.
+/// Fails if the Deployment takes the value from another object.
 fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<String>>, String> {
     let pod = autoscaler.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let mut variables =
@@ -148,7 +149,7 @@ fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<St
     Ok(Some(names).filter(|names| !names.is_empty()))
 }
 
-/// The rights that the planes of a namespace need, to look at some namespaces, or at all of them.
+/// Returns the rights that planes in namespace `system` need to watch the given namespaces, or all of them.
 fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<Question> {
     let mut needed = questions(ROLES, system, system);
     if let Some(names) = seen {
@@ -161,7 +162,7 @@ fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<Question> {
     needed
 }
 
-/// A right that an account should have.
+/// A right that a service account should have.
 #[derive(Clone, Debug, PartialEq)]
 struct Question {
     account: String,
@@ -197,7 +198,8 @@ impl std::fmt::Display for Question {
     }
 }
 
-/// Every right that roles of a text give to accounts of the system's namespace; those that are for one namespace, in `within`.
+/// Returns every right that the bindings in a YAML text give to accounts of the system namespace. Rights of
+/// RoleBindings apply to namespace `within`.
 fn questions(roles: &str, system: &str, within: &str) -> Vec<Question> {
     let documents: Vec<Value> =
         serde_yaml_ng::Deserializer::from_str(roles).filter_map(|document| Value::deserialize(document).ok()).collect();
@@ -225,7 +227,7 @@ fn questions(roles: &str, system: &str, within: &str) -> Vec<Question> {
     questions
 }
 
-/// Group, resource and verb of each right that a rule gives.
+/// Returns group, resource and verb of each right in a rule.
 fn rights(rule: &Value) -> Vec<(String, String, String)> {
     let mut rights = Vec::new();
     for group in texts(&rule["apiGroups"]) {
@@ -258,7 +260,7 @@ fn attributes(verb: &str, resource: &str, group: &str, namespace: &str) -> Resou
 mod tests {
     use super::*;
 
-    /// Goal: each verb of each rule is a question, in the namespace of its binding, and none of the roles is left out.
+    /// Goal: each verb of each rule is checked, in the namespace of its binding, and no role is left out.
     #[test]
     fn every_rule_of_the_roles_is_a_question() {
         let all = needed(None, "zeroscale-system");
@@ -290,8 +292,9 @@ mod tests {
         names.map(str::to_owned).into()
     }
 
-    /// Goal: planes that look at some namespaces are asked about in each of these and in their own, by the Roles that are
-    /// installed there, and about nothing that only a ClusterRole gives; the accounts are those of their own namespace.
+    /// Goal: for planes that watch some namespaces, the check covers each of these and their own namespace with the
+    /// Roles installed there. It covers nothing that only a ClusterRole gives. The accounts are those of the planes'
+    /// own namespace.
     #[test]
     fn planes_of_some_namespaces_need_no_right_beyond_them() {
         let all = needed(Some(&names(["shop", "stage"])), "zs");
@@ -323,8 +326,8 @@ mod tests {
         );
     }
 
-    /// Goal: the namespaces are those that the Deployment says, in each way in which ours are installed, and nothing is
-    /// guessed where it says them elsewhere.
+    /// Goal: the namespaces are read from the Deployment for each way of installing, and not guessed if another object
+    /// holds the value.
     ///
     /// env of the container -> namespaces
     #[test]

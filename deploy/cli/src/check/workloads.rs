@@ -1,5 +1,5 @@
-//! Workloads: those that are not Ready, or whose pods crash, metrics that nobody serves, HorizontalPodAutoscalers that scale
-//! the same, Services that are borrowed by nobody who is there.
+//! Check of workloads: not Ready, crashing pods, unserved metrics, HorizontalPodAutoscalers with the same target, and
+//! Services whose borrower is gone.
 
 use super::{Finding, Place, some};
 use crate::cluster::explained;
@@ -15,16 +15,16 @@ use std::collections::BTreeSet;
 const WORKLOADS: &str = "workloads";
 const METRICS: &str = "metrics";
 const SERVICES: &str = "services";
-/// Annotation of a Service that is borrowed: by which uid.
+/// Annotation of a borrowed Service with the uid of its borrower.
 const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
-/// Workloads that are told of one by one.
+/// Maximum number of workloads that are listed one by one.
 const TOLD_MAX: usize = 20;
 
-/// Looks at all of them.
+/// Checks all workloads.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let client = &place.cluster.client;
-    // Whoever may not look everywhere looks at one namespace.
+    // Without the right to list all namespaces, check the current one.
     let (scalers, namespace) = match place.cluster.list(None).await {
         Ok(scalers) => (scalers, None),
         Err(_) => match place.cluster.list(Some(&place.cluster.namespace)).await {
@@ -65,7 +65,7 @@ fn name(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Finds those that are refused, or not served, each with what helps.
+/// Finds workloads that are rejected or not served, with remedies.
 fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let wrong: Vec<(&ZeroScaler, &Condition)> = scalers
         .iter()
@@ -76,18 +76,19 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
         let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
         return vec![Finding::good(WORKLOADS, format!("none of {} is refused{paused}", scalers.len()))];
     }
-    // A fault is told with its own remedy.
+    // Faults are reported separately, with their own remedy.
     let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
     told(&wrong.into_iter().filter(|(scaler, _)| !is_told(scaler)).collect::<Vec<_>>(), "is not Ready")
 }
 
-/// Those that are served, but not all as asked: texts, fallbacks, ports, hosts, metrics.
+/// Finds workloads that are Ready, but with another condition False, such as for texts, fallbacks, ports, hosts or
+/// metrics.
 fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let is_false = |condition: &&Condition| condition.status == "False";
     let wrong = |scaler| -> Option<(&ZeroScaler, &Condition)> {
         let scaler: &ZeroScaler = scaler;
         if scaler.condition(READY).as_ref().is_some_and(is_false) {
-            return None; // That is said of it already.
+            return None; // Already reported.
         }
         let mut conditions = scaler.status.iter().flat_map(|status| &status.conditions);
         Some((scaler, conditions.find(|condition| condition.type_ != ACTIVE && is_false(condition))?))
@@ -95,7 +96,7 @@ fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
     told(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
 }
 
-/// Tells what some conditions say, each with what helps; of many the first few.
+/// Reports conditions with remedies, one by one up to a limit.
 fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
         let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
@@ -112,7 +113,7 @@ fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns what helps, by the reason of a condition.
+/// Returns the remedy for the reason of a condition.
 fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
     let (namespace, own) = (scaler.namespace().unwrap_or_default(), scaler.name_any());
     let (target, edit) = (&scaler.spec.target, format!("kubectl -n {namespace} edit zs {own}"));
@@ -149,7 +150,7 @@ fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
     }
 }
 
-/// Finds those whose pods cannot serve, each with what helps.
+/// Finds workloads whose pods cannot serve, with remedies.
 fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let faults = scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?)));
     let told = |(scaler, fault): (&ZeroScaler, &Fault)| {
@@ -159,7 +160,7 @@ fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
     faults.take(TOLD_MAX).map(told).collect()
 }
 
-/// Groups of metrics that workloads ask for and nobody serves.
+/// Finds metrics API groups that workloads need, and reports which are not served.
 fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
     let group = |kind: &str| match kind {
         "Resource" | "ContainerResource" => "metrics.k8s.io",
@@ -190,7 +191,7 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
     findings
 }
 
-/// HorizontalPodAutoscalers of the same targets.
+/// Finds HorizontalPodAutoscalers with the same targets.
 fn contended(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) -> Vec<Finding> {
     let targets: BTreeSet<(String, &str, &str)> = scalers
         .iter()
@@ -217,7 +218,7 @@ fn contended(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) ->
     )]
 }
 
-/// Services whose borrower is gone.
+/// Finds borrowed Services whose borrower is gone.
 fn left_behind(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
     let known: BTreeSet<String> = scalers.iter().filter_map(ResourceExt::uid).collect();
     let borrowed = |service: &&Service| service.annotations().get(ADOPTED_BY).is_some_and(|uid| !known.contains(uid));

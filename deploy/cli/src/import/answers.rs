@@ -1,15 +1,15 @@
-//! What KEDA's HTTP add-on answers without a pod: a placeholder, and static routes.
+//! Responses without a pod in KEDA's HTTP add-on: the placeholder and static routes.
 //!
-//! There a path means itself and everything below it, and a route may have several rules, any of which will do: each
-//! becomes an entry of its own here. It answers any method; here the usual ones are named.
+//! In the add-on, a path also matches everything below it, and a route matches if any of its rules does. Here each rule
+//! becomes an entry of its own. The add-on responds to any method; here the usual methods are listed.
 
 use super::source::Source;
 use serde_json::{Map, Value, json};
 
-/// Methods that a route answers there: all.
+/// Methods of a translated route, which has no method in the add-on.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// The static routes of an InterceptorRoute, as `wake.static`.
+/// Translates the static routes of an InterceptorRoute to `wake.static`.
 pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
     let mut entries = Vec::new();
     for route in 0..from.count("/spec/staticRoutes") {
@@ -54,7 +54,7 @@ fn matching(from: &mut Source, at: &str) -> Value {
     matching.into()
 }
 
-/// A static response, if there is one.
+/// Translates a static response, if there is one.
 pub(super) fn response(from: &mut Source, at: &str) -> Option<Value> {
     from.look(at).filter(|value| value.is_object())?;
     let mut response = Map::new();

@@ -1,4 +1,4 @@
-//! A ZeroScaler as it is put together.
+//! ZeroScaler under construction.
 
 use super::source::{Source, path};
 use json_patch::{AddOperation, PatchOperation, diff};
@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// The group and version of Deployments and StatefulSets, which is our default, and those of Kubernetes before 1.16.
+/// API versions of Deployments and StatefulSets: our default, and those of Kubernetes before 1.16.
 const BUILT_IN: [&str; 4] = ["apps/v1", "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1"];
 
-/// The workload that is named at a pointer, by `name` if it names none.
+/// Translates the workload reference at a pointer. `name` is the default name.
 pub(super) fn target(from: &mut Source, pointer: &str, name: &str) -> Value {
     let name = from.text(&format!("{pointer}/name")).unwrap_or_else(|| name.to_owned());
     let mut target = json!({"kind": "Deployment", "name": name});
@@ -23,7 +23,8 @@ pub(super) fn target(from: &mut Source, pointer: &str, name: &str) -> Value {
     target
 }
 
-/// Takes out of one of our objects what its type does not have, which an API server would drop or refuse; names each.
+/// Removes fields from a translated object that its type does not have, since an API server would drop or reject them.
+/// Adds each to `lost`.
 pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &mut Vec<(String, String)>) {
     let Ok(typed) = serde_json::from_value::<T>(object.clone()).and_then(serde_json::to_value) else { return };
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -37,11 +38,11 @@ pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &
         }
     }
     for at in surplus.iter().rev() {
-        let _ = at.delete(object); // It is there.
+        let _ = at.delete(object); // The path exists.
     }
 }
 
-/// Returns whether a value is what its type leaves out when it is written.
+/// Returns whether a value is omitted when its type is serialized.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -53,14 +54,14 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// A ZeroScaler that is not complete yet.
+/// Incomplete ZeroScaler.
 pub(super) struct Draft {
     metadata: Value,
     spec: Value,
 }
 
 impl Draft {
-    /// One of this name for a target; its namespace is the source's.
+    /// Starts a ZeroScaler for a target. Its namespace is that of the source.
     pub(super) fn new(name: &str, namespace: Option<&str>, target: Value) -> Self {
         let mut metadata = json!({"name": name});
         if let Some(namespace) = namespace {
@@ -69,7 +70,7 @@ impl Draft {
         Self { metadata, spec: json!({"target": target}) }
     }
 
-    /// Carries labels and annotations over, but for those that belong to a tool.
+    /// Copies labels and annotations, except those of tools.
     pub(super) fn metadata(&mut self, from: &mut Source) {
         for field in ["labels", "annotations"] {
             let kept = from.kept(&format!("/metadata/{field}"));
@@ -79,7 +80,7 @@ impl Draft {
         }
     }
 
-    /// Takes the most pods over, of which 0 means none there and no limit here.
+    /// Translates the maximum number of pods. 0 means no pods in the source, but no limit here.
     pub(super) fn max(&mut self, from: &mut Source, pointer: &str, default: Option<u32>) {
         let mut max = from.number(pointer);
         if max == Some(json!(0)) {
@@ -109,12 +110,12 @@ impl Draft {
         }
     }
 
-    /// A text of the spec that has been set.
+    /// Returns a text in the spec, if it is set.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         self.look(path)?.as_str().map(str::to_owned)
     }
 
-    /// A whole number of the spec that has been set.
+    /// Returns a whole number in the spec, if it is set.
     pub(super) fn whole(&self, path: &str) -> Option<i64> {
         self.look(path)?.as_i64()
     }
@@ -123,8 +124,8 @@ impl Draft {
         self.spec.pointer(&format!("/{}", path.replace('.', "/")))
     }
 
-    /// Takes a duration over, of which 0 means no limit there. `timeouts` have no limit by default; any other `path` has to
-    /// be more than 0.
+    /// Translates a duration. 0 means no limit in the source. Here `timeouts` have no limit by default, and any other
+    /// `path` must be more than 0.
     pub(super) fn duration(&mut self, path: &str, from: &mut Source, pointer: &str) {
         match from.text(pointer) {
             None => {}
@@ -136,7 +137,7 @@ impl Draft {
         }
     }
 
-    /// The object.
+    /// Returns the finished object.
     pub(super) fn finish(self) -> Value {
         json!({
             "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": self.metadata, "spec": self.spec,

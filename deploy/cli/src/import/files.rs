@@ -1,14 +1,14 @@
-//! `import` from files, and to a text.
+//! Command `import`: reads files and writes the translated manifests.
 
 use super::{import, render};
 use anyhow::Context;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes what becomes of all documents of `files`.
+/// Translates all documents of `files` and writes the result.
 ///
 /// # Errors
-/// One cannot be read, or nothing could be made of any document; or `out` cannot be written to.
+/// Fails if a file cannot be read, if no object could be made of any document, or if `out` cannot be written to.
 pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
     let files = files.iter().map(|file| read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let all = import(&files)?;
@@ -23,7 +23,7 @@ pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file's name and text.
+/// Reads a file, and returns its name and text.
 fn read(file: &Path) -> anyhow::Result<(String, String)> {
     let text =
         if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };

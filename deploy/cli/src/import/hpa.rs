@@ -1,20 +1,21 @@
-//! Kubernetes' HorizontalPodAutoscaler, of any version: its metrics are looked at beside the load, and the workload may sleep.
+//! Translates Kubernetes' HorizontalPodAutoscaler, of any version: its metrics apply in addition to the load, and the
+//! workload may scale to zero.
 
 use super::draft::{Draft, target};
 use super::source::Source;
 use serde_json::{Map, Value, json};
 
-/// Annotations in which `autoscaling/v1` keeps all metrics but the one of the CPU, and the behavior.
+/// Annotations in which `autoscaling/v1` stores the behavior and all metrics except CPU.
 const OTHER_METRICS: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1metrics";
 const BEHAVIOR: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1behavior";
 
-/// A HorizontalPodAutoscaler of any version of `autoscaling`.
+/// Translates a HorizontalPodAutoscaler of any version of `autoscaling`.
 pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     let target = target(from, "/spec/scaleTargetRef", &name);
     let mut draft = Draft::new(&name, namespace.as_deref(), target);
-    // Kubernetes' default; 0 lets the workload sleep, which is what ours does unless told.
+    // Kubernetes defaults to 1. A ZeroScaler defaults to 0, which allows scaling to zero.
     let min = from.number("/spec/minReplicas").unwrap_or_else(|| 1.into());
     if min != json!(0) {
         draft.set("scale.min", min);
@@ -36,8 +37,8 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     vec![draft.finish()]
 }
 
-/// All metrics, as `autoscaling/v2` has them. Where none is said at all, Kubernetes scales by the CPU; we would go by the load
-/// alone.
+/// Returns all metrics in the form of `autoscaling/v2`. If none is set, Kubernetes scales by CPU, but a ZeroScaler
+/// scales by load alone, so the CPU metric is added.
 fn metrics(from: &mut Source) -> Vec<Value> {
     let list = |value: Option<Value>| match value {
         Some(Value::Array(items)) => items,
@@ -57,7 +58,7 @@ fn metrics(from: &mut Source) -> Vec<Value> {
     metrics
 }
 
-/// Rewrites a metric of `autoscaling/v2beta1`, whose form the annotation of `v1` has, too.
+/// Converts a metric from `autoscaling/v2beta1`, which is also the form in the annotation of `v1`.
 fn modernize(metric: &mut Value) {
     let kinds = ["resource", "containerResource", "pods", "object", "external"];
     for kind in kinds {
@@ -91,13 +92,13 @@ fn modernize(metric: &mut Value) {
     }
 }
 
-/// The JSON of an annotation.
+/// Parses the JSON of an annotation.
 fn annotation(from: &mut Source, pointer: &str) -> Option<Value> {
     let text = from.text(pointer)?;
     serde_json::from_str(&text).map_err(|error| from.note(pointer, format!("cannot be read as JSON: {error}"))).ok()
 }
 
-/// Field names as the API has them: the annotation of the behavior has those of Kubernetes' own types.
+/// Converts field names to those of the API. The behavior annotation has the field names of Kubernetes' Go types.
 fn lower_case(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,8 +1,9 @@
-//! KEDA's HTTP add-on: HTTPScaledObject (v1alpha1) and InterceptorRoute (v1beta1) with the ScaledObject that scales it.
+//! Translates KEDA's HTTP add-on: HTTPScaledObject (v1alpha1), and InterceptorRoute (v1beta1) with the ScaledObject
+//! that scales it.
 //!
-//! There the Service in front of the pods exists already and stays reachable around the interceptor; here it is taken
-//! over, so every caller goes through the activator, by whatever port of it. KEDA aims at the target value itself, not at a share of it,
-//! keeps a workload for five minutes after its last request, and never makes more than a hundred replicas unless told.
+//! With the add-on, clients can bypass the interceptor through the Service of the pods. Here that Service is taken
+//! over, so every client goes through the activator, on each port. KEDA aims at the target value itself, not at a share
+//! of it. It keeps a workload for five minutes after the last request and creates at most 100 replicas by default.
 
 use super::answers;
 use super::draft::{Draft, target};
@@ -11,24 +12,24 @@ use super::triggers;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// KEDA's defaults: most replicas, seconds of cooldown, target value.
+/// KEDA's defaults: maximum number of replicas, cooldown in seconds, target value.
 const REPLICAS_MAX: u32 = 100;
 const COOLDOWN: &str = "300";
 const TARGET_VALUE: u32 = 100;
-/// Where a trigger of a ScaledObject names its InterceptorRoute.
+/// Metadata field of a ScaledObject trigger that names its InterceptorRoute.
 pub(super) const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
     "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
-/// How long is waited before a fallback answers, where nothing is said.
+/// Default wait before a fallback responds.
 const FALLBACK_AFTER: &str = "30s";
 
-/// An HTTPScaledObject.
+/// Translates an HTTPScaledObject.
 pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     let service = from.text("/spec/scaleTargetRef/service");
-    // Before version 0.7 of the add-on the target is a Deployment, which has a field of its own.
+    // Before version 0.7 of the add-on, the target was a Deployment named in its own field.
     let deployment = from.text("/spec/scaleTargetRef/deployment").or_else(|| service.clone());
     let target = target(from, "/spec/scaleTargetRef", deployment.as_deref().unwrap_or(&name));
     let mut draft = Draft::new(&name, namespace.as_deref(), target);
@@ -57,7 +58,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     vec![draft.finish()]
 }
 
-/// An InterceptorRoute, with the ScaledObject of its namespace that names it, if that is among the documents.
+/// Translates an InterceptorRoute with the ScaledObject of its namespace that names it, if the documents have one.
 pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
@@ -120,7 +121,8 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     vec![draft.finish()]
 }
 
-/// The Service that answers when the workload is not ready after a time, if there is one: named at once, or below `service`.
+/// Translates the fallback Service, if there is one. It is named directly, or in an object below `service`. Returns
+/// whether there is one.
 fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String>) -> bool {
     let nested = from.look(&format!("{at}/service")).is_some_and(Value::is_object);
     let (at, name) = if nested { (format!("{at}/service"), "name") } else { (at.to_owned(), "service") };
@@ -133,7 +135,7 @@ fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String
     true
 }
 
-/// KEDA's annotations that pause, as what they mean here.
+/// Translates KEDA's annotations that pause scaling.
 fn paused(from: &mut Source, draft: &mut Draft) {
     let at = |name: &str| format!("/metadata/annotations/autoscaling.keda.sh~1{name}");
     if from.switch(&at("paused")) == Some(true) {
@@ -153,7 +155,7 @@ fn paused(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Namespace, where one is said, and name of an InterceptorRoute. A ScaledObject names one of its own namespace.
+/// Namespace, if it is set, and name of an InterceptorRoute. A ScaledObject names a route of its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Route {
     namespace: Option<String>,
@@ -161,7 +163,7 @@ struct Route {
 }
 
 impl Route {
-    /// One of the namespace of `beside`.
+    /// Returns the route with this name in the namespace of `beside`.
     fn beside(beside: &Value, name: &str) -> Self {
         let namespace = beside.pointer("/metadata/namespace").and_then(Value::as_str);
         Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
@@ -175,16 +177,16 @@ impl std::fmt::Display for Route {
     }
 }
 
-/// ScaledObjects and the InterceptorRoutes that they name.
+/// InterceptorRoutes and the ScaledObjects that name them.
 pub(super) struct Scaled {
-    /// Of each route the first one.
+    /// First ScaledObject of each route.
     by_route: HashMap<Route, Value>,
-    /// The routes that are among the documents.
+    /// Routes among the documents.
     routes: HashSet<Route>,
 }
 
 impl Scaled {
-    /// Of all documents.
+    /// Collects the routes and ScaledObjects of all documents.
     pub(super) fn of(documents: &[(String, Value)]) -> Self {
         let mut scaled = Self { by_route: HashMap::new(), routes: HashSet::new() };
         for (_, document) in documents {
@@ -200,7 +202,8 @@ impl Scaled {
         scaled
     }
 
-    /// Why a ScaledObject that names a route does not go with it, after the field that names it.
+    /// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names
+    /// the route. Returns `None` if it is.
     pub(super) fn why_left_over(&self, document: &Value) -> Option<(String, String)> {
         let (field, name) = route(document)?;
         let route = Route::beside(document, name);
@@ -213,12 +216,12 @@ impl Scaled {
     }
 }
 
-/// Whether a ScaledObject names an InterceptorRoute.
+/// Reports whether a ScaledObject names an InterceptorRoute.
 pub(super) fn names_a_route(from: &Source) -> bool {
     from.look("").and_then(route).is_some()
 }
 
-/// The field of a ScaledObject that names an InterceptorRoute, and the name.
+/// Returns the field of a ScaledObject that names an InterceptorRoute, and that name.
 fn route(object: &Value) -> Option<(String, &str)> {
     let triggers = object.pointer("/spec/triggers")?.as_array()?;
     triggers.iter().enumerate().find_map(|(index, trigger)| {
@@ -239,7 +242,7 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
     }
 }
 
-/// The Service in front of the workload exists, and has the target's name unless this is said.
+/// Sets the Service in front of the workload. The default is the Service with the target's name.
 fn say_service(draft: &mut Draft, service: Option<String>) {
     let target = draft.text("target.name");
     let services = service.filter(|service| Some(service) != target.as_ref()).map(|service| json!([{"name": service}]));
@@ -251,7 +254,7 @@ fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3
     let at_idle = from.number(idle);
     let mut fewest = from.number(min).filter(|min| *min != json!(0));
     if let Some(at_idle) = at_idle {
-        // Fewest pods while something calls, and another number while nothing does.
+        // KEDA has two minimums: one under load, and another while idle.
         if let Some(awake) = fewest.replace(at_idle) {
             let why = format!("it wakes with {awake} pods (spec.scale.activation); the load may ask for fewer later");
             draft.set("scale.activation", awake);
@@ -264,7 +267,7 @@ fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3
     draft.set("scale.retention", format!("{}s", from.text(cooldown).unwrap_or_else(|| COOLDOWN.into())));
 }
 
-/// What is measured, and the target; `pending` is the deprecated field for it.
+/// Translates the metric and its target. `pending` is the value of the deprecated field.
 fn measured(from: &mut Source, draft: &mut Draft, pending: Option<Value>) {
     let rate = from.look("/spec/scalingMetric/requestRate").is_some_and(|rate| !rate.is_null());
     let at = if rate { "/spec/scalingMetric/requestRate" } else { "/spec/scalingMetric/concurrency" };

@@ -1,7 +1,7 @@
-//! Knative's Service: a Deployment of its latest template, and the ZeroScaler beside it, which makes the Service.
+//! Translates a Knative Service to a Deployment of its latest template and a ZeroScaler, which creates the Service.
 //!
-//! There is one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy: the
-//! activator stays in the path.
+//! A Deployment has one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy:
+//! the activator stays in the path.
 
 use super::draft::Draft;
 use super::source::Source;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const TEMPLATE: &str = "/spec/template/metadata/annotations";
 
-/// A Service of `serving.knative.dev`.
+/// Translates a Service of `serving.knative.dev`.
 pub(super) fn service(from: &mut Source) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
@@ -25,11 +25,11 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         ("responseStartTimeoutSeconds", "timeouts.responseStart"),
         ("idleTimeoutSeconds", "timeouts.idle"),
     ] {
-        // 0 is Knative's way to say: no bound of its own.
+        // In Knative, 0 means no limit.
         let seconds = from.text(&format!("/spec/template/spec/{field}")).filter(|seconds| seconds != "0");
         let duration = seconds.map(|seconds| format!("{seconds}s"));
         if field == "timeoutSeconds" {
-            draft.set_some("wake.timeout", duration.clone()); // Knative counts the wait for a pod, too.
+            draft.set_some("wake.timeout", duration.clone()); // Knative's timeout includes the wait for a pod.
         }
         draft.set_some(path, duration);
     }
@@ -78,7 +78,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     vec![deployment, draft.finish()]
 }
 
-/// What the template's annotations say of scaling.
+/// Translates the template's annotations on scaling.
 fn scaling(from: &mut Source, draft: &mut Draft) {
     let foreign = lose_foreign(from);
     for (key, path) in [
@@ -101,7 +101,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         draft.set_some(path, text);
     }
     if let Some(pointer) = annotation(from, knative::PANIC_WINDOW) {
-        // A percentage of the window there, a time here.
+        // A percentage of the window in Knative, a duration here.
         let window = draft.text("scale.window").unwrap_or_default();
         let percentage = from.text(&pointer).unwrap_or_default();
         let said = [(knative::WINDOW.name.to_owned(), window), (knative::PANIC_WINDOW.name.to_owned(), percentage)];
@@ -121,7 +121,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Translates how long a rollout may take without progress, of which a Deployment has a field.
+/// Translates the progress deadline, for which a Deployment has its own field.
 fn progress_deadline(from: &mut Source, deployment: &mut Value) {
     let Some(pointer) = annotation(from, knative::PROGRESS_DEADLINE) else { return };
     let Some(text) = from.text(&pointer) else { return };
@@ -133,8 +133,8 @@ fn progress_deadline(from: &mut Source, deployment: &mut Value) {
     }
 }
 
-/// Loses class, metric and target where the class is neither of Knative's: what they mean is known to the autoscaler of
-/// that class alone. Whether it is so.
+/// Drops class, metric and target if the class is not one of Knative's, since only the autoscaler of that class knows
+/// their meaning. Returns whether they were dropped.
 fn lose_foreign(from: &mut Source) -> bool {
     let class = annotation(from, knative::CLASS);
     let class = class.and_then(|pointer| from.look(&pointer)?.as_str().map(str::to_owned));
@@ -149,7 +149,7 @@ fn lose_foreign(from: &mut Source) -> bool {
     true
 }
 
-/// Class, metric and target, of one of Knative's own classes.
+/// Translates metric and target of one of Knative's own classes.
 fn metric(from: &mut Source, draft: &mut Draft) {
     let class = annotation(from, knative::CLASS);
     let hpa = class.as_ref().and_then(|pointer| from.text(pointer)).is_some_and(|class| class == CLASS_HPA);
@@ -185,13 +185,13 @@ fn metric(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Where the template has an annotation, in either spelling.
+/// Returns the pointer of a template annotation, in either spelling.
 fn annotation(from: &Source, key: Key) -> Option<String> {
     let at = |name: &str| format!("{TEMPLATE}/{}", name.replace('/', "~1"));
     [Some(key.name), key.alias].into_iter().flatten().map(at).find(|pointer| from.look(pointer).is_some())
 }
 
-/// Writes out what Knative adds to the container that serves: a port, `PORT`, the port of its probes.
+/// Adds Knative's defaults to the serving container: its port, `PORT` and the port of its probes.
 fn container(pod: &mut Value) {
     if pod.get("enableServiceLinks").is_none() {
         pod["enableServiceLinks"] = false.into(); // Knative's default.

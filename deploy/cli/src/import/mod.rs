@@ -1,4 +1,4 @@
-//! `import`: manifests of others, as ours. Pure: documents in, documents out.
+//! Command `import`: translates manifests of other autoscalers. Pure: documents in, documents out.
 //!
 //! | from | to |
 //! |---|---|
@@ -7,15 +7,15 @@
 //! | Service (`serving.knative.dev`) | a Deployment and a ZeroScaler |
 //! | Deployment and StatefulSet with Sablier's labels, with the Middleware of their group | a ZeroScaler |
 //!
-//! Every field is taken out of the source as it is translated ([`source`]); what is left at the end has no equivalent,
-//! and is listed by its path. So nothing is lost in silence, whatever a manifest holds. Defaults that mean something
-//! else here are written out.
+//! Translation takes each field out of the source ([`source`]). Fields that remain at the end have no equivalent and
+//! are listed by path, so nothing is dropped silently. Defaults that differ here are written out.
 //!
-//! An object of another kind is named and left as it is. A List, as `kubectl get -o yaml` prints several objects, counts as its items.
+//! Objects of other kinds are listed and not translated. A List, as printed by `kubectl get -o yaml`, counts as its
+//! items.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Reading the cluster. Ingresses, routes and domains.
+//! This module does not read the cluster. It does not translate Ingresses, routes and domains.
 
 mod answers;
 mod draft;
@@ -38,21 +38,21 @@ use serde_json::Value;
 use source::Source;
 use std::fmt::Write;
 
-/// What became of one manifest.
+/// Result for one manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
     /// Kind and name of the source.
     pub source: String,
-    /// Our objects; none: nothing is made of it.
+    /// Translated objects. Empty if none could be made.
     pub objects: Vec<Value>,
-    /// What has no equivalent: a field, and why or what to do.
+    /// Fields without an equivalent, each with the reason or the action to take.
     pub lost: Vec<(String, String)>,
 }
 
 /// Translates all documents of `files`, each a name and a text.
 ///
 /// # Errors
-/// A text is no YAML; the error names file and document.
+/// Fails if a text is not YAML; the error names file and document.
 pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     let mut documents = Vec::new();
     for (file, text) in files {
@@ -90,14 +90,14 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
             ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match why {
                 Some(why) => left_over(&mut from, why),
-                None => continue, // With its route.
+                None => continue, // Translated with its route.
             },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
             ("serving.knative.dev", "Service") => knative::service(&mut from),
             ("apps", "Deployment" | "StatefulSet") if enabled => sablier::workload(&mut from, &kind, &middlewares),
             (_, "Middleware") if middleware => match why {
                 Some(why) => left_over(&mut from, why),
-                None => continue, // With the workloads of its group.
+                None => continue, // Translated with the workloads of its group.
             },
             _ => left_over(&mut from, ("/kind".to_owned(), unknown(&kind, &api_version))),
         };
@@ -114,7 +114,7 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     Ok(all)
 }
 
-/// Why nothing is made of a document of another kind.
+/// Returns the note for a document of an unknown kind.
 fn unknown(kind: &str, api_version: &str) -> String {
     let what = match (kind, api_version) {
         ("", _) | (_, "") => "an object without kind or apiVersion".to_owned(),
@@ -126,8 +126,8 @@ fn unknown(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// The objects of a List, which is how `kubectl get -o yaml` prints several; none: it is none. In one of a certain kind, as
-/// HorizontalPodAutoscalerList, each is of that kind, and need not say so.
+/// Returns the items of a List, as printed by `kubectl get -o yaml`, or `None` for another object. Items of a typed
+/// list, such as HorizontalPodAutoscalerList, may omit their kind.
 fn items(value: &Value) -> Option<Vec<Value>> {
     let kind = value["kind"].as_str()?.strip_suffix("List")?;
     let mut items = value["items"].as_array()?.clone();
@@ -138,18 +138,18 @@ fn items(value: &Value) -> Option<Vec<Value>> {
     Some(items)
 }
 
-/// A document that goes with others, which are not there, and why nothing is made of it.
+/// Drops a document that belongs to missing documents, and notes why.
 fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
     from.clear();
     from.note(&field, why);
     Vec::new()
 }
 
-/// The outcome as one YAML text: each object, after the list of what has no equivalent. A source of which nothing is made is
-/// that list alone, and no document.
+/// Formats the result as YAML: each object after comments that list what has no equivalent. A source without objects
+/// yields only these comments.
 ///
 /// # Errors
-/// An object cannot be written as YAML.
+/// Fails if an object cannot be written as YAML.
 pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     let mut text = String::new();
     for imported in all {
@@ -167,7 +167,7 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What a source was, and what of it has no equivalent. Each is one line, a comment, whatever the source holds.
+/// Writes the source and its fields without an equivalent, each as one comment line whatever characters the source has.
 fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt::Result {
     writeln!(text, "# From {}.", one_line(source))?;
     if !lost.is_empty() {
@@ -179,12 +179,12 @@ fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt
     Ok(())
 }
 
-/// A text without what would end its line. YAML takes two more characters for that than control characters.
+/// Escapes characters that would end a line. YAML has two line breaks that are not control characters.
 fn one_line(text: &str) -> String {
     printable_line(text).into_owned()
 }
 
-/// Why our own ZeroScaler would be refused: a value of the source that is out of our bounds.
+/// Returns the validation error of the translated ZeroScaler, if a value of the source is out of bounds.
 fn refused(object: &Value) -> Option<(String, String)> {
     if object["kind"] != "ZeroScaler" {
         return None;

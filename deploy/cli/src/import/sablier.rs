@@ -1,7 +1,8 @@
-//! Sablier: Deployments and StatefulSets that its labels enable, and the Traefik Middleware that names their group.
+//! Translates Sablier: Deployments and StatefulSets that its labels enable, and the Traefik Middleware of their group.
 //!
-//! There a proxy in front asks Sablier to start what is called, and shows a page meanwhile or waits, as the Middleware says;
-//! so it is here. Hours in which a workload runs become a schedule. A session there is what the window is here. Of the workload itself nothing is printed: it stays as it is.
+//! With Sablier, a proxy asks Sablier to start the called workload, and meanwhile shows a page or holds the request, as
+//! the Middleware says. A ZeroScaler does the same. Running hours become a schedule, and a session becomes the window.
+//! The workload's own manifest is not printed, since it does not change.
 
 use super::draft::Draft;
 use super::source::Source;
@@ -10,20 +11,20 @@ use std::collections::{HashMap, HashSet};
 
 const ENABLE: &str = "/metadata/labels/sablier.enable";
 const PLUGIN: &str = "/spec/plugin/sablier";
-/// What a workload is in whose labels name none.
+/// Group of a workload whose labels name none.
 const GROUP_DEFAULT: &str = "default";
 
-/// Whether Sablier's labels enable a workload.
+/// Reports whether Sablier's labels enable a workload.
 pub(super) fn is_enabled(object: &Value) -> bool {
     object.pointer(ENABLE).is_some_and(|value| value == "true")
 }
 
-/// Whether a Middleware is one of Sablier's.
+/// Reports whether a Middleware belongs to Sablier.
 pub(super) fn is_middleware(object: &Value) -> bool {
     object["kind"] == "Middleware" && object.pointer(PLUGIN).is_some()
 }
 
-/// Sablier's Middlewares by the group that they name, in the order of the documents.
+/// Collects Sablier's Middlewares by group, in the order of the documents.
 pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Vec<Value>> {
     let mut by_group: HashMap<String, Vec<Value>> = HashMap::new();
     for (_, document) in documents.iter().filter(|(_, document)| is_middleware(document)) {
@@ -34,23 +35,24 @@ pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Vec<
     by_group
 }
 
-/// The group that a Middleware names.
+/// Returns the group that a Middleware names.
 fn named_group(middleware: &Value) -> Option<&str> {
     middleware.pointer(PLUGIN)?["group"].as_str()
 }
 
-/// The groups of all workloads that Sablier's labels enable.
+/// Returns the groups of all workloads that Sablier's labels enable.
 pub(super) fn groups(documents: &[(String, Value)]) -> HashSet<String> {
     let workloads = documents.iter().filter(|(_, document)| is_enabled(document));
     workloads.map(|(_, document)| group(said(&mut Source::new(document.clone()), "group"))).collect()
 }
 
-/// The group of a workload, as its labels or annotations name it.
+/// Returns the group in a workload's labels or annotations, or the default group.
 fn group(said: Option<(String, String)>) -> String {
     said.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group)
 }
 
-/// Why a Middleware goes with no workload, after the field that names its group; none: it goes with some.
+/// Returns the reason why a Middleware belongs to no workload, after the field that names its group. Returns `None` if
+/// it belongs to one.
 pub(super) fn why_left_over(middleware: &Value, groups: &HashSet<String>) -> Option<(String, String)> {
     let why = match named_group(middleware) {
         Some(group) if groups.contains(group) => return None,
@@ -60,7 +62,8 @@ pub(super) fn why_left_over(middleware: &Value, groups: &HashSet<String>) -> Opt
     Some((format!("{PLUGIN}/group"), why))
 }
 
-/// A Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if that is among the documents.
+/// Translates a Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if the documents have
+/// one.
 pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<String, Vec<Value>>) -> Vec<Value> {
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
@@ -126,7 +129,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
     vec![draft.finish()]
 }
 
-/// A setting of Sablier's and where it stands: an annotation, or a label as in earlier versions.
+/// Returns a Sablier setting and its pointer: an annotation, or a label as in earlier versions.
 fn said(from: &mut Source, name: &str) -> Option<(String, String)> {
     let mut found = |kind: &str| {
         let at = format!("/metadata/{kind}/sablier.{name}");
@@ -136,7 +139,8 @@ fn said(from: &mut Source, name: &str) -> Option<(String, String)> {
     annotation.or(label)
 }
 
-/// `HH:MM-HH:MM` on these days, else on all, as a schedule; none: it cannot be read.
+/// Translates the hours `HH:MM-HH:MM` on these days, or on all days, to a schedule. Returns `None` if they cannot be
+/// parsed.
 fn schedule(hours: &str, days: Option<&str>) -> Option<Value> {
     const DAY: u32 = 24 * 60;
     let minutes = |text: &str| {
@@ -146,14 +150,14 @@ fn schedule(hours: &str, days: Option<&str>) -> Option<Value> {
     };
     let (begin, end) = hours.split_once('-')?;
     let (begin, end) = (minutes(begin)?, minutes(end)?);
-    // From noon to noon is no time there.
+    // Sablier ignores hours whose start and end are equal.
     let length = Some((end + DAY - begin) % DAY).filter(|length| *length > 0)?;
     let days = days.and_then(week_days).unwrap_or_else(|| "*".to_owned());
     let cron = format!("{} {} * * {days}", begin % 60, begin / 60);
     Some(json!({"cron": cron, "duration": format!("{length}m"), "min": 1}))
 }
 
-/// Days of the week as crontab(5) has them; none: they cannot be read, which means every day there.
+/// Converts days of the week to crontab(5). Returns `None` if they cannot be parsed, which means every day in Sablier.
 fn week_days(text: &str) -> Option<String> {
     const NAMES: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
     let number = |day: &str| {

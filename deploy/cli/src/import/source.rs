@@ -1,8 +1,8 @@
-//! A manifest that fields are taken out of, until only those are left that nobody wanted.
+//! Manifest from which translation takes fields. The remaining fields have no equivalent.
 
 use serde_json::{Map, Number, Value, json};
 
-/// Metadata that a server or a client wrote for itself.
+/// Metadata that a server or a client maintains for itself.
 const BOOKKEEPING: [&str; 12] = [
     "/metadata/annotations/autoscaling.alpha.kubernetes.io~1conditions",
     "/metadata/annotations/autoscaling.alpha.kubernetes.io~1current-metrics",
@@ -18,7 +18,7 @@ const BOOKKEEPING: [&str; 12] = [
     "/metadata/annotations/serving.knative.dev~1lastModifier",
 ];
 
-/// The domains of labels and annotations that belong to a tool: what they say is about the source, not about ours.
+/// Domains of labels and annotations that belong to tools and describe the source object only.
 const OF_TOOLS: [&str; 6] =
     ["keda.sh", "knative.dev", "helm.sh", "argoproj.io", "fluxcd.io", "autoscaling.alpha.kubernetes.io"];
 
@@ -42,7 +42,7 @@ impl Source {
         source
     }
 
-    /// Takes out what is at a JSON pointer.
+    /// Takes out the value at a JSON pointer.
     pub(super) fn take(&mut self, pointer: &str) -> Option<Value> {
         let (parent, key) = pointer.rsplit_once('/')?;
         let key = key.replace("~1", "/").replace("~0", "~");
@@ -57,7 +57,7 @@ impl Source {
         .filter(|value| !value.is_null())
     }
 
-    /// Takes out a text; a number is its digits.
+    /// Takes out a text. A number becomes its digits.
     pub(super) fn text(&mut self, pointer: &str) -> Option<String> {
         match self.take(pointer)? {
             Value::String(text) => Some(text),
@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// Takes out a number, written as one or as a text.
+    /// Takes out a number, written as a number or as text.
     pub(super) fn number(&mut self, pointer: &str) -> Option<Value> {
         let text = self.text(pointer)?;
         match text.parse::<Number>() {
@@ -81,12 +81,12 @@ impl Source {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all fields.
     pub(super) fn clear(&mut self) {
         self.rest = Value::Null;
     }
 
-    /// Forgets everything but the labels and annotations that begin so: the rest of the object stays where it is.
+    /// Keeps only labels and annotations with this prefix. The rest of the object is not translated and needs no notes.
     pub(super) fn keep_of(&mut self, prefix: &str) {
         let kept = |at: &str| {
             let all = self.rest.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Source {
         self.rest = json!({"metadata": {"labels": labels, "annotations": annotations}});
     }
 
-    /// Takes out the labels or annotations at a pointer, but for those that belong to a tool.
+    /// Takes out the labels or annotations at a pointer, except those of tools.
     pub(super) fn kept(&mut self, pointer: &str) -> Map<String, Value> {
         let Some(Value::Object(all)) = self.rest.pointer_mut(pointer) else { return Map::new() };
         let of_tool = |name: &str| {
@@ -108,7 +108,7 @@ impl Source {
         kept
     }
 
-    /// Takes out a switch, written as one or as a text that Go reads as one.
+    /// Takes out a boolean, written as a boolean or as text in a form that Go accepts.
     pub(super) fn switch(&mut self, pointer: &str) -> Option<bool> {
         let text = match self.take(pointer)? {
             Value::Bool(on) => return Some(on),
@@ -135,29 +135,29 @@ impl Source {
         self.look(pointer).and_then(Value::as_array).map_or(0, Vec::len)
     }
 
-    /// Looks without taking.
+    /// Returns a value without taking it out.
     pub(super) fn look(&self, pointer: &str) -> Option<&Value> {
         self.rest.pointer(pointer)
     }
 
-    /// Notes something about a field that was taken, or that the reader should look at.
+    /// Adds a note about a field that was taken out or needs attention.
     pub(super) fn note(&mut self, pointer: &str, why: impl Into<String>) {
         self.lost.push((path(pointer), why.into()));
     }
 
-    /// Takes out a field of which nothing can be made, and says why, if it is there.
+    /// Takes out a field that has no equivalent. Adds a note with the reason if the field exists.
     pub(super) fn lose(&mut self, pointer: &str, why: &str) {
         if self.take(pointer).is_some() {
             self.note(pointer, why);
         }
     }
 
-    /// Notes all that `other`, another manifest that this one goes with, has lost; `kind` is its kind.
+    /// Adds the notes of another manifest that is translated with this one. `kind` is its kind.
     pub(super) fn note_all(&mut self, kind: &str, other: Source) {
         self.lost.extend(other.lost().into_iter().map(|(field, why)| (format!("{kind}.{field}"), why)));
     }
 
-    /// What was noted, and every field that is left.
+    /// Returns all notes, and one for every remaining field.
     pub(super) fn lost(mut self) -> Vec<(String, String)> {
         leaves(&self.rest, &mut String::new(), &mut self.lost);
         self.lost
@@ -187,7 +187,7 @@ fn leaves(value: &Value, at: &mut String, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A JSON pointer as people write it: `spec.rules[0].hosts`.
+/// Formats a JSON pointer for people: `spec.rules[0].hosts`.
 pub(super) fn path(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {

@@ -1,4 +1,4 @@
-//! Manifests as people have them, and what becomes of each of their fields.
+//! Realistic manifests and the translation of each of their fields.
 
 mod classes;
 mod knative;
@@ -126,8 +126,8 @@ spec:
     assert_eq!(lost(&imported), fields);
 }
 
-/// Goal: namespaces that use one name for their routes are not mixed up, and no ScaledObject vanishes without a line, which
-/// stands in the text although nothing is made of it.
+/// Goal: routes with the same name in several namespaces are not mixed up, and every ScaledObject is mentioned in the
+/// output, even if nothing is made of it.
 #[test]
 fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
     let route = |namespace: &str| {
@@ -209,7 +209,7 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxRe
     assert_eq!(spec["scale"]["min"], 1, "Kubernetes' default");
 }
 
-/// Goal: the metric that Kubernetes scales by where none is said does not vanish, and none is made up where others are said.
+/// Goal: Kubernetes' default metric is written out if no metric is set, and not added if others are set.
 #[test]
 fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
     let cpu = |percent: i32| {
@@ -240,7 +240,7 @@ fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
     }
 }
 
-/// Goal: KEDA's documented examples of what is answered without a pod, each as what it means here.
+/// Goal: the examples in KEDA's documentation of responses without a pod are translated.
 #[test]
 fn placeholders_and_static_routes_are_carried_over() {
     let route = |fields: &str| {
@@ -297,7 +297,7 @@ fn placeholders_and_static_routes_are_carried_over() {
     }
 }
 
-/// Goal: KEDA's fallbacks in each form that its versions have, with the time after which they answer there.
+/// Goal: KEDA's fallbacks are translated in the form of each version, with their delay.
 #[test]
 fn fallbacks_are_carried_over() {
     let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: a}\n\
@@ -350,7 +350,7 @@ fn fallbacks_are_carried_over() {
     }
 }
 
-/// Goal: what `kubectl get -o yaml` prints of several objects is taken as it is.
+/// Goal: the output of `kubectl get -o yaml` for several objects is accepted unchanged.
 #[test]
 fn the_items_of_a_list_are_documents() {
     let item = |name: &str| {
@@ -390,7 +390,7 @@ fn what_is_no_yaml_is_refused_by_file_and_document() {
     assert!(error.contains("f.yaml, document 1: no YAML"), "{error}");
 }
 
-/// Goal: an object of another kind, or without a name, is named and does not keep others from being translated.
+/// Goal: an object of another kind, or without a name, is listed, and does not prevent the translation of others.
 #[test]
 fn what_is_not_known_is_named_and_left_as_it_is() {
     let known = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: \
@@ -412,8 +412,8 @@ fn what_is_not_known_is_named_and_left_as_it_is() {
     }
 }
 
-/// Goal: what is said beside an object stays within comments, also several violations at once, and whatever characters
-/// a manifest has. Method: the text parses back to the same objects.
+/// Goal: notes stay within comments, even for several validation errors at once and unusual characters in the manifest.
+/// Method: the output parses back to the same objects.
 #[test]
 fn no_comment_tears_the_text() {
     let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: web}\nspec:\n  \
@@ -440,7 +440,7 @@ fn no_comment_tears_the_text() {
     }
 }
 
-/// Goal: the text can be applied as it is. Method: it parses back to the same objects, comments aside.
+/// Goal: the output can be applied unchanged. Method: it parses back to the same objects, without the comments.
 #[test]
 fn the_text_holds_the_objects_and_the_list() {
     let text = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: web}\n\

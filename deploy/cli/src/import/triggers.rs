@@ -1,18 +1,18 @@
-//! The triggers of a ScaledObject that goes with an InterceptorRoute: those of CPU, memory and time have an equivalent.
+//! Triggers of a ScaledObject that belongs to an InterceptorRoute. CPU, memory and cron triggers have an equivalent.
 
 use super::draft::Draft;
 use super::keda::ROUTE;
 use super::source::Source;
 use serde_json::{Value, json};
 
-/// Carries over what has an equivalent. Of the others each field is left to be listed.
+/// Translates the triggers that have an equivalent. The fields of others remain in the source and are listed.
 pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
     let (mut metrics, mut schedules) = (Vec::new(), Vec::new());
     for index in 0..from.count("/spec/triggers") {
         let at = format!("/spec/triggers/{index}");
         if from.take(&format!("{at}/metadata/{ROUTE}")).is_some() {
             from.take(&format!("{at}/type"));
-            from.take(&format!("{at}/metadata/scalerAddress")); // The activators report the load themselves.
+            from.take(&format!("{at}/metadata/scalerAddress")); // Not needed: the activators report the load.
             continue;
         }
         let kind = from.text(&format!("{at}/type")).unwrap_or_default();
@@ -32,7 +32,7 @@ pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// A trigger of CPU or memory, as a metric.
+/// Translates a CPU or memory trigger to a metric.
 fn resource(from: &mut Source, at: &str, name: &str) -> Option<Value> {
     let former = from.text(&format!("{at}/metadata/type"));
     let kind = from.text(&format!("{at}/metricType")).or(former).unwrap_or_else(|| "Utilization".to_owned());
@@ -51,7 +51,7 @@ fn resource(from: &mut Source, at: &str, name: &str) -> Option<Value> {
     })
 }
 
-/// A trigger of time, as a schedule, if its two times differ in hour and minute alone.
+/// Translates a cron trigger to a schedule, if start and end differ only in hour and minute.
 fn schedule(from: &mut Source, at: &str) -> Option<Value> {
     const DAY: u32 = 24 * 60;
     let read = |from: &Source, name: &str| {

@@ -1,4 +1,4 @@
-//! One workload in full.
+//! Full description of one workload.
 
 use super::list::{most, saved, state};
 use crate::cluster::Name;
@@ -11,13 +11,13 @@ use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Widest bar of a wake, in characters.
+/// Maximum width of a wake's bar, in characters.
 const BAR: usize = 40;
 
-/// Shows one.
+/// Prints one workload.
 ///
 /// # Errors
-/// Nobody could be asked, there is no such workload, or `out` is closed.
+/// Fails if no source can be reached, the workload does not exist, or `out` is closed.
 pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow::Result<()> {
     let object = match &sources.cluster {
         Ok(cluster) => cluster.get(name).await,
@@ -43,11 +43,11 @@ pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow
     Ok(out.write_all(page(object.as_ref(), &detail, Timestamp::now(), Colours::of_output()).as_bytes())?)
 }
 
-/// All there is to say.
+/// Formats everything that is known about the workload.
 pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colours: Colours) -> String {
     let workload = &detail.summary;
     let mut out = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let mut line = |head: &str, text: &str| {
         let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{head:<13}")), printable_line(text));
     };
@@ -83,7 +83,7 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     out
 }
 
-/// What its ZeroScaler says beside that.
+/// Formats the parts that only the ZeroScaler has: request, conditions, ports, hosts and schedules.
 fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
     let mut out = String::new();
     let status = object.status.clone().unwrap_or_default();
@@ -139,13 +139,13 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
     out
 }
 
-/// A table below an empty line; nothing without rows.
+/// Formats a table below an empty line; nothing if there are no rows.
 fn section(heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>, colours: Colours) -> String {
     let rows: Vec<_> = rows.collect();
     if rows.is_empty() { String::new() } else { format!("\n{}", table(heads, &rows, colours, None)) }
 }
 
-/// The last wakes, each with a bar of its phases, latest first.
+/// Formats recent wakes, latest first, each with a bar of its phases.
 pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
     let mut latest: Vec<&Wake> = all.iter().collect();
     latest.sort_by_key(|wake| std::cmp::Reverse(wake.at));
@@ -163,7 +163,8 @@ pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
     section(&["WAKE, AGO", "TOOK", "", "PHASES"], rows, colours)
 }
 
-/// A character for each phase, as long as its share of the longest wake; every phase that took time has at least one.
+/// Formats a bar with one shade per phase. A phase's length is its share of the longest wake, and at least one
+/// character if it took any time.
 fn bar(wake: &Wake, longest: f64) -> String {
     const SHADES: [char; 5] = ['░', '▒', '█', '▓', '▪'];
     let mut out = String::new();

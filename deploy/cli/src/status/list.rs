@@ -1,27 +1,27 @@
-//! Workloads as a table.
+//! Table of workloads.
 
 use crate::model::{Summary, Wake};
 use crate::text::{Cell, Colours, Tone, number, seconds, since, table as rows_as_text};
 use k8s_openapi::jiff::Timestamp;
 
-/// How they are shown.
+/// Layout of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// With more columns.
+    /// Adds more columns.
     pub wide: bool,
-    /// With their namespaces.
+    /// Adds the namespace column.
     pub namespaces: bool,
-    /// With heads of columns.
+    /// Prints column heads.
     pub heads: bool,
-    /// Now.
+    /// Current time, for ages.
     pub now: Timestamp,
-    /// Whether to colour.
+    /// Colour setting.
     pub colours: Colours,
-    /// How wide the terminal is.
+    /// Width of the terminal.
     pub width: Option<usize>,
 }
 
-/// A head, and what stands below it.
+/// Head of a column and the function for its cells.
 type Column = (&'static str, fn(&Summary, Timestamp) -> Cell);
 
 const NAMESPACE: Column = ("NAMESPACE", |workload, _| workload.namespace.as_str().into());
@@ -52,7 +52,7 @@ const WHY: Column = ("WHY", |workload, _| {
     Cell::new(text, tone)
 });
 
-/// These workloads.
+/// Formats workloads as a table.
 pub fn table(workloads: &[Summary], look: &Look) -> String {
     let mut columns: Vec<Column> = Vec::new();
     columns.extend(Some(NAMESPACE).filter(|_| look.namespaces));
@@ -66,7 +66,7 @@ pub fn table(workloads: &[Summary], look: &Look) -> String {
     if look.heads { text } else { text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default() }
 }
 
-/// What it is doing, and whether it is kept so.
+/// Returns the state, marked if the workload is paused.
 pub fn state(workload: &Summary) -> Cell {
     let tone = match workload.state.as_str() {
         _ if workload.is_wrong() => Tone::Bad,
@@ -83,13 +83,13 @@ fn readiness(workload: &Summary) -> Cell {
     Cell::new(if workload.ready.status.is_empty() { "Unknown" } else { &workload.ready.status }, tone)
 }
 
-/// `2/3`: ready ones of those that are wanted, or there.
+/// Formats `2/3`: ready pods of desired or existing pods, whichever is larger.
 fn pods(workload: &Summary) -> String {
     let pods = workload.pods;
     format!("{}/{}", pods.ready, pods.desired.unwrap_or(pods.actual).max(pods.actual))
 }
 
-/// The most pods.
+/// Returns the maximum number of pods, or `-` if it is unlimited.
 pub fn most(workload: &Summary) -> String {
     workload.max.filter(|max| *max > 0).map_or_else(|| "-".to_owned(), |max| max.to_string())
 }
@@ -108,7 +108,7 @@ fn last_wake(wake: Option<&Wake>, now: Timestamp) -> String {
     }
 }
 
-/// Pods that did not run, in a unit that can be read, and what they would have cost.
+/// Formats the saved pod time in a readable unit, and its cost.
 pub fn saved(workload: &Summary) -> String {
     let Some(saved) = &workload.saved else { return "-".to_owned() };
     let time = match saved.pod_seconds {

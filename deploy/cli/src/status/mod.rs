@@ -1,4 +1,4 @@
-//! `status`: all workloads as a table, one in full, or for programs.
+//! The `status` command: all workloads as a table, one workload in full, or a format for programs.
 
 pub mod detail;
 pub mod list;
@@ -14,45 +14,45 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
-/// Time between two looks while changes are followed.
+/// Interval between two reads with `--watch`.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
-/// What is asked of `status`.
+/// Arguments of `status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
-    /// Workloads, by the NAME of their ZeroScaler, or NAMESPACE/NAME; one alone is shown in full. None: all of the
-    /// namespace.
+    /// Workloads: NAME of their ZeroScaler, or NAMESPACE/NAME. A single one is shown in full [default: all in the
+    /// namespace].
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Workloads of all namespaces.
+    /// Show workloads of all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["names", "namespace"])]
     pub all_namespaces: bool,
-    /// The form of what is printed.
+    /// Output format.
     #[arg(short, long, value_enum)]
     pub output: Option<Output>,
-    /// Print what changes, line by line, until it is interrupted.
+    /// Print changes, line by line, until Ctrl-C.
     #[arg(short, long)]
     pub watch: bool,
 }
 
-/// A form of output.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// As the dashboard's interface has it.
+    /// The document of the dashboard's API.
     Json,
-    /// The same as YAML.
+    /// The dashboard document as YAML.
     Yaml,
-    /// A table with more columns.
+    /// Table with more columns.
     Wide,
-    /// `zeroscaler.zeroscale.dev/NAME`, as kubectl takes it.
+    /// `zeroscaler.zeroscale.dev/NAME`, which kubectl accepts as an argument.
     Name,
 }
 
-/// Shows what is asked for.
+/// Prints the workloads.
 ///
 /// # Errors
-/// Nobody could be asked, a name is unknown, or `out` is closed. Whoever follows changes is only warned of what goes wrong
-/// after the first look.
+/// Fails if no source can be reached, a name is unknown, or `out` is closed. With `--watch`, errors after the first
+/// read are only warnings.
 pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
@@ -118,7 +118,7 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
     }
 }
 
-/// What programs read.
+/// Formats the listing for programs.
 fn document(listing: &Listing, output: Option<Output>) -> anyhow::Result<String> {
     Ok(match output {
         Some(Output::Name) => {

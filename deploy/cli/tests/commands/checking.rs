@@ -1,4 +1,4 @@
-//! `check` beside an install for some namespaces: what it asks the API server, and what it says to do.
+//! Tests of `check` against an installation for some namespaces: its requests to the API server and its remedies.
 
 use super::{Server, failure, run, text};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// An API server with planes of namespace `zs` that look at `shop` and `stage`, and that have all rights or none.
+/// Starts an API server with planes in namespace `zs` that watch `shop` and `stage` and have all rights or none.
 fn server(allowed: bool) -> Server {
     Server::start(move |asked| match asked {
         "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
@@ -32,7 +32,8 @@ fn deployment(name: &str, version: &str) -> Value {
         "status": {"readyReplicas": 1, "updatedReplicas": 1}})
 }
 
-/// Goal: a sound install for some namespaces is called sound, and no right is asked for beyond these and its own namespace.
+/// Goal: a correct installation for some namespaces passes, and only rights in these and the planes' own namespace are
+/// checked.
 #[test]
 fn a_sound_install_for_some_namespaces_has_all_rights() {
     let api = server(true);
@@ -49,7 +50,7 @@ fn a_sound_install_for_some_namespaces_has_all_rights() {
     assert_eq!(within, [Some("shop"), Some("stage"), Some("zs")].into());
 }
 
-/// Goal: a right of ours that some commands need is named with these. Method: the right to each thing in turn is missing.
+/// Goal: a missing right of the user is reported with the commands that need it. Method: each right in turn is missing.
 #[test]
 fn a_right_of_ours_that_is_missing_is_named() {
     for (lacking, expected) in [
@@ -72,7 +73,8 @@ fn a_right_of_ours_that_is_missing_is_named() {
     }
 }
 
-/// Goal: what is said to be done is no second install, and no other images: an install is mended as it was made.
+/// Goal: remedies repair the existing installation in the way it was made, and do not suggest a second one or other
+/// images.
 #[test]
 fn remedies_are_about_the_install_that_there_is() {
     let output = run(server(false).address, &["check", "--system-namespace", "zs"]);
@@ -88,8 +90,8 @@ fn remedies_are_about_the_install_that_there_is() {
     assert!(!said.contains("WRONG    rights"), "nothing is known of who is not there: {said}");
 }
 
-/// Goal: whoever else holds leases in the planes' namespace, such as Knative's controllers, has no part in what is said
-/// of the planes' clocks.
+/// Goal: leases of other programs in the planes' namespace, such as Knative's controllers, do not affect the check of
+/// the planes' clocks.
 #[test]
 fn leases_of_others_say_nothing_of_the_planes() {
     const OTHER: &str = "controller.knative.dev.serving.pkg.reconciler.route.reconciler.00-of-01";

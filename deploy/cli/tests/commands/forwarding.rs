@@ -1,5 +1,5 @@
-//! The dashboard through a port that the API server forwards: its side of the protocol, as a kubelet speaks it over a
-//! WebSocket (`v4.channel.k8s.io`): two channels for each port, each of which begins with the port's number.
+//! Dashboard over a port that the API server forwards. The test server speaks the kubelet's protocol over a WebSocket
+//! (`v4.channel.k8s.io`): two channels per port, each of which begins with the port number.
 
 use super::{LIST, Says, Server, failure, listed, run, scaler, text};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const PROTOCOL: &str = "v4.channel.k8s.io";
 const PODS: &str = "GET /api/v1/namespaces/zeroscale-system/pods";
 const PORT: [u8; 2] = 8090_u16.to_le_bytes();
 
-/// Whether what has just been asked for is a forwarded port.
+/// Reports whether the pending request asks for port forwarding.
 pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
     let mut head = [0; 1024];
     loop {
@@ -28,7 +28,8 @@ pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
     }
 }
 
-/// Forwards one connection to where `says` says: `{"to": ADDRESS}`, or `{"error": TEXT}` of the pod.
+/// Handles one forwarded connection as `says` returns: connects to `{"to": ADDRESS}`, or sends `{"error": TEXT}` as the
+/// pod's error.
 #[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
 pub(super) fn forward(stream: TcpStream, says: &Says) {
     let mut said = (0, Value::Null);
@@ -45,11 +46,11 @@ pub(super) fn forward(stream: TcpStream, says: &Says) {
     };
     let Ok(mut socket) = accept_hdr(stream, &mut judge) else { return };
     let mut send = |channel: u8, bytes: &[u8]| socket.send(Message::binary([&[channel], bytes].concat()));
-    // Whoever has only tried it may be gone.
+    // Errors are ignored: a client that only checks the right may have closed the connection.
     let _ = send(0, &PORT).and_then(|()| send(1, &PORT));
     if let Some(error) = said.1["error"].as_str() {
         let _ = send(1, error.as_bytes());
-        while socket.read().is_ok() {} // Whoever sends to one that is closed does not hear it any more.
+        while socket.read().is_ok() {} // Wait until the client closes, so that it receives the error.
         return;
     }
     let to: SocketAddr = said.1["to"].as_str().and_then(|to| to.parse().ok()).expect("an address");
@@ -75,7 +76,7 @@ fn pods(names: &[(&str, &str)]) -> (u16, Value) {
     (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items}))
 }
 
-/// What is told of `hello` alone, and that over a forwarded port.
+/// Starts a dashboard that knows only workload `hello`, with its load.
 fn dashboard() -> Server {
     Server::start(|_| {
         let hello = json!({"namespace": "shop", "name": "hello", "state": "Awake", "requestsPerSecond": 12.5, "held": 4,
@@ -84,15 +85,15 @@ fn dashboard() -> Server {
     })
 }
 
-/// Goal: without an address the dashboard is found in a pod that is ready, through the API server, with no right but to
-/// list pods and to forward a port; a pod that has gone meanwhile is given up for another.
+/// Goal: without an address, the dashboard is found in a ready pod through the API server, with only the rights to list
+/// pods and to forward a port. If the pod is gone, another one is used.
 #[test]
 fn the_dashboard_is_reached_through_the_api_server() {
     let to = json!({"to": dashboard().address.to_string()});
     let gone = std::sync::atomic::AtomicBool::new(false);
     let api = Server::start(move |asked| match asked {
         LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
-        // The second look finds the one that has taken its place.
+        // The second list has the replacement.
         PODS if gone.swap(true, std::sync::atomic::Ordering::Relaxed) => pods(&[("autoscaler-c", "True")]),
         PODS => pods(&[("autoscaler-a", "False"), ("autoscaler-b", "True")]),
         "GET /api/v1/namespaces/zeroscale-system/pods/autoscaler-c/portforward" => (101, to.clone()),
@@ -107,7 +108,7 @@ fn the_dashboard_is_reached_through_the_api_server() {
     assert!(asked.iter().all(|line| line == LIST || line == PODS), "{asked:?}");
 }
 
-/// Goal: what stands in the way is named: no pod that is ready, no right, a pod that has no dashboard on that port.
+/// Goal: the error names the obstacle: no ready pod, a missing right, or a pod without a dashboard on that port.
 #[test]
 fn what_stands_in_the_way_of_the_dashboard_is_named() {
     let refused = "failed to connect to localhost:8090 inside namespace \"x\": connect: connection refused";

@@ -1,4 +1,4 @@
-//! The binary beside an API server and a dashboard that say what a test wants: what is printed, where, and how it ends.
+//! Tests of the binary against a mock API server and a mock dashboard: its output, its streams and its exit code.
 
 #![allow(missing_docs, reason = "tests")]
 
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex};
 
 const LIST: &str = "GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers";
 const ONE: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hello";
-/// The time by each server's clock.
+/// Time of each server's clock.
 const DATE: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
 
-/// Status and body of an answer to `METHOD PATH` and a body.
+/// Function from `METHOD PATH` and a body to the status and body of the response.
 type Says = Arc<dyn Fn(&str, &str) -> (u16, Value) + Send + Sync>;
 
-/// A server of one connection for each request, for as long as the process lives.
+/// Mock server that runs as long as the process and serves one request per connection.
 struct Server {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, String)>>>,
@@ -87,13 +87,13 @@ fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) 
     let _ = reader.get_mut().write_all(format!("{head}{said}").as_bytes());
 }
 
-/// What was patched last.
+/// Returns the last patch.
 fn patched(api: &Server) -> Value {
     let patch = api.asked().into_iter().rfind(|(line, _)| line.starts_with("PATCH ")).expect("a patch");
     serde_json::from_str(&patch.1).expect("JSON")
 }
 
-/// What an API server says of an error.
+/// Returns an API server's error response.
 fn failure(code: u16, reason: &str, message: &str, details: Value) -> (u16, Value) {
     (
         code,
@@ -117,13 +117,13 @@ fn listed(items: &[Value]) -> (u16, Value) {
     )
 }
 
-/// Runs it beside an API server.
+/// Runs the binary against an API server.
 fn run(api: SocketAddr, words: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     beside(api, folder.path()).args(words).output().expect("started")
 }
 
-/// It, to be run beside an API server, which a kubeconfig in that folder names.
+/// Returns a command that runs the binary with a kubeconfig, written to that folder, for an API server.
 fn beside(api: SocketAddr, folder: &Path) -> Command {
     let kubeconfig = folder.join("kubeconfig");
     let text = format!(
@@ -146,8 +146,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Goal: what ZeroScalers say and what the dashboard knows are one table; without the dashboard the rest is shown, and
-/// standard error says what is missing; no colour goes into a pipe.
+/// Goal: one table has the data of ZeroScalers and dashboard. Without the dashboard the rest is printed and standard
+/// error says what is missing. A pipe gets no colours.
 #[test]
 fn a_table_holds_what_the_dashboard_adds() {
     let asleep =
@@ -195,7 +195,7 @@ fn a_table_holds_what_the_dashboard_adds() {
     assert_eq!(names, "zeroscaler.zeroscale.dev/hello\nzeroscaler.zeroscale.dev/still\n");
 }
 
-/// Goal: each thing that can be wrong on the way is named, on standard error, with a code that scripts see.
+/// Goal: each kind of failure is named on standard error and has an exit code for scripts.
 #[test]
 fn what_is_wrong_is_named() {
     let named = Server::start(|asked| match asked {
@@ -270,8 +270,8 @@ fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() 
     }
 }
 
-/// Goal: a wake is one field of the ZeroScaler, and what the autoscaler says to it is the command's end, in whatever
-/// notation the API server keeps the time.
+/// Goal: a wake edits one field of the ZeroScaler, and the autoscaler's report ends the command, in any time notation
+/// that the API server stores.
 #[test]
 fn what_the_autoscaler_says_to_a_wake_ends_it() {
     for (result, utc, code, expected) in
@@ -307,7 +307,7 @@ fn what_the_autoscaler_says_to_a_wake_ends_it() {
     }
 }
 
-/// Goal: each of several workloads is asked, whatever has become of those before it, and all that went wrong is told.
+/// Goal: each of several workloads is requested even if an earlier one failed, and all failures are reported.
 #[test]
 fn each_of_several_workloads_is_asked() {
     let written = Mutex::new(Value::Null);
@@ -339,8 +339,8 @@ fn each_of_several_workloads_is_asked() {
     }
 }
 
-/// Goal: whoever follows changes goes on through a look that fails, and is told of it. Method: the second look is refused,
-/// and what has changed by the third is shown.
+/// Goal: `--watch` continues after a failed read and warns about it. Method: the second read fails, and the change seen
+/// by the third is printed.
 #[test]
 fn a_look_that_fails_does_not_end_a_watch() {
     let looks = AtomicUsize::new(0);
@@ -365,7 +365,8 @@ fn a_look_that_fails_does_not_end_a_watch() {
     assert_eq!(errors.matches("not just now; it is looked at again").count(), 1, "{errors}");
 }
 
-/// Goal: a definition that is older than a field is named, since the API server drops the field and says 200.
+/// Goal: an installed definition that is older than a field is reported, since the API server drops the field and
+/// returns 200.
 #[test]
 fn what_the_api_server_drops_is_not_done() {
     for (word, field) in
@@ -383,7 +384,7 @@ fn what_the_api_server_drops_is_not_done() {
     }
 }
 
-/// Goal: everything is released only where that is said.
+/// Goal: a release of everything needs an explicit argument.
 #[test]
 fn a_release_says_what_it_means() {
     let api = Server::start(|_| listed(&[]));

@@ -1,4 +1,4 @@
-//! What the program can be told, by environment and by request.
+//! Settings of the program, from the environment and from requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Knobs {
     pub(crate) request: Request,
 }
 
-/// What one request costs.
+/// Settings of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Request {
     pub(crate) latency: Duration,
@@ -24,11 +24,11 @@ pub(crate) struct Request {
     pub(crate) status: u16,
 }
 
-/// Longest body, so that one request cannot take all memory.
+/// Maximum length of a body, so that one request cannot exhaust memory.
 const BYTES_MAX: usize = 256 << 20;
 
 impl Knobs {
-    /// From environment variables.
+    /// Reads the settings from environment variables.
     pub(crate) fn read(get: &impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let host = get("HOST").filter(|h| !h.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned());
         let port: u16 = number(get, "PORT")?.unwrap_or(8080);
@@ -51,7 +51,7 @@ impl Knobs {
 }
 
 impl Request {
-    /// These settings with what `query` (as in a URI) changes of them.
+    /// Returns these settings with the overrides in a URI's `query`.
     pub(crate) fn with_query(mut self, query: &str) -> Result<Self, String> {
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let one = |_: &str| Some(value.to_owned());

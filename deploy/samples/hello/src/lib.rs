@@ -1,22 +1,22 @@
-//! The sample workload: a small HTTP server with knobs.
+//! Sample workload: a small HTTP server with configurable behavior.
 //!
-//! It listens on `HOST:PORT` (default `0.0.0.0:8080`), speaks HTTP/1.1 and h2c, starts in a millisecond, and finishes
-//! what it has begun when it gets SIGTERM. It has as many descriptors as the system permits. It is a library with one
-//! entry point, so that `local` and the end-to-end tests can carry it inside their own binaries.
+//! The server listens on `HOST:PORT` (default `0.0.0.0:8080`), speaks HTTP/1.1 and h2c, and starts in a millisecond. On
+//! SIGTERM it finishes the requests in flight. It raises its limit of file descriptors to the hard limit. It is a
+//! library with one entry point, so that `local` and the end-to-end tests can include it in their own binaries.
 //!
 //! | variable | query parameter | meaning | default |
 //! |---|---|---|---|
 //! | `HELLO_START_MS` | | wait before listening | 0 |
-//! | `HELLO_NEVER_READY` | | set: never listen | |
-//! | `HELLO_EXIT_AFTER_MS` | | exit with code 1 after so long, before listening if it is shorter than the start | |
-//! | `HELLO_LATENCY_MS` | `latency_ms` | wait before answering | 0 |
-//! | `HELLO_CPU_MS` | `cpu_ms` | computing before answering, processor time | 0 |
-//! | `HELLO_BODY_BYTES` | `bytes` | length of the body | the text's |
-//! | `HELLO_TEXT` | | the body, repeated to its length | `hello\n` |
+//! | `HELLO_NEVER_READY` | | if set, never listen | |
+//! | `HELLO_EXIT_AFTER_MS` | | exit with code 1 after this time, even before listening | |
+//! | `HELLO_LATENCY_MS` | `latency_ms` | wait before responding | 0 |
+//! | `HELLO_CPU_MS` | `cpu_ms` | CPU time to use before responding | 0 |
+//! | `HELLO_BODY_BYTES` | `bytes` | length of the body | length of the text |
+//! | `HELLO_TEXT` | | text of the body, repeated up to its length | `hello\n` |
 //! | | `status` | status code | 200 |
 //!
-//! `GET /healthz` answers 200 at once; `/headers` answers with the request as the program saw it, as JSON; `POST /echo`
-//! streams the body back. Every answer names the pod in `x-pod`.
+//! `GET /healthz` returns 200 at once. `/headers` returns the received request as JSON. `POST /echo` streams the body
+//! back. Every response names the pod in `x-pod`.
 
 mod knobs;
 mod server;
@@ -27,7 +27,8 @@ use std::process::ExitCode;
 
 /// Runs the server until SIGTERM or SIGINT.
 pub fn main() -> ExitCode {
-    // As many connections as it may have, as with Go's programs. What the system refuses stays as it was.
+    // Raise the soft limit of file descriptors to the hard limit, as Go programs do. If that fails, the limit stays
+    // unchanged.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let environment = |name: &str| std::env::var(name).ok();

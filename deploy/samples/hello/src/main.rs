@@ -1,4 +1,4 @@
-//! The sample workload as a program of its own.
+//! The sample workload as a program.
 
 fn main() -> std::process::ExitCode {
     hello::main()

@@ -1,4 +1,4 @@
-//! Listening and answering.
+//! HTTP server.
 
 use crate::knobs::Knobs;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-/// Serves until a signal, then finishes what was begun.
+/// Serves until a signal, then finishes the requests in flight.
 pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("no signals: {error}"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("no signals: {error}"))?;
@@ -68,7 +68,7 @@ async fn serve(knobs: Knobs, stop: impl Future<Output = ()>) -> Result<(), Strin
                 }
             },
         };
-        let _ = stream.set_nodelay(true); // Only ever a matter of latency.
+        let _ = stream.set_nodelay(true); // Affects only latency.
         let knobs = knobs.clone();
         let service = hyper::service::service_fn(move |request| {
             let knobs = knobs.clone();
@@ -77,7 +77,7 @@ async fn serve(knobs: Knobs, stop: impl Future<Output = ()>) -> Result<(), Strin
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let watched = graceful.watch(connection);
         tokio::spawn(async move {
-            let _ = watched.await; // A client that went away.
+            let _ = watched.await; // An error means that the client has disconnected.
         });
     }
     drop(listener);
@@ -107,8 +107,8 @@ async fn answer(knobs: &Knobs, request: Request<Incoming>) -> Response<Body> {
     response
 }
 
-/// Reads a body that nobody wants. To close a connection on unread bytes would reset it, and take an answer away from a
-/// client that still sends.
+/// Drains an unused body. Closing a connection with unread bytes would reset it, and a client that is still sending
+/// would lose the response.
 fn read_over(mut body: Incoming) {
     if !body.is_end_stream() {
         tokio::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
@@ -118,7 +118,7 @@ fn read_over(mut body: Incoming) {
 async fn work(knobs: &Knobs, wanted: crate::knobs::Request) -> Response<Body> {
     if !wanted.cpu.is_zero() {
         let cpu = wanted.cpu;
-        let _ = tokio::task::spawn_blocking(move || burn(cpu)).await; // It cannot fail.
+        let _ = tokio::task::spawn_blocking(move || burn(cpu)).await; // The task cannot fail.
     }
     if !wanted.latency.is_zero() {
         tokio::time::sleep(wanted.latency).await;
@@ -130,7 +130,7 @@ async fn work(knobs: &Knobs, wanted: crate::knobs::Request) -> Response<Body> {
     }
 }
 
-/// Uses so much processor time, which takes longer where others want the processor too.
+/// Uses this much CPU time, which takes longer if other processes need the CPU too.
 fn burn(time: Duration) {
     let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX);
     let start = used();

@@ -1,4 +1,4 @@
-//! The program as its users meet it: a process with an environment.
+//! Tests of the program as a process with an environment.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -15,8 +15,8 @@ impl Drop for Running {
     }
 }
 
-/// An address of loopback that nobody else takes. A free port would have to be bound to be found, and then a process that
-/// another test is just starting may hold it open for a moment: it would take our connection, and reset it.
+/// Returns an unused loopback address. Finding a free port would mean binding it, and a process that another test is
+/// just starting may then hold the socket open for a moment. That process would accept our connection and reset it.
 fn own_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [low, middle, high, _] = std::process::id().to_le_bytes();
@@ -63,8 +63,8 @@ fn it_answers_with_its_pod_and_obeys_the_query() {
     assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
 }
 
-/// Goal: a client that sends all of its body before it reads has its answer, also where nobody wants that body.
-/// Method: far more than the kernel takes for a program that does not read.
+/// Goal: a client that sends its whole body before it reads gets its response, even if the body is not used. Method:
+/// the body is much larger than the kernel's buffers.
 #[test]
 fn a_body_that_nobody_wants_does_not_cost_the_answer() {
     const BODY: usize = 32 << 20;
@@ -79,7 +79,7 @@ fn a_body_that_nobody_wants_does_not_cost_the_answer() {
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
 
-/// Goal: a load test from an ordinary shell, which allows few descriptors, gets its connections.
+/// Goal: a load test from a shell with few file descriptors gets its connections.
 #[test]
 fn it_has_as_many_descriptors_as_it_may_have() {
     let address = own_address();

@@ -1,4 +1,4 @@
-//! Classes of fields that are easily lost: switches, old versions, limits, labels.
+//! Fields that are easily lost: switches, old versions, limits, labels.
 
 use super::{lost, one};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn http(fields: &str, metadata: &str) -> super::Imported {
     ))
 }
 
-/// Goal: no pods there are never any number of pods here.
+/// Goal: a maximum of zero pods in the source never becomes an unlimited number here.
 #[test]
 fn a_maximum_of_none_is_not_without_a_limit() {
     let hpa = one("
@@ -68,7 +68,7 @@ spec: {host: a.example.com, scaleTargetRef: {deployment: web-app, service: web, 
     assert_eq!(lost(&imported), Vec::<&str>::new());
 }
 
-/// Goal: a number while nothing calls, another while something does, and the triggers of a clock.
+/// Goal: idle replicas and minimum replicas are translated, and so are cron triggers.
 #[test]
 fn idle_replicas_and_times_of_a_scaled_object() {
     let route = "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {name: api}\n\
@@ -99,7 +99,7 @@ fn idle_replicas_and_times_of_a_scaled_object() {
     assert_eq!(imported.lost.len(), 5, "the trigger, and each of its fields: {:?}", imported.lost);
 }
 
-/// Goal: each form that a metric had before `autoscaling/v2` becomes the one of that version.
+/// Goal: each form that a metric had before `autoscaling/v2` is converted to that version.
 #[test]
 fn metrics_of_earlier_versions() {
     let rows = [
@@ -172,7 +172,7 @@ spec:
     assert!(lost(&imported).contains(&"ZeroScaler.spec.behavior.scaleUp.speed"), "{:?}", imported.lost);
 }
 
-/// Goal: what only Knative understands is not copied to where nothing reads it, and what means something to all is.
+/// Goal: labels and annotations that only Knative understands are not copied; all others are.
 #[test]
 fn labels_and_annotations_of_a_knative_service() {
     let imported = one("

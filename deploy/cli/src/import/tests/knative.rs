@@ -1,4 +1,4 @@
-//! Knative's Services.
+//! Knative Services.
 
 use super::{Imported, lost, one};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ spec:
     );
 }
 
-/// A Knative Service whose template has these annotations, in YAML's braces, and these labels.
+/// Translates a Knative Service whose template has these annotations and labels, in YAML flow style.
 fn knative(annotations: &str, labels: &str) -> Imported {
     one(&format!(
         "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {{name: hello}}\nspec:\n  template:\n    \
@@ -93,7 +93,8 @@ fn knative(annotations: &str, labels: &str) -> Imported {
     ))
 }
 
-/// Goal: what never sleeps in Knative does not sleep here unless somebody takes the least scale away.
+/// Goal: a workload that never scales to zero in Knative does not do so here, unless the user removes the minimum
+/// scale.
 #[test]
 fn a_knative_service_of_class_hpa_keeps_a_pod() {
     const CLASS: &str = "autoscaling.knative.dev/class";
@@ -112,7 +113,7 @@ fn a_knative_service_of_class_hpa_keeps_a_pod() {
     }
 }
 
-/// Goal: a target of another autoscaler's is not taken for requests in flight, and is not lost in silence.
+/// Goal: the target of another autoscaler is not mistaken for a concurrency target, and is not dropped silently.
 #[test]
 fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
     let annotations =
@@ -130,7 +131,7 @@ fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
     }
 }
 
-/// Goal: a label that our selector needs for itself is not replaced in silence.
+/// Goal: a label that our selector needs is not replaced silently.
 #[test]
 fn a_label_of_a_knative_template_that_is_replaced_is_named() {
     let field = "spec.template.metadata.labels.app";

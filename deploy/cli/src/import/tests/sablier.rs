@@ -3,7 +3,7 @@
 use super::{import, lost, one};
 use serde_json::json;
 
-/// Goal: Sablier's waiting page and its running hours, as its documentation shows them.
+/// Goal: the waiting page and the running hours in Sablier's documentation are translated.
 #[test]
 fn sabliers_page_and_hours_are_carried_over() {
     let rows = [
@@ -45,7 +45,7 @@ spec:
     }
 }
 
-/// Goal: what Sablier's labels and the Middleware of their group say, and nothing of the workload itself.
+/// Goal: Sablier's labels and the Middleware of their group are translated, and nothing of the workload itself.
 #[test]
 fn a_deployment_with_sabliers_labels() {
     let imported = one("
@@ -94,7 +94,7 @@ spec: {plugin: {sablier: {group: demo, dynamic: {}}}}
     assert!(one(plain).objects.is_empty(), "nothing of Sablier's");
 }
 
-/// Goal: no Middleware vanishes without a line: one whose group is not among the documents says so.
+/// Goal: every Middleware is mentioned in the output; a note says if its group is not among the documents.
 #[test]
 fn a_middleware_goes_with_the_workloads_of_its_group() {
     let middleware = |name: &str, group: &str| {
