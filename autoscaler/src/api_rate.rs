@@ -1,15 +1,15 @@
-//! How fast the API server may be written to: upstream's flags and variables, and what holds without them.
+//! Limits of writes to the API server: upstream's flags and variables, and the defaults.
 //!
-//! Upstream's `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`) are overwritten in its
-//! autoscaler; here they count, for the whole process, which has one client where upstream has four client sets.
+//! Upstream's autoscaler overwrites its `--kube-api-qps` and `--kube-api-burst` (`KUBE_API_QPS`, `KUBE_API_BURST`).
+//! Here they take effect, for the whole process: it has one client where upstream has four client sets.
 
 use common::write_rate::Rate;
 use common_runtime::environment::{EnvironmentError, parsed};
 
-/// Must be said of a number that is refused.
+/// Rule reported with a rejected number.
 const RULE: &str = "must be a number that is not negative; 0: the default";
 
-/// What the environment says, over `default`.
+/// Reads the environment, over `default`.
 ///
 /// # Errors
 /// A variable is no number, or negative.
@@ -23,13 +23,13 @@ pub fn from_env(get: &impl Fn(&str) -> Option<String>, default: Rate) -> Result<
     Ok(with(default, Some(qps), Some(burst)))
 }
 
-/// `rate` with what was set besides; 0 sets nothing.
+/// Returns `rate` with these overrides; 0 overrides nothing.
 pub fn with(rate: Rate, qps: Option<f64>, burst: Option<u32>) -> Rate {
     let (qps, burst) = (qps.filter(|qps| *qps > 0.0), burst.filter(|burst| *burst > 0));
     Rate { qps: qps.unwrap_or(rate.qps), burst: burst.unwrap_or(rate.burst) }
 }
 
-/// Reads a flag's number of writes each second.
+/// Parses the flag's number of writes per second.
 ///
 /// # Errors
 /// It is no number, or negative.
@@ -37,7 +37,7 @@ pub fn parse_qps(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|qps| is_rate(*qps)).ok_or_else(|| RULE.to_owned())
 }
 
-/// Up to a million each second, which nobody reaches.
+/// Accepts up to a million per second, a practical upper bound.
 fn is_rate(qps: f64) -> bool {
     (0.0..=1e6).contains(&qps)
 }

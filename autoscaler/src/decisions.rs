@@ -1,5 +1,5 @@
-//! Differences between the two ways to be installed: values ([`Profile`]), and the parts that each makes ([`Decisions`]).
-//! [`crate::knative`] and [`crate::standalone`] have one of each; [`crate::front_end`] chooses between them.
+//! Differences between the two kinds of install: values ([`Profile`]), and parts that each builds ([`Decisions`]).
+//! [`crate::knative`] and [`crate::standalone`] provide one of each; [`crate::front_end`] chooses between them.
 
 use crate::engine::Wiring;
 use crate::pods::PodScope;
@@ -12,33 +12,34 @@ use std::fmt;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What differs for the whole process. Values that are off are upstream's behaviour.
+/// Values that differ for the whole process. A value that is off means upstream's behaviour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
-    /// Kind of the objects that ask for a scale.
+    /// Kind of the objects that request a scale.
     pub(crate) kind: &'static str,
-    /// Pace of writes to the API server, unless the settings say otherwise.
+    /// Write rate to the API server, unless the settings override it.
     pub(crate) api_rate: Rate,
     /// ServiceAccount of the autoscalers, which may forward stats of every workload.
     pub(crate) account: &'static str,
-    /// Times of a lease and number of leases, unless `config-leader-election` says otherwise; none: upstream's.
+    /// Lease timing and number of leases, unless `config-leader-election` overrides them; none: upstream's.
     pub(crate) leases: Option<(Timing, u32)>,
-    /// Replicas with more leases than others give some away.
+    /// Replicas with more leases than others release some.
     pub(crate) balances_leases: bool,
-    /// Services lead to the owners of buckets: replicas try them when they cannot dial a holder's address, as in a mesh.
+    /// Services lead to the owners of buckets. Replicas use them if they cannot dial a holder's address, as in a mesh.
     pub(crate) has_bucket_services: bool,
-    /// The process starts with defaults although a ConfigMap breaks a rule, and a deleted ConfigMap means defaults.
+    /// The process starts with defaults if a ConfigMap breaks a rule, and a deleted ConfigMap means defaults.
     pub(crate) defaults_replace_maps: bool,
-    /// All activators are ours: one that has never attested has not been heard yet, and its silence is no lack of load.
+    /// All activators are ours. An activator that has never attested is not yet connected, so its silence is no lack
+    /// of load.
     pub(crate) owns_activators: bool,
-    /// An edited scale-down delay takes effect on a workload that lives, and requests in flight ask for a pod where the load
-    /// is requests a second.
+    /// An edited scale-down delay applies to existing workloads, and requests in flight need at least one pod if the
+    /// load is measured in requests per second.
     pub(crate) has_own_rules: bool,
-    /// Workloads have port numbers of their own, within the range of `config-ports`.
+    /// Workloads have their own port numbers, within the range of `config-ports`.
     pub(crate) numbers_ports: bool,
-    /// There are spans from a stat to a patch.
+    /// Spans are recorded from a stat to a patch.
     pub(crate) traces: bool,
-    /// There may be a page that shows the objects.
+    /// A dashboard may be served.
     pub(crate) has_page: bool,
 }
 
@@ -66,14 +67,14 @@ impl Profile {
     }
 }
 
-/// One way to be installed.
+/// Kind of install.
 pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
-    /// Returns its values.
+    /// Returns the values of this install.
     fn profile(&self) -> &'static Profile;
 
-    /// Returns which pods are watched.
+    /// Returns the scope of pods to watch.
     fn pods(&self) -> PodScope;
 
-    /// Makes the reconcilers, which end with `shutdown`.
+    /// Builds the reconcilers, which end with `shutdown`.
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers;
 }

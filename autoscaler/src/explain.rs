@@ -1,14 +1,14 @@
-//! Why a workload has the scale it has: as JSON on the admin port, as a table for people.
+//! Explains why a workload has its scale: as JSON on the admin port, and as a table for people.
 //!
-//! `GET /explain/NAMESPACE/NAME` answers with the latest decision, what it was made from, and the decisions before it
-//! as changes, oldest first, each voice in its turn: what the decider wished, what came of load and metrics together,
-//! and what the reconciler made of it (bounds, grace period, awaited proof, refusals). `autoscaler why NAMESPACE/NAME`
-//! asks for that and prints a table, latest first.
+//! `GET /explain/NAMESPACE/NAME` returns the latest decision, its inputs, and the earlier decisions as changes, oldest
+//! first. Each stage has its own entries: the decider's recommendation, the blend of load and metrics, and the
+//! reconciler's action (bounds, grace period, pending proof, refusals). `autoscaler why NAMESPACE/NAME` requests that
+//! document and prints a table, latest first.
 //!
-//! `NAMESPACE/NAME` is that of the object that asks for the scale: a ZeroScaler, or in a Knative install a PodAutoscaler.
-//! HorizontalPodAutoscalers are explained under the same path by the process that evaluates them ([`hpa::explain`]).
+//! `NAMESPACE/NAME` names the object that requests the scale: a ZeroScaler, or in a Knative install a PodAutoscaler.
+//! The process that evaluates HorizontalPodAutoscalers explains them under the same path ([`hpa::explain`]).
 //!
-//! Only the instance that owns a revision decides about it; another one answers 404 and names the owner.
+//! Only the instance that owns a revision decides about it. Other instances return 404 and name the owner.
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The page that explains objects of this kind.
+/// Returns the admin page that explains objects of this kind.
 pub fn page(kind: &'static str, multiscaler: Arc<Multiscaler>, shares: Shares) -> Page {
     Arc::new(move |path| {
         let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
@@ -82,12 +82,12 @@ pub(crate) fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
     })
 }
 
-/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`), and lays the answer out as a table. The port
-/// speaks TLS if `trust` says what its certificate must prove.
+/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`) and returns the response as a table. The
+/// connection uses TLS if `trust` is given; it says what the port's certificate must prove.
 ///
 /// # Errors
-/// The name has another form, nobody listens there, the certificate proves something else, or the revision is not
-/// decided on there.
+/// The name has another form, nothing listens at the address, the certificate proves something else, or that process
+/// does not decide about the revision.
 pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> anyhow::Result<String> {
     if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
         bail!("{revision:?} must have the form NAMESPACE/NAME");

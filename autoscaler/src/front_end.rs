@@ -1,11 +1,11 @@
-//! The two ways to be installed, each one object of decisions.
+//! The two kinds of install, each represented by one [`Decisions`] object.
 //!
-//! [`crate::knative`] takes the place of Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary
-//! Deployments. A process chooses one of them once, when it reads its settings. Code that depends on the choice reads a value
-//! of the [`Profile`]; nobody asks which of the two it is.
+//! [`crate::knative`] replaces Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary Deployments.
+//! The process chooses one when it reads its settings. Code that depends on the choice reads a value of the
+//! [`Profile`] and never tests which of the two it is.
 //!
-//! The reconcilers know objects that [`Decisions`] makes: what is watched and whom events concern
-//! ([`crate::cluster::watches`]), and what a workload is, from its birth to its end
+//! The reconcilers use objects that [`Decisions`] makes. They define what is watched and which workloads an event
+//! concerns ([`crate::cluster::watches`]), and what a workload is, from its creation to its deletion
 //! ([`crate::engine::front_end`]).
 
 use crate::decisions::{Decisions, Profile};
@@ -16,22 +16,23 @@ use common_runtime::namespaces::Namespaces;
 use std::fmt;
 use std::sync::Arc;
 
-/// How the autoscaler is installed. Cheap to clone.
+/// Kind of install of the autoscaler. Cheap to clone.
 #[derive(Clone)]
 pub struct FrontEnd(Arc<dyn Decisions>);
 
 impl FrontEnd {
-    /// In place of Knative Serving's own autoscaler.
+    /// Returns the front end that replaces Knative Serving's own autoscaler.
     pub fn knative() -> Self {
         Self(Arc::new(Knative))
     }
 
-    /// Beside ordinary Deployments; `hpa` says who looks at the metrics that ZeroScalers ask for.
+    /// Returns the front end for ordinary Deployments; `hpa` selects the evaluator of metrics that ZeroScalers
+    /// request.
     pub fn standalone(hpa: Hpa) -> Self {
         Self::standalone_within(hpa, Namespaces::default())
     }
 
-    /// The same, for workloads of some namespaces.
+    /// Returns the same front end, limited to workloads of some namespaces.
     pub fn standalone_within(hpa: Hpa, namespaces: Namespaces) -> Self {
         Self(Arc::new(Standalone { hpa, namespaces }))
     }
@@ -40,7 +41,7 @@ impl FrontEnd {
     /// `ZEROSCALE_NAMESPACES`.
     ///
     /// # Errors
-    /// One of them has another value, or one of the latter does not fit the first.
+    /// One of them has an unknown value, or one of the latter two does not fit the mode.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         const HPA: &str = "ZEROSCALE_HPA";
         let hpa = get(HPA).unwrap_or_default();
@@ -53,12 +54,12 @@ impl FrontEnd {
         read.map_err(|rule| EnvironmentError::new(HPA, hpa, rule))
     }
 
-    /// Returns its values.
+    /// Returns the values of this install.
     pub(crate) fn profile(&self) -> &'static Profile {
         self.0.profile()
     }
 
-    /// Returns what makes its parts.
+    /// Returns the object that builds its parts.
     pub(crate) fn decides(&self) -> &dyn Decisions {
         &*self.0
     }

@@ -1,6 +1,7 @@
-//! Tasks of a chart's hooks, in a pod of the autoscaler's image: to find out whether an install works, and to end it.
+//! Tasks of the chart's hooks, run in a pod of the autoscaler's image: verify an install, and end it.
 //!
-//! At the end the autoscalers go first, so that none takes up again what is released ([`crate::release`]).
+//! To end an install, the autoscalers are stopped first, so that none adopts again what is released
+//! ([`crate::release`]).
 
 use crate::release::{Scope, release};
 use anyhow::{Context, ensure};
@@ -18,10 +19,11 @@ use tokio::time::{Instant, sleep};
 const AUTOSCALER: &str = "autoscaler";
 /// Longest wait for the autoscalers to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
-/// Between two looks at what is waited for.
+/// Time between two polls of the autoscalers' pods.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Scales the autoscalers of namespace `system` to zero and gives all workloads back, or those of `namespaces` if it names any.
+/// Scales the autoscalers of namespace `system` to zero, then releases the workloads of `namespaces`, or all if it is
+/// empty.
 ///
 /// # Errors
 /// An autoscaler does not end, or something could not be released.
@@ -60,7 +62,7 @@ pub async fn end(
 /// Checks that the planes of namespace `system` are ready, that ZeroScalers are served, and that an autoscaler decides.
 ///
 /// # Errors
-/// The first of these that is not so.
+/// The first check that fails.
 pub async fn verify(client: &Client, system: &str, namespaces: &[String]) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), system);
     let found = deployments.list(&ListParams::default()).await.context("Deployments cannot be listed")?;

@@ -1,32 +1,34 @@
-//! The autoscaler: receives stats, looks at metrics where it is asked to, decides for each revision, patches replicas,
-//! switches the path. [`release`] frees what a former autoscaler holds. HorizontalPodAutoscalers have a crate of their
-//! own, `hpa`.
+//! The autoscaler. It receives stats, reads metrics for workloads that request them, decides a scale for each
+//! revision, patches replicas and switches the traffic path. [`release`] restores workloads that a former autoscaler
+//! still holds. HorizontalPodAutoscalers have their own crate, `hpa`.
 //!
 //! ```text
 //! stats ─▶ ingest ─▶ collect ─▶ scale (decides) ─▶ reconcile ─▶ replicas, path, status
-//!                      ▲ pods     ▲ engine (metrics)   ▲ what differs between installs: knative, standalone
+//!                      ▲ pods     ▲ engine (metrics)   ▲ differences between installs: knative, standalone
 //! ```
 //!
-//! # The way of a workload
+//! # From a workload to its scale
 //!
-//! 1. A process has chosen its [`front_end`] as it read its settings; `run/mod.rs` starts the parts, and the front end
-//!    puts the reconcilers together (`knative/mod.rs`, `standalone/mod.rs`).
-//! 2. A watch tells the front end of a PodAutoscaler (`knative/store.rs`) or a ZeroScaler (`standalone/cluster.rs`). It tells
-//!    the index in `cluster/mod.rs` what that scales, and the key goes into the work queue. So does the key of a workload
-//!    that was decided on anew: [`ingest`], [`collect`], [`scale`] (the rules are in `autoscaler-core`).
-//! 3. A worker hands the key to `engine/mod.rs`, which runs every pass and knows no object of the API. Whatever it
-//!    needs of one it asks of the front end (`engine/front_end.rs`).
-//! 4. `knative/revisions.rs` or `standalone/admission.rs` reads object, target, path and configuration, and answers with a
-//!    `Workload`, all that the decision depends on as values; or with a refusal.
-//! 5. What is new to standalone gets a finalizer first (`standalone/finalizer.rs`), so that it can be given back.
-//! 6. `engine/scaling.rs` asks the decider, lets metrics speak, applies bounds and the way to zero; `engine/scaler.rs` patches
-//!    the replicas, before anything else is written.
-//! 7. The front end has it measured, and its traffic follow the path: `knative/children.rs` writes a Metric, which
-//!    `knative/metric.rs` turns into measurements, and a ServerlessService; `standalone/paths.rs` notes the path.
-//! 8. The front end takes in the outcome, and writes its status last: `knative/statuses.rs`, `standalone/scalers`.
-//! 9. In standalone `standalone/serverless` makes the Services and EndpointSlices that the path asks for; Knative's own
-//!    controller does beside Knative.
-//! 10. At the end `standalone/retire.rs` gives replicas and Service back.
+//! 1. The process chooses its [`front_end`] when it reads its settings. `run/mod.rs` starts the parts, and the front
+//!    end builds the reconcilers (`knative/mod.rs`, `standalone/mod.rs`).
+//! 2. A watch reports a PodAutoscaler (`knative/store.rs`) or a ZeroScaler (`standalone/cluster.rs`) to the front end.
+//!    The front end records the scale target in the index of `cluster/mod.rs`, which adds the key to the work queue. A
+//!    new decision about a workload also adds its key: [`ingest`], [`collect`], [`scale`] (the rules are in
+//!    `autoscaler-core`).
+//! 3. A worker passes the key to `engine/mod.rs`, which runs every reconcile pass and knows no API object. It asks the
+//!    front end for everything it needs of one (`engine/front_end.rs`).
+//! 4. `knative/revisions.rs` or `standalone/admission.rs` reads object, target, path and configuration. It returns a
+//!    `Workload` (all inputs of the decision, as values) or a refusal.
+//! 5. In standalone, a new object first gets a finalizer (`standalone/finalizer.rs`), so that its target can be
+//!    restored.
+//! 6. `engine/scaling.rs` reads the decider, blends in metrics, and applies bounds and scale to zero.
+//!    `engine/scaler.rs` patches the replicas before anything else is written.
+//! 7. The front end sets up measurement and routing. `knative/children.rs` writes a ServerlessService and a Metric,
+//!    which `knative/metric.rs` turns into measurements. `standalone/paths.rs` records the path.
+//! 8. The front end receives the outcome and writes its status last: `knative/statuses.rs`, `standalone/scalers`.
+//! 9. In standalone, `standalone/serverless` creates the Services and EndpointSlices for the path. Beside Knative, its
+//!    own controller does this.
+//! 10. When the object is deleted, `standalone/retire.rs` restores replicas and Service.
 
 pub mod api_rate;
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `autoscaler`: the process; `autoscaler why`, which asks the admin port of a running one for its reasons; and `autoscaler end`
-//! and `verify`, which the chart's hooks run.
+//! The `autoscaler` process and its subcommands. `autoscaler why` asks the admin port of a running autoscaler for its
+//! reasons. The chart's hooks run `autoscaler end` and `autoscaler verify`.
 //!
-//! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags beat them.
+//! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags override
+//! them.
 //!
 //! Not here: upstream's klog flags (`config-logging`, or `RUST_LOG`).
 
@@ -25,14 +26,14 @@ struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long, global = true)]
     kubeconfig: Option<PathBuf>,
-    /// Who looks at metrics that ZeroScalers ask for: `engine` (this process; default in standalone) or `off`.
+    /// Evaluator of the metrics that ZeroScalers request: `engine` (this process; default in standalone) or `off`.
     /// Default: `ZEROSCALE_HPA`.
     #[arg(long, value_name = "WHO")]
     hpa: Option<String>,
-    /// Writes to the API server each second; 0: as many as upstream's processes that do the same (`KUBE_API_QPS`).
+    /// Writes to the API server per second; 0: the rate of upstream's equivalent processes (`KUBE_API_QPS`).
     #[arg(long, value_parser = api_rate::parse_qps)]
     kube_api_qps: Option<f64>,
-    /// Writes to the API server at once; 0: likewise (`KUBE_API_BURST`).
+    /// Burst of writes to the API server; 0: the burst of upstream's equivalent processes (`KUBE_API_BURST`).
     #[arg(long)]
     kube_api_burst: Option<u32>,
     #[command(subcommand)]
@@ -41,32 +42,33 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print why a workload has the scale it has.
+    /// Print why a workload has its current scale.
     Why {
         /// NAMESPACE/NAME of its ZeroScaler (in a Knative install: PodAutoscaler), or of its HorizontalPodAutoscaler.
         revision: String,
-        /// Admin address of the autoscaler (or autoscaler-hpa) that owns it.
+        /// Admin address of the autoscaler (or autoscaler-hpa) that owns the workload.
         #[arg(long, default_value = "127.0.0.1:9090")]
         admin: SocketAddr,
-        /// The admin port speaks TLS: authorities that its certificate must be signed by, a file of PEM.
+        /// PEM file of the authorities that must have signed the admin port's certificate. If set, the connection uses
+        /// TLS.
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
-        /// Name that its certificate must bear.
+        /// Name that the admin port's certificate must bear.
         #[arg(long, value_name = "NAME", default_value = "localhost", requires = "ca_file")]
         server_name: String,
     },
-    /// Scale the autoscalers of the pod's namespace to zero, and give all workloads back: the end of an install.
+    /// Scale the autoscalers of the pod's namespace to zero and restore all workloads, before an uninstall.
     End(Install),
-    /// Say whether the install of the pod's namespace works.
+    /// Report whether the install of the pod's namespace works.
     Verify(Install),
 }
 
 #[derive(Debug, Args)]
 struct Install {
-    /// Namespaces that the install looks at, separated by commas; default: all.
+    /// Namespaces that the install covers, separated by commas; default: all.
     #[arg(long, env = "ZEROSCALE_NAMESPACES", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// Namespace that it is in.
+    /// Namespace of the install.
     #[arg(long, env = "SYSTEM_NAMESPACE")]
     system: String,
 }

@@ -1,4 +1,4 @@
-//! What an autoscaler must be told, and how the environment tells it.
+//! Settings of the autoscaler, and how they are read from the environment.
 
 use crate::api_rate;
 use crate::dashboard::Settings as Dashboard;
@@ -15,51 +15,52 @@ use common_runtime::stat_tls::StatTls;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Settings of one autoscaler process, fixed for its life. What may change while it runs is in the ConfigMaps.
+/// Settings of one autoscaler process, fixed for its life. Settings that may change at run time are in ConfigMaps.
 #[derive(Clone)]
 pub struct Options {
-    /// Its pod's name: first half of its identity on leases.
+    /// Name of the process's own pod: first half of its identity on leases.
     pub pod_name: String,
-    /// Its pod's address: second half of its identity, and where other autoscalers forward stats to.
+    /// Address of its pod: second half of its identity, and the address to which other autoscalers forward stats.
     pub pod_ip: IpAddr,
-    /// Where ConfigMaps, leases and the activators live.
+    /// Namespace of ConfigMaps, leases and the activators.
     pub system_namespace: String,
     /// The cluster's DNS domain.
     pub cluster_domain: String,
-    /// How it is installed.
+    /// Front end of the install.
     pub front_end: FrontEnd,
-    /// Where stats come in. Upstream: port 8080.
+    /// Address of the stat server. Upstream: port 8080.
     pub stat_listen: SocketAddr,
-    /// Where metrics and explanations are served; `None`: nowhere.
+    /// Address of the admin port for metrics and explanations; `None`: no admin port.
     pub admin: Option<SocketAddr>,
-    /// Which member of a StatefulSet it is; none: revisions are shared by leases.
+    /// Membership in a StatefulSet; none: revisions are shared by leases.
     pub stateful_set: Option<StatefulSet>,
-    /// What both planes are told alike.
+    /// Options that activator and autoscaler have in common.
     pub process: ProcessOptions,
-    /// Who may send stats, and what proves to other autoscalers that we may.
+    /// Tokens that stat senders must present, and the token that we present to other autoscalers.
     pub stat_tokens: StatTokens,
-    /// TLS on the way of stats; none: plain TCP.
+    /// TLS for stat connections; none: plain TCP.
     pub stat_tls: Option<StatTls>,
-    /// How fast the API server is written to. Default: as fast as upstream's processes that do the same may.
+    /// Write rate to the API server. Default: the rate of upstream's equivalent processes.
     pub api_rate: Rate,
-    /// The page of all workloads; none: nowhere. Standalone's alone.
+    /// Dashboard of all workloads; none: not served. Standalone only.
     pub dashboard: Option<Dashboard>,
-    /// Told of every replicas patch that was answered.
+    /// Callback for every replicas patch that was accepted.
     pub on_scale: Option<OnScale>,
 }
 
-/// Tokens on the way of stats. The default neither shows nor demands any, as upstream.
+/// Tokens on stat connections. By default none is presented or required, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatTokens {
-    /// What is shown to other autoscalers.
+    /// Token presented to other autoscalers.
     pub own: Option<TokenFile>,
-    /// What is demanded of whoever sends stats.
+    /// Requirement on the tokens of stat senders.
     pub demand: Option<Demand>,
 }
 
 impl Options {
-    /// Defaults for everything but the pod's identity: upstream's stat port on all addresses and no admin port, system
-    /// namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no tokens, no TLS.
+    /// Returns defaults for everything but the pod's identity and the front end: upstream's stat port on all
+    /// addresses, no admin port, system namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no
+    /// tokens, no TLS.
     pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, front_end: FrontEnd) -> Self {
         Self {
             pod_name: pod_name.into(),
@@ -81,12 +82,17 @@ impl Options {
 
     /// Reads Knative's environment variables (`POD_NAME`, `POD_IP`, `SYSTEM_NAMESPACE`, `CLUSTER_DOMAIN`,
     /// `METRICS_PROMETHEUS_HOST` and `_PORT`, `STATEFUL_*`, `KUBE_API_QPS` and `_BURST`, and those of
-    /// [`ProcessOptions`]), `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`), and `ZEROSCALE_LISTEN_ADDRESS` for
-    /// machines where several planes share the ports (default: all addresses). `ZEROSCALE_STAT_TOKEN_FILE` is shown to
-    /// other autoscalers; `ZEROSCALE_DASHBOARD_*` and `ZEROSCALE_POD_HOUR_PRICE` are in [`crate::dashboard::settings`];
-    /// `ZEROSCALE_STAT_AUDIENCE`, if set, is what tokens of all senders of stats must be for
-    /// ([`common_runtime::admission`]); `ZEROSCALE_STAT_TLS_*` are in [`common_runtime::stat_tls`]. `get` looks one up;
-    /// [`common_runtime::environment::process`] asks the process's own.
+    /// [`ProcessOptions`]) and our own:
+    ///
+    /// - `ZEROSCALE_MODE`, `ZEROSCALE_HPA` (`engine` or `off`).
+    /// - `ZEROSCALE_LISTEN_ADDRESS`, for machines on which several planes share the ports. Default: all addresses.
+    /// - `ZEROSCALE_STAT_TOKEN_FILE`: the token presented to other autoscalers.
+    /// - `ZEROSCALE_STAT_AUDIENCE`: the required audience of stat senders' tokens ([`common_runtime::admission`]). If
+    ///   unset, no token is required.
+    /// - `ZEROSCALE_STAT_TLS_*`: see [`common_runtime::stat_tls`].
+    /// - `ZEROSCALE_DASHBOARD_*` and `ZEROSCALE_POD_HOUR_PRICE`: see [`crate::dashboard::settings`].
+    ///
+    /// `get` looks up one variable; [`common_runtime::environment::process`] reads the process's own.
     ///
     /// # Errors
     /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
@@ -123,8 +129,9 @@ impl Options {
         })
     }
 
-    /// Returns the token that activators are shown. None where none are demanded: an activator knows no plane by its token
-    /// then. None with TLS either: a secret that goes over TLS elsewhere is not shown in plain.
+    /// Returns the token that is presented to activators. Returns none if no tokens are required of senders, because
+    /// activators then do not identify planes by token. Returns none with TLS too: a secret that is sent over TLS
+    /// elsewhere must not be sent in plain text.
     pub(crate) fn port_token(&self) -> Option<TokenFile> {
         let is_shown = self.stat_tokens.demand.is_some() && self.stat_tls.is_none();
         self.stat_tokens.own.clone().filter(|_| is_shown)
@@ -132,7 +139,7 @@ impl Options {
 }
 
 impl StatTokens {
-    /// `account` is the autoscalers' own.
+    /// Reads the tokens' settings. `account` is the autoscalers' own ServiceAccount.
     fn from_env(get: &impl Fn(&str) -> Option<String>, account: &str, namespace: &str) -> Self {
         let given = |name: &str| get(name).filter(|value| !value.is_empty());
         let demand = given("ZEROSCALE_STAT_AUDIENCE");
@@ -178,7 +185,7 @@ mod tests {
         assert_eq!(options.stat_listen.port(), 8080);
     }
 
-    /// Goal: an activator without an audience is never shown a token, which it would not look at.
+    /// Goal: an activator without an audience is never sent a token, because it would ignore it.
     #[test]
     fn a_token_is_shown_where_one_is_demanded() {
         let own = ("ZEROSCALE_STAT_TOKEN_FILE", "/token");
@@ -190,7 +197,7 @@ mod tests {
         }
     }
 
-    /// What a process writes on leases is made of the first two.
+    /// The first two variables form the process's identity on leases.
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let complete = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "ns")];

@@ -1,22 +1,22 @@
-//! `kubectl zeroscale release`: gives workloads back without a running autoscaler, for who has removed that first.
+//! `kubectl zeroscale release`: restores workloads without a running autoscaler, for users who have removed it first.
 //!
-//! What the autoscaler does when a ZeroScaler goes is done here by hand. First of all of them: replicas become max(1, min,
-//! as found), and each Service that is borrowed gets its selector back. Then of one after the other, once Kubernetes' own
-//! EndpointSlices lead to its pods ([`handover`](crate::standalone::handover)): our slices and the Services that we made
-//! go, and last the finalizer. So all wait at the same time, and activators that live hold requests meanwhile. ZeroScalers
-//! that are being deleted are gone then; the others stay, mean nothing until an autoscaler runs again, and are taken up by
-//! that one as they are found.
+//! This performs the autoscaler's own clean-up for a deleted ZeroScaler. First, for all objects, replicas become
+//! max(1, min, adopted replicas), and each borrowed Service gets its selector back. Then, object by object, it waits
+//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::handover)). After that it
+//! deletes our slices and the Services that we made, and last the finalizer. All objects wait at the same time, and
+//! running activators hold requests meanwhile. ZeroScalers that are being deleted disappear then. The others remain
+//! without effect until an autoscaler runs again, and that autoscaler adopts their targets as it finds them.
 //!
-//! Services whose ZeroScaler is gone already, since somebody has removed its finalizer by hand, are given back as well,
-//! where a namespace or all of them are asked for. What their workloads had for replicas nobody knows any more.
+//! If the scope is a namespace or the whole cluster, Services whose ZeroScaler is already gone, because its finalizer
+//! was removed by hand, are restored as well. The former replicas of their workloads are no longer known.
 //!
-//! Who may edit in a namespace may do all of it but one: Kubernetes' roles `edit` and `admin` let nobody delete
-//! EndpointSlices. Where the object is being deleted, our slices go with it, since its finalizer was all that kept them:
-//! the garbage collector takes them. Where it is not, they would go on leading to activators, so it keeps its finalizer,
-//! and the right that is missing is told.
+//! Users with Kubernetes' roles `edit` or `admin` may do all of this but one step: those roles cannot delete
+//! EndpointSlices. If the object is being deleted, the garbage collector deletes our slices after it, since only the
+//! object's finalizer kept them. If it is not being deleted, the slices would keep leading to activators, so the
+//! object keeps its finalizer, and the error names the missing right.
 //!
-//! Everything is read before it is written, and looked at again after a conflict, so it may be run twice, and beside an
-//! autoscaler that lives after all. What fails with one object is told, and keeps nobody else from being released.
+//! Every object is read before it is written, and read again after a conflict. The command may therefore run twice,
+//! and beside an autoscaler that still runs. A failure with one object is reported and does not stop the others.
 
 use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
@@ -42,26 +42,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Tries of a write that somebody else was before.
+/// Maximum attempts of a write that conflicts with another writer.
 const ATTEMPTS_MAX: u32 = 5;
-/// Between two looks at what is waited for.
+/// Time between two polls of a pending condition.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What to release.
+/// Objects to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// ZeroScalers of a namespace, by name.
+    /// Named ZeroScalers of one namespace.
     Named(String, Vec<String>),
-    /// All of a namespace.
+    /// All ZeroScalers of a namespace.
     Namespace(String),
-    /// All of the cluster.
+    /// All ZeroScalers of the cluster.
     All,
 }
 
-/// Releases what `scope` names, and tells `say` of each step.
+/// Releases the objects of `scope` and reports each step to `say`.
 ///
 /// # Errors
-/// The objects cannot be listed, a name is unknown, or some could not be released: `say` has heard why.
+/// The objects cannot be listed, a name is unknown, or some could not be released; `say` has received the reasons.
 pub async fn release(client: &Client, scope: &Scope, mut say: impl FnMut(String)) -> anyhow::Result<()> {
     let objects = find(client, scope).await?;
     let (mut failed, mut given) = (0, Vec::new());
@@ -109,7 +109,7 @@ async fn find(client: &Client, scope: &Scope) -> anyhow::Result<Vec<ZeroScaler>>
     }
 }
 
-/// The objects of a kind that a scope covers.
+/// Returns the API for a kind within the scope.
 fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(client: &Client, scope: &Scope) -> Api<K> {
     match scope {
         Scope::Named(namespace, _) | Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
@@ -117,7 +117,7 @@ fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(client:
     }
 }
 
-/// Gives back what one holds: replicas and Services. Whether its target is there.
+/// Restores the replicas and Services that an object holds. Returns whether its target exists.
 async fn give_back(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
     let uid = object.uid().context("it has no uid")?;
     let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
@@ -131,8 +131,8 @@ async fn give_back(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(St
     Ok(has_target)
 }
 
-/// Takes away what was made for one, and its finalizer. Slices of ours stay until Kubernetes' own lead to the pods, until
-/// then at most.
+/// Deletes everything that was made for an object, and removes its finalizer. Our slices stay until Kubernetes' own
+/// slices lead to the pods, but not beyond `until`.
 async fn let_go(
     client: &Client,
     object: &ZeroScaler,
@@ -162,7 +162,8 @@ async fn let_go(
     unfinalize(client, object).await
 }
 
-/// Deletes a slice of ours. Whoever may not leaves it to the garbage collector, where the object is being deleted.
+/// Deletes one of our slices. If the user lacks the right and the object is being deleted, the garbage collector
+/// deletes it.
 async fn delete_slice(
     slices: &Api<EndpointSlice>,
     slice: &EndpointSlice,
@@ -185,7 +186,7 @@ async fn delete_slice(
     )))
 }
 
-/// Those of a Service. A target that is there has a pod sooner or later.
+/// Returns the addresses of a Service. A target that exists counts as one expected pod.
 async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
     let about = async |service: &str| -> anyhow::Result<Vec<_>> {
@@ -199,7 +200,7 @@ async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_targ
     Ok(Addresses::of(found.as_ref(), pods.max(has_target.into()), about(service).await?))
 }
 
-/// The target gets max(1, min, as found), unless that is gone or has as many. Whether it is there.
+/// Sets the target to max(1, min, adopted replicas), unless it is gone or has that number. Returns whether it exists.
 async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
     let noted = adopted_target(object.annotations());
     let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
@@ -224,7 +225,7 @@ fn restored(object: &ZeroScaler, current: i64) -> i64 {
     noted.unwrap_or(current).max(object.spec.scale.min.unwrap_or(0).into()).max(1)
 }
 
-/// A borrowed Service becomes what it was.
+/// Restores a borrowed Service to its original form.
 async fn return_service(
     services: &Api<Service>,
     mut service: Service,
@@ -238,7 +239,7 @@ async fn return_service(
             Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
                 match services.get_opt(&name).await? {
                     Some(newer) if newer.annotations().contains_key(ADOPTED_BY) => service = newer,
-                    _ => return Ok(()), // Somebody else was faster.
+                    _ => return Ok(()), // Another writer was faster.
                 }
                 continue;
             }
@@ -249,7 +250,7 @@ async fn return_service(
     Ok(())
 }
 
-/// Takes our finalizer away, and what was noted with it. Who is gone has none.
+/// Removes our finalizer and the annotations recorded with it. Succeeds if the object is gone.
 async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> {
     let api: Api<ZeroScaler> = Api::namespaced(client.clone(), &namespace(object));
     let mut object = object.clone();
@@ -277,7 +278,7 @@ async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Services that are borrowed by nobody who is there any more. Returns how many could not be given back.
+/// Restores Services that are borrowed by objects which no longer exist. Returns the number of failures.
 async fn left_behind(
     client: &Client,
     scope: &Scope,
@@ -304,12 +305,12 @@ async fn left_behind(
     Ok(failed)
 }
 
-/// Whether it was made for the object of this uid.
+/// Returns whether the object is controlled by the owner with this uid.
 fn is_made(object: &impl Resource, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
 }
 
-/// Deletes this very object. One that is gone is deleted already.
+/// Deletes exactly this object, by its uid. Succeeds if it is already gone.
 async fn delete<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, object: &K) -> anyhow::Result<()> {
     let preconditions = Some(Preconditions { uid: object.uid(), resource_version: None });
     match api.delete(&object.name_any(), &DeleteParams { preconditions, ..DeleteParams::background() }).await {
@@ -335,8 +336,8 @@ mod tests {
     use serde_json::Value;
     use std::convert::Infallible;
 
-    /// An API server with the ZeroScaler `hello` and a slice of ours, whose deletion has this code. Tells `written` of
-    /// what is written.
+    /// Returns an API server with the ZeroScaler `hello` and one of our slices, whose deletion returns this code.
+    /// Records the writes in `written`.
     fn server(object: &ZeroScaler, deletion: u16, written: &Arc<Mutex<Vec<String>>>) -> Client {
         let (object, written) = (json!(object), written.clone());
         let owner = json!([{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "u",
@@ -369,10 +370,10 @@ mod tests {
         Client::new(tower::service_fn(service), "shop")
     }
 
-    /// Goal: whoever may edit, and so may not delete EndpointSlices, gets rid of an object that is being deleted, and hears
-    /// of the right where the slices would stay. Any other failure keeps the finalizer.
+    /// Goal: a user who may edit but not delete EndpointSlices can release an object that is being deleted. If the
+    /// slices would stay, the error names the missing right. Any other failure keeps the finalizer.
     ///
-    /// (whether it is being deleted, code of the deletion) -> (what is written, what is said of it)
+    /// (being deleted, code of the deletion) -> (writes, reported text)
     #[tokio::test]
     async fn slices_that_one_may_not_delete_keep_no_object_that_goes() {
         let (slice, finalizer) = ("DELETE hello-1", "PATCH hello");
@@ -405,7 +406,7 @@ mod tests {
         }
     }
 
-    /// (as found, min, now) -> restored
+    /// (adopted replicas, min) -> restored replicas
     #[test]
     fn a_target_gets_back_what_it_had_and_at_least_one_pod() {
         let rows = [

@@ -1,40 +1,41 @@
-//! Ownership without leases: the autoscalers are members of a StatefulSet, and bucket N belongs to member N.
+//! Ownership without leases: the autoscalers are members of a StatefulSet, and member N owns bucket N.
 //!
-//! Enabled by upstream's variables. The buckets' names are the members' URLs, so the ownership hash is upstream's too:
-//! `PROTOCOL://SET-N.SERVICE.NAMESPACE.svc.DOMAIN:PORT`, as many as `config-leader-election` has buckets. Kubernetes
-//! runs at most one pod of each ordinal, which is all that stands against two writers: a StatefulSet's pod must never
-//! be deleted by force.
+//! Upstream's variables enable this mode. The buckets are named by the members' URLs, so the ownership hash is
+//! upstream's too: `PROTOCOL://SET-N.SERVICE.NAMESPACE.svc.DOMAIN:PORT`, with the number of buckets from
+//! `config-leader-election`. Kubernetes runs at most one pod of each ordinal. Only this prevents two writers, so a pod
+//! of the StatefulSet must never be deleted by force.
 //!
 //! # Where we differ from upstream
 //!
-//! - A variable that cannot be read ends the process; upstream falls back to leases.
-//! - A member beyond the number of buckets owns nothing, and forwards. Upstream lets it campaign for leases, beside
-//!   members that own the same revisions without.
-//! - Links to members are WebSockets whatever the protocol is called; upstream cannot link by its own default, `http`.
+//! - A variable that cannot be parsed ends the process; upstream falls back to leases.
+//! - A member beyond the number of buckets owns nothing and only forwards. Upstream lets it campaign for leases,
+//!   although other members own the same revisions without leases.
+//! - Links to members are WebSockets for every value of the protocol; upstream cannot link with its own default,
+//!   `http`.
 
 use common_runtime::environment::{EnvironmentError, parsed, required};
 
-/// Which member of which StatefulSet a process is.
+/// Membership of a process in a StatefulSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatefulSet {
     /// Name of the StatefulSet.
     pub name: String,
-    /// This process's place in it, from 0.
+    /// Ordinal of this process, from 0.
     pub ordinal: usize,
     /// Name of its headless Service.
     pub service: String,
-    /// Port of the members' stat servers, as in the buckets' names.
+    /// Port of the members' stat servers, as in the bucket names.
     pub port: u16,
-    /// Scheme in the buckets' names.
+    /// Scheme in the bucket names.
     pub protocol: String,
 }
 
 impl StatefulSet {
     /// Reads `STATEFUL_CONTROLLER_ORDINAL`, `STATEFUL_SERVICE_NAME`, `STATEFUL_SERVICE_PORT` and
-    /// `STATEFUL_SERVICE_PROTOCOL`; none if the first is not set.
+    /// `STATEFUL_SERVICE_PROTOCOL`. Returns none if the first is not set.
     ///
     /// # Errors
-    /// The first is set, and it or another cannot be used.
+    /// The first is set, and one of them is missing or invalid.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
         const ORDINAL: &str = "STATEFUL_CONTROLLER_ORDINAL";
         let Some(member) = get(ORDINAL).filter(|member| !member.is_empty()) else { return Ok(None) };
@@ -53,7 +54,8 @@ impl StatefulSet {
         }))
     }
 
-    /// Names of `count` buckets: the first members' URLs. In byte order, which for up to ten is that of the ordinals.
+    /// Returns the names of `count` buckets: the first members' URLs in byte order. For up to ten this is ordinal
+    /// order.
     pub fn buckets(&self, count: u32, namespace: &str, domain: &str) -> Vec<String> {
         let Self { name, service, port, protocol, .. } = self;
         let url = |n| format!("{protocol}://{name}-{n}.{service}.{namespace}.svc.{domain}:{port}");
@@ -63,7 +65,7 @@ impl StatefulSet {
     }
 }
 
-/// Where a member takes stats, by its bucket's name.
+/// Returns the URL of a member's stat server, from its bucket name.
 pub(crate) fn stat_url(scheme: &str, bucket: &str) -> String {
     let authority = bucket.split_once("://").map_or(bucket, |(_, authority)| authority);
     format!("{scheme}://{authority}")

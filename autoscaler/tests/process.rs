@@ -1,4 +1,4 @@
-//! The binary on its own: what it says when it is told too little.
+//! Tests of the binary alone: its errors if settings are missing.
 
 #![allow(missing_docs, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! The page and the table, over a real admin port.
+//! Tests of the page and the table, over a real admin port.
 
 use super::*;
 use crate::certificate::Certificate;
@@ -36,15 +36,15 @@ fn multiscaler() -> Arc<Multiscaler> {
     Arc::new(Multiscaler::new(sources, true))
 }
 
-/// Goal: the table comes over the admin port, names the reason of each change, and an unknown revision or owner is said
-/// in words.
+/// Goal: the admin port serves the table, which names the reason of each change. An unknown revision and an unknown
+/// owner are reported in words.
 #[tokio::test]
 async fn why_is_answered_over_the_admin_port() {
     let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
     let key = RevisionKey::new("ns", "hello");
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
-    multiscaler.stat_recorded(&key, 1.0, ""); // Not collected, so nothing can be decided: that, too, is an answer.
+    multiscaler.stat_recorded(&key, 1.0, ""); // Not collected, so nothing can be decided; the table says so.
     let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
     let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
     let pages = vec![page("ZeroScaler", multiscaler, shares)];
@@ -69,8 +69,8 @@ async fn why_is_answered_over_the_admin_port() {
     shutdown.cancel();
 }
 
-/// Goal: an admin port with a certificate is asked over TLS, and one whose certificate proves something else is not
-/// believed.
+/// Goal: an admin port with a certificate is queried over TLS, and a certificate that proves something else is
+/// rejected.
 #[tokio::test]
 async fn why_is_answered_over_tls() {
     let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
@@ -96,8 +96,8 @@ async fn why_is_answered_over_tls() {
     shutdown.cancel();
 }
 
-/// Goal: what the reconciler made of the decisions is told too, with its bounds and its reason, also of a revision that
-/// is refused and so has no loop; and forgotten with it.
+/// Goal: the reconciler's actions are reported with bounds and reason, even for a refused revision without a loop.
+/// They disappear when the revision is forgotten.
 #[tokio::test]
 async fn what_was_done_about_it_is_told_too() {
     let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
@@ -135,7 +135,7 @@ async fn what_was_done_about_it_is_told_too() {
     assert_eq!(explained(), None);
 }
 
-/// Goal: where metrics are looked at, the table names the one that won, and what was made of its wish.
+/// Goal: if metrics are evaluated, the table names the winning metric and the result of its recommendation.
 #[tokio::test]
 async fn the_metric_that_won_is_named() {
     let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
@@ -159,7 +159,7 @@ async fn the_metric_that_won_is_named() {
     assert!(rows[0].ends_with("cpu resource asks for 0; 2 of the metrics fail, so nothing is taken away"), "{table}");
 }
 
-/// Goal: an instance that does not own a revision says who does.
+/// Goal: an instance that does not own a revision names the owner.
 #[tokio::test]
 async fn another_owner_is_named() {
     let (assign, ownership) = Ownership::by_hand(1);
@@ -172,7 +172,7 @@ async fn another_owner_is_named() {
     assert!(String::from_utf8_lossy(&body).contains("decided by as-1 at 10.0.0.2"));
 }
 
-/// Goal: the same command explains a HorizontalPodAutoscaler, by the table of those.
+/// Goal: the same command explains a HorizontalPodAutoscaler, in the table format of those.
 #[tokio::test]
 async fn a_horizontal_pod_autoscaler_has_a_table_of_its_own() {
     let shutdown = CancellationToken::new();

@@ -9,24 +9,24 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks at the files.
+/// Time between two polls of the files.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
-/// A certificate and its key, which may be renewed.
+/// Certificate and key, which may be renewed.
 pub(crate) struct Certificate {
     folder: TempDir,
     name: &'static str,
 }
 
 impl Certificate {
-    /// One that bears `name`.
+    /// Creates a certificate that bears `name`.
     pub(crate) fn new(name: &'static str) -> Self {
         let certificate = Self { folder: tempfile::tempdir().expect("a folder"), name };
         certificate.renew();
         certificate
     }
 
-    /// Writes others in place of the former.
+    /// Replaces certificate and key with new ones.
     pub(crate) fn renew(&self) {
         let key = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(vec![self.name.to_owned()]).expect("a name");
@@ -39,19 +39,19 @@ impl Certificate {
         self.folder.path().join(name)
     }
 
-    /// What a server shows.
+    /// Returns the identity that a server presents.
     pub(crate) async fn identity(&self, until: &CancellationToken) -> Identity {
         let pair = Pair { certificate: self.file("tls.crt"), key: self.file("tls.key") };
         pair.follow(LOOK, until.clone()).await.expect("a pair")
     }
 
-    /// A server's settings.
+    /// Returns a server's settings.
     pub(crate) async fn server(&self, until: &CancellationToken) -> Arc<ServerConfig> {
         let identity = self.identity(until).await;
         server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("settings")
     }
 
-    /// What a client demands that believes this one.
+    /// Returns the requirements of a client that trusts this certificate.
     pub(crate) async fn trust(&self, name: &str, until: &CancellationToken) -> Trust {
         Trust::follow(self.file("tls.crt"), name, LOOK, until.clone()).await.expect("an authority")
     }
