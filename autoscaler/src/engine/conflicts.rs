@@ -1,4 +1,4 @@
-//! Targets whose replicas somebody else changes back.
+//! Targets whose replicas another writer keeps changing back.
 
 use super::workload::Workload;
 use autoscaler_core::scale_conflict::{Attempt, REASSERT_EVERY, ScaleConflict};
@@ -7,10 +7,10 @@ use dashmap::DashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Page on which users find the settings of GitOps tools.
+/// Page that documents the settings of GitOps tools.
 const RECIPE: &str = "deploy/docs/gitops.md";
 
-/// The conflict about each target, where there is one.
+/// Current conflict of each contested target.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts {
     revisions: DashMap<Key, Conflict>,
@@ -19,13 +19,13 @@ pub(super) struct Conflicts {
 #[derive(Debug, Default)]
 struct Conflict {
     scale: ScaleConflict,
-    /// Field manager that had set the replicas before they were last written. After that write they are ours.
+    /// Field manager that had set the replicas before our last write. After that write the field is ours.
     writer: Option<String>,
 }
 
 impl Conflicts {
-    /// Returns how long to wait before looking again whether to write `to` replicas; none: they are due. A request may
-    /// come meanwhile, so that is [`REASSERT_EVERY`] at most.
+    /// Returns the time until `to` replicas may be written again; none: they are due now. The pause is at most
+    /// [`REASSERT_EVERY`], because a request may arrive meanwhile.
     pub(super) fn pause(&self, key: &Key, to: i32, is_awaited: bool) -> Option<Duration> {
         let conflict = self.revisions.get(key).map(|conflict| conflict.scale).unwrap_or_default();
         match conflict.attempt(to, is_awaited, Instant::now().into_std()) {
@@ -34,7 +34,7 @@ impl Conflicts {
         }
     }
 
-    /// Returns how another writer keeps changing the replicas of the target, and the remedy; none: nobody does.
+    /// Describes the writer that keeps changing the target's replicas, and the remedy; none: there is no conflict.
     pub(super) fn explain(&self, key: &Key, workload: &Workload) -> Option<String> {
         let now = Instant::now().into_std();
         let conflict = self.revisions.get(key).filter(|conflict| conflict.scale.is_contested(now))?;
@@ -46,7 +46,7 @@ impl Conflicts {
         ))
     }
 
-    /// Notes that `to` replicas were written. Returns what there is to report of a conflict that is new.
+    /// Records that `to` replicas were written. Returns the message to report if the conflict is new.
     pub(super) fn written(&self, key: &Key, workload: &Workload, to: i32) -> Option<String> {
         let is_new = {
             let mut conflict = self.revisions.entry(key.clone()).or_default();

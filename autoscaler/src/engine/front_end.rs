@@ -1,7 +1,7 @@
-//! A front end's part in the passes: from its own objects to a [`Workload`], from a path to the cluster, and from what a
-//! pass has found out to its own status.
+//! The front end's part in a reconcile: its objects become a [`Workload`], a path becomes cluster objects, and the
+//! result becomes its status.
 //!
-//! A pass asks for its parts in the order in which they stand here.
+//! A reconcile calls these methods in the order in which they are declared.
 
 use super::scaler::Scaled;
 use super::workload::{NotReady, Path, Previous, Reading, Workload};
@@ -14,69 +14,69 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Object of a front end with a name.
+/// Result of looking up a front end's object by name.
 pub(crate) enum Found<S> {
-    /// There is none that is ours to scale.
+    /// No such object, or it is not ours to scale.
     Gone,
-    /// It is being deleted, and has nothing to give back.
+    /// Being deleted, with nothing to restore.
     Over,
-    /// It is being deleted, and gives its target back first.
+    /// Being deleted; its target must be restored first.
     Leaving(S),
-    /// It is to be scaled.
+    /// To be scaled.
     Present(S),
 }
 
-/// Observations that do not depend on how the pass ends.
+/// Observations that do not depend on the result of the reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// Failure of a metric: a reason, and words for users.
+    /// Failure of a metric: a reason, and a message for users.
     pub(crate) unmeasured: Option<(&'static str, String)>,
-    /// Answer of the API server to a patch that adds pods, if it refuses one.
+    /// Error of the API server, if it refuses a patch that adds pods.
     pub(crate) refused: Option<Arc<str>>,
-    /// Another writer that keeps changing the replicas.
+    /// Message about another writer that keeps changing the replicas.
     pub(crate) contest: Option<String>,
-    /// Controllers whose pods the target's selector finds as well; none: that is not known yet.
+    /// Controllers whose pods the target's selector also matches; none: not known yet.
     pub(crate) strangers: Option<Vec<String>>,
 }
 
-/// Result of a pass that came to its end.
+/// Result of a reconcile that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Pods that are wanted; none: unknown.
+    /// Desired pods; none: unknown.
     pub(crate) want: Option<i32>,
-    /// Pods that are ready.
+    /// Ready pods.
     pub(crate) ready: i32,
-    /// The first scale has been reached.
+    /// Set if the initial scale has been reached.
     pub(crate) initialized: bool,
-    /// What the workload is now; none: as before.
+    /// New activity condition; none: unchanged.
     pub(crate) activity: Option<ActiveCondition>,
-    /// What was done about a request for a wake or a sleep, if there is one.
+    /// Action taken on an operator's request to wake or sleep, if there is one.
     pub(crate) step: Option<Step>,
 }
 
-/// Translates between its own objects and the engine. Chosen once, when the process starts.
+/// Translation between a front end's objects and the engine. Chosen once, when the process starts.
 pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
-    /// Its object in the course of a pass, with the status that is being made.
+    /// The front end's object during a reconcile, with the status under construction.
     type Subject: Send + Sync;
 
-    /// Time for which a wake that was given up is reported, unless the workload is woken before. With none, the next pass
+    /// Time for which a timed-out wake is reported, unless the workload is woken before. If zero, the next reconcile
     /// reports a workload without traffic.
     const REPORTS_GIVEN_UP_FOR: Duration;
 
-    /// Finds the object of a key.
+    /// Returns the object of a key.
     fn find(&self, key: &Key, now: Timestamp) -> Found<Self::Subject>;
 
-    /// Reads all that a decision depends on. Nothing is written.
+    /// Reads everything that a decision depends on. Writes nothing.
     ///
     /// # Errors
-    /// Something is not known yet.
+    /// Required information is not known yet.
     fn read(&self, key: &Key, subject: &mut Self::Subject, now: Timestamp) -> Result<Reading, Error>;
 
-    /// Asks for the Services that [`Reading::AwaitServices`] lacks, by the first path. Returns whether the public Service is
-    /// known.
+    /// Requests the Services that [`Reading::AwaitServices`] lacks, for the initial path. Returns whether the public
+    /// Service exists.
     ///
     /// # Errors
-    /// The API server's.
+    /// Errors of the API server.
     fn ask_for_services(
         &self,
         _key: &Key,
@@ -87,18 +87,18 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         ready(Ok(false))
     }
 
-    /// Reports why nothing, or nothing new, is done.
+    /// Reports why the workload is not scaled.
     fn refuse(&self, subject: &mut Self::Subject, why: NotReady, now: Timestamp);
 
-    /// Returns whether the target is taken up, so that nothing has to be written before it may be scaled.
+    /// Returns whether the target is already adopted, so that it may be scaled without another write first.
     fn is_taken_up(&self, _subject: &Self::Subject) -> bool {
         true
     }
 
-    /// Takes the target up, unless it is.
+    /// Adopts the target, unless it is adopted already.
     ///
     /// # Errors
-    /// The API server's; a conflict if somebody wrote first.
+    /// Errors of the API server; a conflict if another writer was first.
     fn take_up(
         &self,
         _key: &Key,
@@ -108,22 +108,22 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         ready(Ok(()))
     }
 
-    /// Returns what the last pass has reported.
+    /// Returns the state that the last reconcile reported.
     fn previous(&self, subject: &Self::Subject, now: Timestamp) -> Previous;
 
     /// Reports a change of replicas.
     fn scaled(&self, key: &Key, subject: &Self::Subject, scaled: Scaled);
 
-    /// Warns in an event.
+    /// Emits a warning event.
     fn warn(&self, subject: &Self::Subject, reason: &'static str, message: String);
 
-    /// Takes in observations, also of a pass that fails afterwards.
+    /// Takes in observations, even if the reconcile fails afterwards.
     fn notice(&self, subject: &mut Self::Subject, workload: &Workload, notices: Notices);
 
-    /// Has the workload measured, and its traffic follow the path. Returns whether the public Service is known.
+    /// Sets up measurement, and routes the traffic by the path. Returns whether the public Service exists.
     ///
     /// # Errors
-    /// The API server's.
+    /// Errors of the API server.
     fn route(
         &self,
         key: &Key,
@@ -136,10 +136,10 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     /// Takes in the result.
     fn conclude(&self, subject: &mut Self::Subject, outcome: &Outcome, now: Timestamp);
 
-    /// Ends a pass, which may have failed: reports the status and the failure. Returns the failure.
+    /// Ends a reconcile, which may have failed: writes the status and reports the failure. Returns the failure.
     ///
     /// # Errors
-    /// The pass's, or the one that kept the status from being written.
+    /// The reconcile's own error, or the one that kept the status from being written.
     fn finish(
         &self,
         key: &Key,
@@ -147,22 +147,22 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         outcome: Result<(), Error>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Gives target and Service back; each change that this waits for leads to another pass.
+    /// Restores target and Service. Every change that this waits for triggers another reconcile.
     ///
     /// # Errors
-    /// The API server's.
+    /// Errors of the API server.
     fn give_back(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<(), Error>> + Send {
         ready(Ok(()))
     }
 
-    /// Takes away all that was made for the object, and leaves the replicas as they are.
+    /// Deletes everything that was made for the object, and leaves the replicas unchanged.
     ///
     /// # Errors
-    /// The API server's.
+    /// Errors of the API server.
     fn let_go(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<(), Error>> + Send {
         ready(Ok(()))
     }
 
-    /// Forgets a workload that is gone, or led by another process.
+    /// Forgets a workload that is gone or owned by another process.
     fn forget(&self, key: &Key);
 }

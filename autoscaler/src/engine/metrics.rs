@@ -1,4 +1,4 @@
-//! PodAutoscalers that ask for metrics: what is looked at, and one wish of load and metrics.
+//! Workloads that request metrics: their evaluation, and the blend of metrics and load.
 
 use super::workload::Workload;
 use crate::metric_engine::{Engine, Subject};
@@ -10,13 +10,13 @@ use common::scaling::ScalingMetric;
 use common::time::Timestamp;
 use std::sync::Arc;
 
-/// Wishes of metrics, and with load together.
+/// Recommendations of the metrics, blended with the load.
 pub(super) struct Wishes {
     pub(super) engine: Arc<Engine>,
 }
 
 impl Wishes {
-    /// One wish of all answers; none where the load alone decides.
+    /// Returns the blend of load and metrics; none: the load alone decides.
     pub(super) fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
         let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
         let Some((plan, selector)) = asked else {
@@ -41,14 +41,14 @@ impl Wishes {
         self.engine.answer(key, &input)
     }
 
-    /// Replicas were changed: policies count it.
+    /// Records a change of replicas, which scaling policies count.
     pub(super) fn scaled(&self, key: &Key, workload: &Workload, from: i32, to: i32) {
         if let Some(plan) = &workload.metrics {
             self.engine.scaled(key, plan.behavior.as_ref(), from, to);
         }
     }
 
-    /// Why a metric that it asks for fails, if one does: a reason and words for the status.
+    /// Returns why a requested metric fails, if one does: a reason and a message for the status.
     pub(super) fn failure(&self, key: &Key, workload: &Workload) -> Option<(&'static str, String)> {
         workload.metrics.as_ref().and_then(|_| self.engine.failure(key))
     }

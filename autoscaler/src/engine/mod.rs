@@ -1,35 +1,37 @@
-//! The engine: from a [`Workload`] and a decision to replicas, a path and an outcome. It knows no object of the API but the
-//! scale of a target; a [`FrontEnd`] translates. Workloads come in from the front ends, of which it knows neither; patches
+//! The engine: turns a [`Workload`] and a decision into replicas, a path and an outcome. The only API object that it
+//! knows is a target's scale; a [`FrontEnd`] translates everything else. Workloads come from the front ends; patches
 //! of replicas go out.
 //!
 //! # Order
 //!
-//! 1. The front end reads what there is ([`FrontEnd::read`]), and takes up what is new to it.
-//! 2. The decider is told what there is to decide, the pod index what there is to count.
-//! 3. Where metrics are asked for, load and metrics become one wish ([`metrics`]). Bounds, scale to zero and its probe
-//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]), and **the replicas patch is
-//!    the first write**: a request is waiting for it. Upstream reconciles the Metric before.
-//! 4. The front end has the workload measured, and its traffic follow path mode and number of activators
+//! 1. The front end reads its objects ([`FrontEnd::read`]), and adopts a new target.
+//! 2. The decider receives the parameters, and the pod index the pods to count.
+//! 3. If metrics are requested, load and metrics are blended ([`metrics`]). Bounds, scale to zero and its probe
+//!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]). **The replicas patch is
+//!    the first write**, because a request is waiting for it. Upstream reconciles the Metric first.
+//! 4. The front end sets up measurement, and routes traffic by path mode and number of activators
 //!    ([`FrontEnd::route`]).
-//! 5. The front end writes its status ([`FrontEnd::finish`]), even if something failed.
+//! 5. The front end writes its status ([`FrontEnd::finish`]), even after a failure.
 //!
-//! Every pass starts from what the watches know and could be the first one.
+//! Every reconcile starts from the watched state alone and could be the first one.
 //!
 //! # Where we differ from upstream
 //!
-//! - A write of the ServerlessService's spec does not make `SKSReady` Unknown until its controller has seen it: its own
-//!   `Ready` condition still holds for the Services that exist.
-//! - The mode stays as it is while a new owner does not know enough.
-//! - What is awake by its status, and has no replicas, is asleep to a new owner (standalone): the one before has put it
-//!   to sleep, and has not written so. To upstream it is activating, until the activation timeout.
-//! - What was given up is `TimedOut` for some minutes ([`FrontEnd::REPORTS_GIVEN_UP_FOR`]), or until it is woken again
-//!   (standalone). Upstream says so with one pass alone, and `NoTraffic` with the next, which follows at once.
-//! - A revision at zero replicas is woken by a patch that waits for nothing else, the probe runs beside, never in a
-//!   worker.
+//! - After a write of the ServerlessService's spec, `SKSReady` does not become Unknown until its controller has
+//!   observed the write. Its current `Ready` condition still holds for the existing Services.
+//! - The path mode stays unchanged while a new owner lacks information.
+//! - In standalone, a new owner treats a workload that is awake by its status but has no replicas as asleep: the
+//!   former owner has scaled it to zero and has not written the status. Upstream treats it as activating, until the
+//!   activation timeout.
+//! - In standalone, a wake that timed out is reported as `TimedOut` for some minutes
+//!   ([`FrontEnd::REPORTS_GIVEN_UP_FOR`]), or until the next wake. Upstream reports it for one reconcile, and
+//!   `NoTraffic` with the next, which follows at once.
+//! - A revision at zero replicas is woken by a patch that waits for nothing else. The probe runs in its own task,
+//!   never in a worker.
 //!
 //! # Not here
 //!
-//! The process's own metrics, which are recorded where decisions are.
+//! The process's own metrics, which are recorded where decisions are made.
 
 mod conflicts;
 pub(crate) mod front_end;
@@ -67,10 +69,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use workload::{Afterwards, NotReady, Path, Reading, Workload};
 
-/// Activators of a workload whose Services are not there yet.
+/// Activators for a workload whose Services do not exist yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
 
-/// Reconciles the workloads of a front end.
+/// Reconciler for the workloads of a front end.
 pub(crate) struct Controller<F> {
     front_end: Arc<F>,
     ports: Ports,
@@ -80,7 +82,7 @@ pub(crate) struct Controller<F> {
 }
 
 impl<F: FrontEnd> Controller<F> {
-    /// Reconciles what `front_end` reads.
+    /// Creates a controller for the workloads of `front_end`.
     pub(crate) fn new(parts: &Parts, front_end: Arc<F>) -> Self {
         let Parts { ports, writes, .. } = parts;
         let queue = writes.decisions.clone();
@@ -96,10 +98,10 @@ impl<F: FrontEnd> Controller<F> {
         Self { front_end, ports: ports.clone(), clock: writes.clock.clone(), queue, scaling }
     }
 
-    /// A decision is carried out at once, and whatever else there is to do is left to a pass of its own.
+    /// Handles one key. An urgent key is decided and patched at once, and the rest is left to a separate reconcile.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end.
+    /// The error that kept the reconcile from finishing.
     pub(crate) async fn work(&self, key: Key, priority: Priority) -> Result<(), Error> {
         match priority {
             Priority::Urgent => {
@@ -111,10 +113,10 @@ impl<F: FrontEnd> Controller<F> {
         }
     }
 
-    /// One pass over one workload.
+    /// Reconciles one workload.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end; the status has been written nevertheless.
+    /// The error that kept the reconcile from finishing; the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let now = self.clock.now();
         match self.find(key, now) {
@@ -137,11 +139,11 @@ impl<F: FrontEnd> Controller<F> {
         }
     }
 
-    /// The part of a pass that a request may be waiting for: bounds, scale to zero, replicas. Nothing else is written;
-    /// a pass must follow.
+    /// Runs the part of a reconcile that a request may be waiting for: bounds, scale to zero, replicas. Writes nothing
+    /// else, so a reconcile must follow.
     ///
     /// # Errors
-    /// Whatever kept the replicas from being changed.
+    /// The error that kept the replicas from being changed.
     pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
         let now = self.clock.now();
         let Found::Present(mut subject) = self.find(key, now) else { return Ok(()) };
@@ -149,11 +151,11 @@ impl<F: FrontEnd> Controller<F> {
             Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
                 self.scaling.decide(&*self.front_end, key, &subject, now, &workload).await.map(|_| ())
             }
-            _ => Ok(()), // Not taken up yet, or refused: the pass that follows sees to it.
+            _ => Ok(()), // Not adopted yet, or refused: the next reconcile handles it.
         }
     }
 
-    /// Finds what this process leads.
+    /// Finds the object of a key that this process owns.
     fn find(&self, key: &Key, now: Timestamp) -> Found<F::Subject> {
         if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { Found::Gone }
     }
@@ -178,7 +180,7 @@ impl<F: FrontEnd> Controller<F> {
         Ok(())
     }
 
-    /// Derives the outcome, and has the key come back when a wake that was given up is not to be reported any more.
+    /// Derives the outcome. Requeues the key for the time when a timed-out wake need no longer be reported.
     fn conclude(
         &self,
         key: &Key,
@@ -211,8 +213,8 @@ impl<F: FrontEnd> Controller<F> {
         self.front_end.conclude(subject, &outcome, now);
     }
 
-    /// The scale to report. As long as nothing is wanted, what was awake when its status was written and has no pods
-    /// now has fallen asleep since; unless some have to stay, which are missing then.
+    /// Returns the scale to report. If there is no decision, a workload that was reported active and now has no pods
+    /// has been scaled to zero since. The exception is a workload that must keep some pods: those are missing.
     fn want(
         &self,
         subject: &F::Subject,
@@ -228,7 +230,7 @@ impl<F: FrontEnd> Controller<F> {
         decided.want.or_else(|| fell_asleep().then_some(0))
     }
 
-    /// Nothing can be scaled or measured before the front end knows the Services.
+    /// Requests Services, because nothing can be scaled or measured before the front end knows them.
     async fn ask_for_services(
         &self,
         key: &Key,
@@ -266,20 +268,20 @@ impl<F: FrontEnd> Controller<F> {
             }
         };
         if !self.ports.pods.is_tracked(key) {
-            // It was looked at: there are none that count.
+            // Refused: it has no pods to count.
             self.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
         }
         done
     }
 
-    /// Stops deciding and measuring for a workload, and forgets what was measured.
+    /// Stops deciding and measuring for a workload, and discards its measurements.
     fn stop(&self, key: &Key) {
         self.scaling.stop(key);
         self.ports.collection.remove(key);
     }
 }
 
-/// Path of the traffic that follows from a decision.
+/// Returns the traffic path that follows from a decision.
 fn path(workload: &Workload, decided: &Decided, ready: i32) -> Path {
     let decider = &workload.parameters.decider;
     let mode = path_mode::path_mode(&path_mode::Input {

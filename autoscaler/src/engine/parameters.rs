@@ -3,25 +3,25 @@
 use common::scaling::{Bounds, DeciderSpec};
 use std::time::Duration;
 
-/// Everything that the rules need to know of a workload, apart from its state.
+/// All inputs of the rules for a workload, apart from its state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parameters {
     /// Parameters of the decider.
     pub(crate) decider: DeciderSpec,
-    /// Limits, a counting initial scale included.
+    /// Minimum and maximum scale, including a pending initial scale.
     pub(crate) bounds: Bounds,
-    /// Ready pods that make the workload active.
+    /// Number of ready pods that make the workload active.
     pub(crate) min_ready: i32,
-    /// Whether scale to zero is on.
+    /// Set if scale to zero is enabled.
     pub(crate) scale_to_zero: bool,
     /// Longest time until the workload becomes ready.
     pub(crate) activation_timeout: Duration,
     /// Time for which the last pod stays while the path moves.
     pub(crate) grace_period: Duration,
-    /// Time for which the last pod stays on request.
+    /// Time for which the last pod stays by request of the user.
     pub(crate) pod_retention: Duration,
-    /// Whether the path is probed before the last pod goes.
+    /// Set if the path is probed before the last pod is removed.
     pub(crate) probe_needed: bool,
-    /// Whether the private Service is scraped.
+    /// Set if the private Service is scraped.
     pub(crate) scraped: bool,
 }

@@ -1,4 +1,4 @@
-//! Parts of controllers. A front end takes them apart and hands each controller what that one uses.
+//! Parts that the controllers share. A front end passes each controller the parts that it uses.
 
 use super::leaving::Leaving;
 use super::probe::Prober;
@@ -25,7 +25,7 @@ pub(crate) struct ReconcilerConfigs {
     pub(crate) deployment: watch::Receiver<Arc<DeploymentConfig>>,
 }
 
-/// The parts that controllers share.
+/// Parts that controllers share.
 pub(crate) struct Parts {
     pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,
@@ -40,7 +40,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Parts that `wiring` leads to. `queue` holds workloads to reconcile; targets are watched in the namespaces.
+    /// Builds the parts from `wiring`. `queue` holds workloads to reconcile; targets are watched in the given
+    /// namespaces.
     pub(crate) fn new(
         wiring: Wiring,
         queue: WorkQueue<RevisionKey>,
@@ -53,7 +54,7 @@ impl Parts {
         Self::with(wiring, (recorder, engine), queue, beside, shutdown)
     }
 
-    /// The same with a recorder and an engine that may ask others.
+    /// Builds the parts with this recorder and engine.
     pub(crate) fn with(
         wiring: Wiring,
         (recorder, engine): (Recorder, Engine),

@@ -1,19 +1,19 @@
-//! Is an activator in the path? Asked of the public Service itself, before the last pod goes.
+//! Probes whether an activator is in the path, through the public Service itself, before the last pod is removed.
 //!
-//! `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a connection of its
-//! own, with the headers that activators answer to with their name. A queue-proxy answers 400, a plain pod whatever it
-//! likes: both mean that requests still reach the pods.
+//! The probe is `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a
+//! connection of its own, with the headers to which activators respond with their name. A queue-proxy responds with
+//! 400, a plain pod with anything: both mean that requests still reach the pods.
 //!
-//! # Never in a worker's way
+//! # Never blocks a worker
 //!
-//! [`Prober::proof`] returns what is known. When asked to, a task probes at once and then each second, until an
-//! activator answers or [`ROUND`] is over; each probe is bounded by [`PROBE_TIMEOUT`], all of them by [`AT_ONCE_MAX`].
-//! When the round ends, the revision is reconciled again. One round at a time for each revision.
+//! [`Prober::proof`] returns the current knowledge. On request, a task probes at once and then each second, until an
+//! activator responds or [`ROUND`] is over. Each probe is bounded by [`PROBE_TIMEOUT`], and concurrent probes by
+//! [`AT_ONCE_MAX`]. When the round ends, the revision is reconciled again. A revision has one round at a time.
 //!
-//! # How long a proof holds
+//! # Validity of a proof
 //!
-//! A good one holds for [`PROOF_HOLDS`]: longer than the reconcile it leads to, shorter than a path takes to move
-//! back unnoticed. A bad one holds as long as its round, which goes on trying.
+//! A positive proof is valid for [`PROOF_HOLDS`]: longer than the reconcile that it triggers, shorter than the time in
+//! which a path could move back unnoticed. A negative proof is valid as long as its round, which keeps probing.
 
 use autoscaler_core::scale_to_zero::ProbeResult;
 use bytes::Bytes;
@@ -31,32 +31,32 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Longest duration of one probe, looking up the name included.
+/// Longest duration of one probe, including name resolution.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// From the start of one probe to the start of the next.
+/// Time from the start of one probe to the start of the next.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-/// How long a round goes on before the revision is looked at again.
+/// Duration of a round before the revision is reconciled again.
 const ROUND: Duration = Duration::from_secs(45);
-/// How long a good proof may be acted upon.
+/// Validity of a positive proof.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
-/// Probes in flight in the process: a few sockets, however many revisions fall asleep at once.
+/// Maximum concurrent probes of the process. Limits the sockets if many revisions fall asleep at once.
 const AT_ONCE_MAX: usize = 64;
-/// An activator's answer is nine bytes.
+/// Maximum length of a response body. An activator's is nine bytes.
 const BODY_LENGTH_MAX: usize = 1024;
 
-/// Sent with each probe.
+/// User agent of each probe.
 pub(crate) const USER_AGENT: &str = "Knative-Autoscaling-Probe";
 /// Header that activators look for.
 pub(crate) const PROBE_HEADER: &str = "K-Network-Probe";
-/// Its value, and their answer.
+/// Value of that header, and the activators' response.
 pub(crate) const ACTIVATOR: &str = "activator";
 
-/// Where a probe goes.
+/// Destination of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeTarget {
     /// Host name of the public Service.
     pub(crate) host: String,
-    /// Its port.
+    /// Port of the public Service.
     pub(crate) port: u16,
 }
 
@@ -75,14 +75,14 @@ struct Shared {
 }
 
 enum Round {
-    /// Under way; whether some probe of it has failed.
+    /// Round in progress; `failed` is set once one of its probes has failed.
     Running { target: ProbeTarget, failed: bool },
-    /// An activator answered then.
+    /// Positive proof of this time.
     Proven { target: ProbeTarget, at: Instant },
 }
 
 impl Prober {
-    /// A prober that tells `done` of each revision whose round is over.
+    /// Creates a prober that calls `done` for each revision whose round is over.
     pub(crate) fn new(
         resolver: Arc<dyn Resolve>,
         shutdown: CancellationToken,
@@ -94,7 +94,7 @@ impl Prober {
         }
     }
 
-    /// What is known about the path to `target`.
+    /// Returns the current knowledge about the path to `target`.
     pub(crate) fn proof(&self, key: &Key, target: &ProbeTarget) -> ProbeResult {
         match self.shared.rounds.lock().get(key) {
             Some(Round::Running { target: asked, failed: true }) if asked == target => ProbeResult::NotInPath,
@@ -105,7 +105,7 @@ impl Prober {
         }
     }
 
-    /// Starts a round, unless one is under way.
+    /// Starts a round, unless one is running for this target.
     pub(crate) fn ask(&self, key: &Key, target: ProbeTarget) {
         {
             let mut rounds = self.shared.rounds.lock();
@@ -124,7 +124,7 @@ impl Prober {
         });
     }
 
-    /// Forgets what was found: the revision is gone, or active again. A round under way ends by itself.
+    /// Discards a revision's proof, because it is gone or active again. A running round ends by itself.
     pub(crate) fn forget(&self, key: &Key) {
         self.shared.rounds.lock().remove(key);
     }
@@ -151,7 +151,7 @@ impl Shared {
                             return;
                         }
                     }
-                    _ => return, // Forgotten, or asked about another address meanwhile.
+                    _ => return, // Forgotten, or a round for another address has started.
                 }
             }
             tokio::time::sleep_until(started + PROBE_PERIOD).await;
@@ -176,7 +176,7 @@ impl Shared {
 
 async fn send(resolver: &dyn Resolve, target: &ProbeTarget) -> anyhow::Result<bool> {
     let addresses = resolver.resolve(&target.host, target.port).await?;
-    // A fresh connection each time: a kept one could go on leading to a pod that has left the endpoints.
+    // Use a new connection each time. A kept one could still lead to a pod that has left the endpoints.
     let stream = TcpStream::connect(&addresses[..]).await?;
     let request = Request::get("//healthz")
         .header(header::HOST, format!("{}:{}", target.host, target.port))

@@ -1,4 +1,4 @@
-//! Probes over real sockets, with a resolver that knows one address.
+//! Tests of probes over real sockets, with a resolver that knows one address.
 
 use super::*;
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ impl Resolve for Fixed {
     }
 }
 
-/// A server that answers its n-th connection with the n-th answer, and tells what it read.
+/// Returns a server that answers its n-th connection with the n-th response, and reports the requests.
 async fn server(answers: &'static [&'static str]) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -57,7 +57,7 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
     let key = Key::new("ns", "hello");
     assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
     prober.ask(&key, target());
-    prober.ask(&key, target()); // One round at a time: the server answers once.
+    prober.ask(&key, target()); // One round at a time: the server responds once.
     assert_eq!(over.recv().await, Some(key.clone()));
     assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
     let other = ProbeTarget { port: 81, ..target() };
@@ -89,8 +89,8 @@ async fn only_an_activators_whole_answer_counts() {
     }
 }
 
-/// Goal: a bad verdict is told while the round goes on, the next probe comes a second later, and its success ends the
-/// round. Method: the first answer is a pod's, the second an activator's; the watcher of the verdict is the test.
+/// Goal: a negative proof is visible while the round continues, the next probe follows one second later, and its
+/// success ends the round. Method: the first response is a pod's, the second an activator's; the test polls the proof.
 #[tokio::test]
 async fn a_round_goes_on_until_an_activator_answers() {
     let (address, mut requests) = server(&[POD_ANSWER, ACTIVATOR_ANSWER]).await;

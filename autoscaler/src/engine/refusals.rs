@@ -1,11 +1,11 @@
-//! Targets that cannot be woken: what the API server says to the patch.
+//! Targets that cannot be woken, because the API server refuses the replicas patch.
 //!
-//! Somebody waits for such a patch, so it is tried at least every [`RETRY_WITHIN`], and what is said to it is told: in
-//! the status, and to the activators, whose requests will run into their bound of time. What has not lasted for
-//! [`LASTS`] is not told: a conflict is over with the next try.
+//! A request waits for such a patch, so it is retried at least every [`RETRY_WITHIN`]. The API server's error is
+//! reported in the status and to the activators, whose requests will run into their deadline. An error is reported
+//! only after it has lasted for [`LASTS`]: a conflict is resolved by the next attempt.
 //!
-//! What is told may be read by whoever sends a request, so it is one line of [`SAID_MAX`] characters at most, and holds
-//! no addresses of ours: of an API server that gives no answer only that is said.
+//! Any client may read the report, so it is a single line of at most [`SAID_MAX`] characters without internal
+//! addresses. For an API server that does not respond, only that fact is reported.
 
 use common::RevisionKey as Key;
 use common::text::excerpt;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest time between two tries.
+/// Longest time between two attempts.
 pub(crate) const RETRY_WITHIN: Duration = Duration::from_secs(5);
-/// How long a refusal must last until it is told.
+/// Time for which a refusal must last before it is reported.
 const LASTS: Duration = Duration::from_secs(1);
-/// Longest text that is told, in characters.
+/// Longest reported text, in characters.
 const SAID_MAX: usize = 256;
 
-/// The last refusal of each, where there is one.
+/// Last refusal of each refused target.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     said: DashMap<Key, Refusal>,
@@ -36,7 +36,7 @@ struct Refusal {
 }
 
 impl Refusals {
-    /// A patch that adds pods has failed. Whether there is something else to be told now.
+    /// Records that a patch which adds pods has failed. Returns whether the text to report has changed.
     pub(super) fn refused(&self, key: &Key, error: &WriteError) -> bool {
         let Some(words) = words(error) else { return false };
         let now = Instant::now();
@@ -48,26 +48,26 @@ impl Refusals {
         news
     }
 
-    /// It was accepted, or is not wanted any more. Whether something was told that is over now.
+    /// Records that the patch was accepted, or is no longer needed. Returns whether a reported refusal has ended.
     pub(super) fn over(&self, key: &Key) -> bool {
         self.said.remove(key).is_some_and(|(_, refusal)| refusal.told)
     }
 
-    /// Whether the last try has failed.
+    /// Returns whether the last attempt has failed.
     pub(super) fn is_refused(&self, key: &Key) -> bool {
         self.said.contains_key(key)
     }
 
-    /// What is told.
+    /// Returns the text to report.
     pub(crate) fn told(&self, key: &Key) -> Option<Arc<str>> {
         self.said.get(key).filter(|refusal| refusal.told).map(|refusal| refusal.words.clone())
     }
 }
 
-/// Brings a key back in time, unless it is disarmed: also where its pass is given up.
+/// Guard that requeues a key soon unless it is disarmed, also if its reconcile is cancelled.
 pub(super) struct RetrySoon<'a> {
     queue: &'a WorkQueue<Key>,
-    /// None: it is disarmed.
+    /// None after disarming.
     key: Option<&'a Key>,
 }
 
@@ -89,7 +89,7 @@ impl Drop for RetrySoon<'_> {
     }
 }
 
-/// What is said of an error; nothing of one that is ours alone.
+/// Returns the text for an error; none for an error of this process alone.
 fn words(error: &WriteError) -> Option<Arc<str>> {
     match error {
         WriteError::Api { source: kube::Error::Api(status), .. } => {
@@ -130,7 +130,8 @@ mod tests {
         assert_eq!(words(&WriteError::LeaseEnds), None);
     }
 
-    /// Goal: what passes by itself is not told; what lasts is told once for each text, and its end as well.
+    /// Goal: a transient refusal is not reported; a lasting one is reported once for each text, and its end is
+    /// reported too.
     #[tokio::test(start_paused = true)]
     async fn what_lasts_is_told_and_what_passes_is_not() {
         let (refusals, key) = (Refusals::default(), Key::new("ns", "a"));

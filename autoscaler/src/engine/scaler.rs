@@ -1,4 +1,4 @@
-//! The replicas patch, and who hears of it.
+//! The replicas patch, and its listeners.
 
 use super::leaving::Leaving;
 use super::refusals::Refusals;
@@ -22,39 +22,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Changes replicas.
+/// Writer of replicas.
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
     pub(crate) beside: Arc<dyn Beside>,
     pub(crate) leaving: Arc<Leaving>,
     pub(crate) refusals: Arc<Refusals>,
-    /// Told of every patch that was answered.
+    /// Callback for every patch that was accepted.
     pub(crate) on_scale: Option<OnScale>,
 }
 
-/// A change of replicas.
+/// Intended change of replicas.
 pub(crate) struct Change<'a> {
-    /// How many are asked for.
+    /// Desired replicas.
     pub(crate) to: i32,
-    /// Words for an operator.
+    /// Reason, for an operator.
     pub(crate) why: &'a str,
-    /// Whether that is still so when it may be sent, which may be a while after it was decided.
+    /// Returns whether the change is still wanted when it may be sent, which may be a while after the decision.
     pub(crate) still: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// A change of replicas, or several in a row.
+/// Completed change of replicas, or several merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scaled {
     /// Kind of the target.
     pub(crate) kind: String,
     /// Name of the target.
     pub(crate) name: String,
-    /// Replicas before the first.
+    /// Replicas before the first change.
     pub(crate) from: i32,
-    /// Replicas after the last.
+    /// Replicas after the last change.
     pub(crate) to: i32,
-    /// Why they were changed last.
+    /// Reason of the last change.
     pub(crate) why: String,
 }
 
@@ -62,7 +62,7 @@ impl Scaled {
     /// Reason of the event.
     pub(crate) const REASON: &str = "Scaled";
 
-    /// This change after another one.
+    /// Merges this change with an earlier one.
     pub(crate) fn after(self, earlier: Option<&Self>) -> Self {
         Self { from: earlier.map_or(self.from, |earlier| earlier.from), ..self }
     }
@@ -76,10 +76,11 @@ impl fmt::Display for Scaled {
 }
 
 impl Scaler {
-    /// Asks for other replicas of the target, which is of this kind. Returns the change once the API server has agreed.
+    /// Patches the target's replicas. `kind` is the target's kind. Returns the change once the API server has accepted
+    /// it.
     ///
     /// # Errors
-    /// The lease may end too soon, or the API server's; [`WriteError::Outdated`] if it is asked for no longer.
+    /// The lease may end too soon, or the API server's; [`WriteError::Outdated`] if the change is no longer wanted.
     pub(crate) async fn patch(
         &self,
         key: &Key,
@@ -89,7 +90,7 @@ impl Scaler {
         Change { to, why, still }: Change<'_>,
     ) -> Result<Scaled, Error> {
         let from = target.current();
-        // One that was refused a moment ago does not go before those that may be accepted.
+        // A target that was refused recently must not delay patches that may be accepted.
         let wakes = from == 0 && !self.refusals.is_refused(key);
         let class = if wakes { WriteClass::Wake } else { WriteClass::Scale };
         let name = target_key.object.name();
@@ -129,12 +130,12 @@ impl Scaler {
 }
 
 impl Scaler {
-    /// No pods are to be added any more: whatever was told of a refusal is not so now.
+    /// Clears a reported refusal, because no pods need to be added any more.
     pub(crate) fn is_over(&self, key: &Key) {
         self.look_if(key, self.refusals.over(key));
     }
 
-    /// Has activators told, if there is something to be told.
+    /// Asks for a new look at the path, so that activators receive a changed report.
     fn look_if(&self, key: &Key, news: bool) {
         if news {
             self.beside.look_at_path_after(key, Duration::ZERO);
@@ -142,7 +143,7 @@ impl Scaler {
     }
 }
 
-/// The patch that upstream sends: no precondition, so it needs no right to read.
+/// Returns the patch that upstream sends. It has no precondition, so it needs no right to read.
 fn replicas(to: i32) -> Patch<()> {
     let path = PointerBuf::from_tokens(["spec", "replicas"]);
     Patch::Json(JsonPatch(vec![PatchOperation::Add(AddOperation { path, value: to.into() })]))

@@ -1,4 +1,4 @@
-//! From a decision to an outcome, and from that to the replicas patch, or to what keeps it back.
+//! From a decision to an outcome, and from there to the replicas patch or to the obstacle that prevents it.
 
 use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};
@@ -21,23 +21,23 @@ use common_controller::{WorkQueue, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two looks at a request that waits for the load to be known.
+/// Requeue delay of a request to sleep while the load is unknown.
 const WAITS_FOR: Duration = Duration::from_secs(2);
 
-/// Shortest time that pods are left alone which fail and which nobody waits for.
+/// Minimum patience with failing pods for which no request waits.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// What a pass decided about the scale.
+/// Scale decision of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
     pub(super) want: Option<i32>,
     pub(super) excess_burst_capacity: i32,
-    /// The path stays as it is while pods are wanted.
+    /// The path stays unchanged while pods are wanted.
     pub(super) keeps_path: bool,
-    /// What was done about a request for a wake or a sleep, if there is one.
+    /// Action taken on an operator's request to wake or sleep, if there is one.
     pub(super) step: Option<Step>,
-    /// It falls asleep because an operator has asked for it, because its pods were taken and nothing waits for them, or because
-    /// they fail, which is told elsewhere and may end sooner.
+    /// The workload falls asleep for a reason other than idleness: an operator requested it, its pods were removed and
+    /// no request waits, or its pods fail. The latter is reported elsewhere and may end sooner.
     pub(super) sleeps: bool,
 }
 
@@ -47,25 +47,25 @@ impl Decided {
         Self { want: None, excess_burst_capacity: -1, keeps_path: false, step: None, sleeps: false };
 }
 
-/// Answers of decider and metrics about one workload.
+/// Demand of decider and metrics for one workload.
 struct Demand {
     decision: Option<DeciderStatus>,
-    /// Pods that the load asks for; none: unknown.
+    /// Pods that the load needs; none: unknown.
     load: Option<i32>,
-    /// One answer of load and metrics; none: the load alone decides.
+    /// Blend of load and metrics; none: the load alone decides.
     answer: Option<Answer>,
-    /// Why its pods do not serve, if they fail.
+    /// Reason why the pods do not serve, if they fail.
     failing: Option<Failing>,
 }
 
 impl Demand {
-    /// Returns the pods that are asked for; none: unknown.
+    /// Returns the desired pods; none: unknown.
     fn desired(&self) -> Option<i32> {
         self.answer.as_ref().map_or(self.load, |answer| answer.desired)
     }
 }
 
-/// A change of replicas that is due, and what it follows from.
+/// A due change of replicas, and its causes.
 #[derive(Clone, Copy)]
 struct Due<'a> {
     to: i32,
@@ -73,11 +73,11 @@ struct Due<'a> {
     desired: Option<i32>,
     step: Option<Step>,
     load: Option<i32>,
-    /// The same, for the history.
+    /// The same change, for the history.
     planned: &'a Action,
 }
 
-/// Decides about the scale of one workload after the other, and has it patched.
+/// Decides the scale of workloads, and patches their replicas.
 pub(super) struct Scaling {
     pub(super) deciders: Arc<dyn Deciders>,
     pub(super) pods: Arc<dyn Pods>,
@@ -85,12 +85,12 @@ pub(super) struct Scaling {
     pub(super) prober: Arc<Prober>,
     pub(super) conflicts: Conflicts,
     pub(super) scaler: Arc<Scaler>,
-    /// Where a workload comes back when a time is over.
+    /// Queue to which a workload returns after a delay.
     pub(super) queue: WorkQueue<Key>,
 }
 
 impl Scaling {
-    /// Asks the decider, the metrics and the rules, and patches the replicas if they say so.
+    /// Combines decider, metrics and rules into an outcome, and patches the replicas if needed.
     pub(super) async fn decide<F: FrontEnd>(
         &self,
         front_end: &F,
@@ -102,7 +102,8 @@ impl Scaling {
         let Workload { parameters, target, .. } = workload;
         let (current, previous) = (target.current(), front_end.previous(subject, now));
         let demand = self.demand(key, workload, previous.has_scale, now);
-        // Another writer has taken the pods of a wake for which nothing waits any more: it is asleep, as if put to sleep.
+        // Another writer has removed the pods of a wake for which no request waits. The workload counts as put to
+        // sleep.
         let is_abandoned = workload.waits_for_decision
             && previous.active.is_activating()
             && current == 0
@@ -156,14 +157,14 @@ impl Scaling {
         })
     }
 
-    /// Tells decider and pod index what there is to decide and to count, and returns what they answer.
+    /// Updates decider and pod index with the workload, and returns the current demand.
     fn demand(&self, key: &Key, workload: &Workload, has_scale: bool, now: Timestamp) -> Demand {
         self.pods.track(key, workload.pods.clone(), workload.owner());
         let subject = Subject { spec: workload.parameters.decider.clone(), labels: workload.labels.clone() };
-        // A status that has reported a scale before is another process's, or an earlier life's.
+        // A status with a reported scale comes from another process, or from an earlier run of this one.
         self.deciders.ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
         self.deciders.observe(key, surroundings(workload, workload.target.current()));
-        // Once, before a patch: what is patched may take those pods.
+        // Read once, before a patch: the patch may remove those pods.
         let failing = self.pods.failing(key);
         let decision = self.deciders.status(key);
         let load = decision.and_then(|decision| decision.desired);
@@ -174,17 +175,17 @@ impl Scaling {
         Demand { decision, load, answer, failing }
     }
 
-    /// Everything that the way to zero is decided from.
+    /// Collects the inputs of the decision about scale to zero.
     fn to_zero(&self, key: &Key, workload: &Workload, demand: &Demand, previous: Previous) -> ToZero {
         let Workload { parameters, target, .. } = workload;
         let (current, active) = (target.current(), previous.active);
-        // Silence is no wish: a target that is up stays as it is, bounds aside, until the first decision.
+        // Without a decision, a target with pods keeps its scale, within its bounds, until the first one.
         let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
         let desired = demand.desired().or(held);
         let probe = match &workload.probe {
             None => ProbeResult::NotInPath,
             Some(Probed::Service(target)) => self.prober.proof(key, target),
-            // Nobody else asks for it.
+            // Only here is this kind of proof requested.
             Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
             Some(Probed::Known(_)) => ProbeResult::NotAsked,
         };
@@ -208,7 +209,7 @@ impl Scaling {
         }
     }
 
-    /// Sends a patch of the replicas, and reports what came of it.
+    /// Patches the replicas, and reports the result.
     async fn patch<F: FrontEnd>(
         &self,
         front_end: &F,
@@ -219,12 +220,12 @@ impl Scaling {
     ) -> Result<(), Error> {
         let Workload { target, target_key, kind, .. } = workload;
         let (current, Due { to, step, planned, .. }) = (target.current(), *due);
-        // Somebody waits for more pods. Whatever becomes of this pass, another try follows soon.
+        // Requests wait for more pods. However this reconcile ends, another attempt must follow soon.
         let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
         let waking = self.deciders.waking(key);
         let patching = waking.map(|waking| waking.patching(target_key.object.name(), current, to));
-        // Requests that have come while it waited for its turn would be without the pods that are taken. The load of
-        // one that is put to sleep was forgotten, so it is not compared.
+        // While the patch waits for its turn, new requests may arrive that need the pods which it would remove. A
+        // forced sleep has discarded the load, so it is not compared.
         let still = || match step {
             _ if to > current => true,
             Some(Step::Sleep { .. }) => self.deciders.is_serving(key) == Some(false),
@@ -240,7 +241,7 @@ impl Scaling {
         }
         match &patched {
             Ok(_) => self.acted(key, Action { patched: true, ..*planned }),
-            Err(Error::Write(WriteError::Outdated { .. })) => {} // Nothing was: the next pass is at once.
+            Err(Error::Write(WriteError::Outdated { .. })) => {} // The next reconcile follows at once.
             Err(error) => self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned }),
         }
         front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
@@ -256,7 +257,7 @@ impl Scaling {
         Ok(())
     }
 
-    /// Returns what there is to report of refusals, other writers and other pods.
+    /// Returns the observations to report: refusals, other writers and foreign pods.
     pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
         Notices {
             unmeasured: None,
@@ -266,13 +267,14 @@ impl Scaling {
         }
     }
 
-    /// Whether the load has come to ask for more pods than when it asked for `load`, and more than `to`.
+    /// Returns whether the load now needs more pods than `load`, and more than `to`.
     fn wants_more(&self, key: &Key, workload: &Workload, load: Option<i32>, to: i32) -> bool {
         let desired = self.deciders.status(key).and_then(|decision| decision.desired);
         desired > load && desired.is_some_and(|desired| workload.parameters.bounds.clamp(desired) > to)
     }
 
-    /// What to do about a request for a wake or a sleep, if there is one. The past load is forgotten here.
+    /// Returns the action on an operator's request to wake or sleep, if there is one. Discards the past load for a
+    /// sleep.
     fn step(&self, key: &Key, workload: &Workload, rest: &ToZero, load: Option<i32>) -> Option<Step> {
         let request = workload.request.as_ref()?;
         let step = orders::step(&orders::Input {
@@ -289,15 +291,15 @@ impl Scaling {
         });
         match step {
             Step::Sleep { forget: true } => self.deciders.forget_load(key),
-            // Whether somebody is served is known with the next tick, which may be no news to anybody else.
+            // Whether requests are being served is known with the next tick, which may cause no reconcile by itself.
             Step::Wait => self.queue.add_after(key.clone(), WAITS_FOR),
             _ => {}
         }
         Some(step)
     }
 
-    /// Returns whether the scale is not due yet, since another writer keeps changing it back; then the key comes back.
-    /// Requests wait for the first pods unless the load is known to be none.
+    /// Returns whether the scale must wait because another writer keeps changing it back; the key is then requeued.
+    /// Requests are assumed to wait for the first pods unless the load is known to be zero.
     fn is_contested(&self, key: &Key, current: i32, to: i32) -> bool {
         let is_awaited = current == 0 && to > 0 && self.deciders.is_serving(key) != Some(false);
         let pause = self.conflicts.pause(key, to, is_awaited);
@@ -307,19 +309,19 @@ impl Scaling {
         pause.is_some()
     }
 
-    /// Tells the history what came of this pass.
+    /// Records the result of this reconcile in the history.
     fn acted(&self, key: &Key, action: Action) {
         self.deciders.acted(key, action);
     }
 
-    /// Stops deciding for a workload. Its pods and conflicts are still known.
+    /// Stops deciding for a workload. Its pods and conflicts stay known.
     pub(super) fn stop(&self, key: &Key) {
         self.deciders.remove(key);
         self.prober.forget(key);
         self.wishes.forget(key);
     }
 
-    /// Forgets a workload but for what was done about it.
+    /// Forgets a workload, except for its history of actions.
     pub(super) fn forget(&self, key: &Key) {
         self.stop(key);
         self.pods.untrack(key);
@@ -329,8 +331,8 @@ impl Scaling {
     }
 }
 
-/// Returns how long pods may take to become ready. Pods that fail while no request waits are given up after a window, as ready
-/// ones are put to sleep, unless their start may be slow.
+/// Returns the longest time that pods may take to become ready. If pods fail while no request waits, they are given up
+/// after a window, just as ready ones are put to sleep, unless their start may be slow.
 fn patience(failing: Option<&Failing>, workload: &Workload, desired: Option<i32>) -> Duration {
     let parameters = &workload.parameters;
     let is_given_up = desired == Some(0) && failing.is_some_and(|failing| !failing.cause.may_be_slow());
@@ -338,13 +340,13 @@ fn patience(failing: Option<&Failing>, workload: &Workload, desired: Option<i32>
     if is_given_up { parameters.activation_timeout.min(window) } else { parameters.activation_timeout }
 }
 
-/// Returns what the decider is told of the surroundings, where the target has these replicas.
+/// Returns the surroundings of the decider, for a target with these replicas.
 fn surroundings(workload: &Workload, replicas: i32) -> Surroundings {
     let PathState { mode, proxy_for } = path_of(workload);
     Surroundings { activators_in_path: mode == PathMode::Proxy || !proxy_for.is_zero(), replicas: Some(replicas) }
 }
 
-/// Returns the path that was asked for, and for how long the activators have been in it.
+/// Returns the requested path, and the time for which activators have been in it.
 fn path_of(workload: &Workload) -> PathState {
     workload.path.unwrap_or(PathState { mode: PathMode::Proxy, proxy_for: Duration::ZERO })
 }

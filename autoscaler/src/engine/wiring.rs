@@ -1,4 +1,4 @@
-//! What the reconcilers need of the process.
+//! Dependencies of the reconcilers on the process.
 
 use crate::scale::{OnScale, Ports};
 use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
@@ -10,23 +10,23 @@ use kube::Client;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What the reconcilers are made of.
+/// Dependencies from which the reconcilers are built.
 pub(crate) struct Wiring {
-    /// Where the activators live.
+    /// Namespace of the activators.
     pub(crate) system_namespace: String,
-    /// Shown to activators that are asked for all their ports.
+    /// Token presented to activators when their ports are queried.
     pub(crate) port_token: Option<TokenFile>,
     /// The cluster's DNS domain.
     pub(crate) cluster_domain: String,
-    /// How fast the API server is written to.
+    /// Limit of writes to the API server.
     pub(crate) limiter: WriteLimiter,
-    /// Told of every replicas patch that was answered.
+    /// Callback for every replicas patch that was accepted.
     pub(crate) on_scale: Option<OnScale>,
     /// The API server.
     pub(crate) client: Client,
-    /// From names to addresses.
+    /// Resolver of host names.
     pub(crate) resolver: Arc<dyn Resolve>,
-    /// Decisions, measurements, pods, leadership, and the feed.
+    /// Decisions, measurements, pods, leadership, and the request queue.
     pub(crate) ports: Ports,
     /// Wall-clock time.
     pub(crate) clock: Clock,
@@ -34,6 +34,6 @@ pub(crate) struct Wiring {
     pub(crate) autoscaler_config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// `config-deployment`, live.
     pub(crate) deployment_config: watch::Receiver<Arc<DeploymentConfig>>,
-    /// `config-ports`, live; the default beside Knative, where nothing has a port of its own.
+    /// `config-ports`, live; the default in a Knative install, where workloads have no ports of their own.
     pub(crate) ports_config: watch::Receiver<Arc<PortsConfig>>,
 }

@@ -1,6 +1,6 @@
-//! One workload, as a front end has read it: everything that the decision depends on, as values.
+//! A workload as read by a front end: all inputs of the decision, as values.
 //!
-//! Both front ends fill the same [`Workload`], so the rules exist once and never ask where it came from.
+//! Both front ends fill the same [`Workload`], so the rules exist once and do not depend on the front end.
 
 use super::parameters::Parameters;
 use super::probe::ProbeTarget;
@@ -17,40 +17,41 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A workload that can be acted upon.
+/// A workload that can be reconciled.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// Kind of its target, as it is written.
+    /// Kind of its target, as written by the user.
     pub(crate) kind: String,
     pub(crate) target_key: TargetKey,
     pub(crate) target: Arc<Target>,
-    /// Its own pods.
+    /// Pods that belong to it.
     pub(crate) pods: PodSet,
     pub(crate) parameters: Parameters,
     /// Labels of its metrics.
     pub(crate) labels: SubjectLabels,
-    /// The answer that a decider begins with, if no scale has been reported before.
+    /// Initial scale of a new decider, if no scale has been reported before.
     pub(crate) initial: Initial,
-    /// Path of its traffic; none: nobody has been asked for one yet.
+    /// Path of its traffic; none: not requested yet.
     pub(crate) path: Option<PathState>,
     /// Name of the Service that leads to its pods.
     pub(crate) private_service: String,
-    /// Proof that activators are in the path, before the last pod goes; none: the public Service has no name yet.
+    /// Source of the proof that activators are in the path, needed before the last pod is removed; none: the public
+    /// Service has no name yet.
     pub(crate) probe: Option<Probed>,
     /// Set once replicas may change: not before its public Service is known to be its own.
     pub(crate) may_scale: bool,
-    /// Set if scale and path stay as they are until the first decision.
+    /// Set if scale and path stay unchanged until the first decision.
     pub(crate) waits_for_decision: bool,
-    /// Metrics that it asks for; none: its load alone scales it.
+    /// Requested metrics; none: the load alone scales it.
     pub(crate) metrics: Option<Arc<Plan>>,
-    /// Set if everything stays as it is.
+    /// Set if scaling and routing are suspended.
     pub(crate) paused: bool,
-    /// A wake or a sleep that is to be carried out.
+    /// Pending request to wake or sleep.
     pub(crate) request: Option<Requested>,
 }
 
 impl Workload {
-    /// Returns what finds its pods, as text; none: a label of the drop-in does.
+    /// Returns the selector of its pods as text; none: its pods are found by the revision label.
     pub(crate) fn selector(&self) -> Option<String> {
         match (&self.pods, &self.target.selector) {
             (PodSet::Selector(labels), _) => {
@@ -62,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Returns whose pods count; none: all that have the revision's label.
+    /// Returns the owner whose pods count; none: all pods with the revision's label count.
     pub(crate) fn owner(&self) -> Option<PodOwner> {
         match &self.pods {
             PodSet::Revision(_) => None,
@@ -71,58 +72,58 @@ impl Workload {
     }
 }
 
-/// Where the traffic of a workload should go.
+/// Desired path of a workload's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) mode: PathMode,
-    /// Activators that should take part in it.
+    /// Desired number of activators in the path.
     pub(crate) activators: i32,
 }
 
-/// Where the traffic was asked to go last, and what is known of it.
+/// Last requested path of the traffic, and its known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathState {
     pub(crate) mode: PathMode,
-    /// Time for which the activators have been in it; zero if they are not.
+    /// Time for which the activators have been in the path; zero if they are not.
     pub(crate) proxy_for: Duration,
 }
 
-/// What the last pass has reported.
+/// State that the last reconcile reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Previous {
     /// Activity of the workload, and since when.
     pub(crate) active: Active,
-    /// Time for which it has been reported as given up; none: it is not.
+    /// Time for which a timed-out wake has been reported; none: none is.
     pub(crate) given_up_for: Option<Duration>,
-    /// Set if a scale has been reported, by another process perhaps.
+    /// Set if a scale has been reported, possibly by another process.
     pub(crate) has_scale: bool,
 }
 
-/// One wake or one sleep that an operator asks for.
+/// Operator's request for one wake or one sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Requested {
     pub(crate) wanted: Wanted,
-    /// Time since it was written; zero if that is still to come.
+    /// Time since it was written; zero if its time is in the future.
     pub(crate) age: Duration,
-    /// Set if a former pass has found it in time.
+    /// Set if an earlier reconcile accepted it in time.
     pub(crate) is_begun: bool,
 }
 
-/// Proof that activators are in the path.
+/// Source of proof that activators are in the path.
 #[derive(Clone)]
 pub(crate) enum Probed {
-    /// One must answer at the public Service.
+    /// Probe of the public Service.
     Service(ProbeTarget),
-    /// By what the front end knows of activators.
+    /// Proof from the front end's own knowledge of activators.
     Known(Arc<dyn PathProof>),
 }
 
-/// A front end's own proof for one workload.
+/// Front end's own proof for one workload.
 pub(crate) trait PathProof: Send + Sync {
-    /// Returns what is known now.
+    /// Returns the current proof.
     fn proof(&self) -> ProbeResult;
 
-    /// Asks for a proof; the workload is looked at again when there is an answer.
+    /// Requests a proof; the workload is reconciled when there is a result.
     fn ask(&self);
 }
 
@@ -135,35 +136,35 @@ impl fmt::Debug for Probed {
     }
 }
 
-/// What there is to do about an object.
+/// Action on an object.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// Scale it.
     Go(Box<Workload>),
-    /// Nothing can be scaled or measured before its Services have names.
+    /// Wait: nothing can be scaled or measured before its Services have names.
     AwaitServices(Box<Parameters>),
-    /// Report why it is not scaled, and then that.
+    /// Report why it is not scaled, then do this.
     Refuse(NotReady, Afterwards),
 }
 
-/// Why an object is not acted upon.
+/// Reason why an object is not scaled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotReady {
-    /// One word, for programs.
+    /// Reason in one word, for programs.
     pub(crate) reason: &'static str,
-    /// A sentence for people.
+    /// Message for people.
     pub(crate) message: String,
-    /// The obstacle, in the words of the history.
+    /// The obstacle, for the history.
     pub(crate) obstacle: Obstacle,
 }
 
-/// What follows a refusal.
+/// Action after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Afterwards {
-    /// Nothing: what there is stays as it is.
+    /// Leaves everything unchanged.
     Stay,
-    /// Target and Service are given back, as if the object were deleted; then it is read again.
+    /// Restores target and Service, as if the object were deleted, and reads the object again.
     GiveBack,
-    /// Whatever was made for the object goes; its replicas are not ours to change.
+    /// Deletes everything that was made for the object; its replicas are not ours to change.
     LetGo,
 }

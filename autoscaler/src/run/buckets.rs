@@ -1,4 +1,4 @@
-//! How this process gets its share of the revisions.
+//! Acquisition of this process's share of the revisions.
 
 use crate::options::Options;
 use common::config::LeaderElectionConfig;
@@ -9,8 +9,8 @@ use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Campaigns for the buckets from the moment when `listed` is cancelled, unless a StatefulSet has given them away. The
-/// handle ends when everything is released.
+/// Campaigns for the buckets once `listed` is cancelled, unless a StatefulSet assigns them. The returned handle
+/// completes when all leases are released.
 pub(super) fn campaign(
     client: &Client,
     options: &Options,

@@ -1,4 +1,4 @@
-//! The components of the process that know each other.
+//! Components of the process that refer to each other.
 
 use super::configs::Configs;
 use super::seen;
@@ -34,10 +34,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Time between looks at the system's wall clock.
+/// Time between checks of the system's wall clock.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// All components of the process that know each other.
+/// All components that refer to each other.
 pub(super) struct Components {
     pub(super) shares: Shares,
     clock: Clock,
@@ -128,7 +128,8 @@ impl Components {
         })
     }
 
-    /// Serves the dashboard, if there is one, with these objects, and their pods by `client`, until `shutdown`.
+    /// Serves the dashboard, if there is one, until `shutdown`. It shows `objects`, and reads their pods with
+    /// `client`.
     pub(super) fn show(
         &mut self,
         objects: Arc<dyn Objects>,
@@ -141,7 +142,7 @@ impl Components {
         }
     }
 
-    /// Starts everything that runs by itself.
+    /// Starts the background tasks.
     pub(super) fn spawn(&self, client: &Client, options: &Options, server: StatServer, tokens: &Tokens) -> TaskTracker {
         let (front_end, tasks) = (&options.front_end, TaskTracker::new());
         tasks.spawn(pods::run(client.clone(), front_end.decides().pods(), self.pods.clone(), tokens.last.clone()));
@@ -149,7 +150,7 @@ impl Components {
         tasks.spawn(watch_activators(client.clone(), namespace, activators, tokens.last.clone()));
         let peers = self.peers.clone();
         tasks.spawn(async move { peers.run().await });
-        // Members of a StatefulSet are found by their own names.
+        // Members of a StatefulSet are reached by their own names.
         if front_end.profile().has_bucket_services && options.stateful_set.is_none() {
             let (client, namespace) = (client.clone(), options.system_namespace.clone());
             let (shares, stop) = (self.shares.clone(), tokens.stop.clone());
@@ -206,7 +207,7 @@ impl Components {
     }
 }
 
-/// Follows the system's wall clock where it is set.
+/// Adjusts the clock when the system's wall clock is set.
 async fn resync(clock: Clock, multiscaler: Arc<Multiscaler>, until: CancellationToken) {
     while timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {

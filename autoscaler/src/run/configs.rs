@@ -17,11 +17,11 @@ pub(super) struct Configs {
     pub(super) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     pub(super) deployment: watch::Receiver<Arc<DeploymentConfig>>,
     pub(super) ports: watch::Receiver<Arc<PortsConfig>>,
-    /// Counts at the start alone: two replicas that know different leases would make two owners.
+    /// Read once at the start. If replicas used different leases, a revision could have two owners.
     pub(super) election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     pub(super) network: watch::Receiver<Arc<NetworkConfig>>,
     pub(super) observability: watch::Receiver<Arc<ObservabilityConfig>>,
-    /// Which of them break a rule.
+    /// Maps that break a rule.
     pub(super) refusals: Refusals,
 }
 

@@ -1,28 +1,30 @@
-//! The whole process: what is started in which order, and how it ends.
+//! The whole process: start and shutdown sequence.
 //!
 //! # Start
 //!
-//! 1. The stat port is bound, so that a port in use is an error at once and not a process that hangs.
+//! 1. The stat port is bound first, so that a port in use is an error at once and not a process that hangs.
 //! 2. The API server's version is checked.
-//! 3. Configuration is read and watched from then on; an update that breaks a rule is refused as a whole. A map that
-//!    breaks one at the start ends the process in a Knative install, as upstream; standalone takes the defaults and
-//!    says so loudly. The map of the leases is the exception: it is read once, as upstream does, since a change that
-//!    some replicas know of and others do not would make two owners. For the same reason one that breaks a rule ends
-//!    the process: the defaults might not be what its peers go by.
-//! 4. Watches, those of the leases too, ticks and scrapes begin; the stat server accepts. It calls the process alive.
-//! 5. Reconcilers begin once pods are known, since a decider born without knowing its pods would start from zero.
-//! 6. It campaigns for leases once all that it reconciles has been listed: from others, who act, it would take them for
-//!    nothing until then. Only now is it ready: an earlier replica that ends for it would leave its leases to nobody.
+//! 3. Configuration is read and watched from then on. An update that breaks a rule is rejected as a whole. If a map
+//!    breaks a rule at the start, the process ends in a Knative install, as upstream; in standalone it uses the
+//!    defaults and logs that loudly. The leader election map is the exception. It is read once, as upstream does: if
+//!    only some replicas applied a change, a revision could have two owners. For the same reason the process ends if
+//!    that map breaks a rule: its peers might not use the defaults.
+//! 4. Watches (also those of the leases), ticks and scrapes start. The stat server accepts connections and reports the
+//!    process alive.
+//! 5. Reconcilers start once pods are known. A decider created without known pods would start from zero.
+//! 6. The process campaigns for leases once everything it reconciles has been listed. If it took leases from active
+//!    replicas earlier, it could not act on them. Only then is it ready: a replica that ends in its favour would
+//!    otherwise leave its leases without a holder.
 //!
-//! # End
+//! # Shutdown
 //!
-//! 1. Stat connections are closed with 1012, so that activators go elsewhere; ticks and scrapes stop.
-//! 2. Reconcilers finish what they are writing.
-//! 3. Leases are released, only now: nobody else may write while we still do.
+//! 1. Stat connections are closed with 1012, so that activators connect elsewhere; ticks and scrapes stop.
+//! 2. Reconcilers finish their pending writes.
+//! 3. Leases are released only then, because no other replica may write while this one still does.
 //! 4. The admin port closes last.
 //!
-//! Spans of wakes ([`crate::scale::trace`]) are standalone's alone: in Knative's autoscaler nothing on the way from a stat to
-//! a patch makes spans.
+//! Spans of wakes ([`crate::scale::trace`]) exist only in standalone. Knative's autoscaler records no spans between a
+//! stat and a patch.
 
 mod buckets;
 mod components;
@@ -48,10 +50,10 @@ use tokens::Tokens;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for background tasks at the end; the stat server takes the longest, to close its connections.
+/// Longest wait for background tasks at shutdown. The stat server takes longest, to close its connections.
 const DRAIN: Duration = Duration::from_secs(6);
 
-/// Runs an autoscaler until `shutdown`; returns when all is released.
+/// Runs an autoscaler until `shutdown`; returns when everything is released.
 ///
 /// # Errors
 /// The API server is too old, a port cannot be bound, or a ConfigMap breaks a rule.
@@ -82,7 +84,7 @@ pub async fn run(
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     let profile = options.front_end.profile();
     if !profile.defaults_replace_maps {
-        configs.refusals.none()?; // As upstream; else the refusal has been told loudly.
+        configs.refusals.none()?; // As upstream. Otherwise the error has already been logged.
     }
     let election = Result::clone(&configs.election.borrow());
     let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;

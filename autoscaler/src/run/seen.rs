@@ -1,11 +1,11 @@
-//! What is read off the process's parts when somebody looks at its metrics.
+//! Metrics that are read from the process's parts when they are scraped.
 
 use common_controller::WriteLimiter;
 use common_controller::shares::Shares;
 use common_runtime::telemetry::{FamilyText, Metrics, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Shows which leases are ours, and which are anybody's.
+/// Exports which leases this process owns, and which have a holder at all.
 pub(super) fn leases(metrics: &Metrics, shares: Shares) {
     metrics.collect(move || {
         let family = |instrument, leases| {
@@ -17,7 +17,7 @@ pub(super) fn leases(metrics: &Metrics, shares: Shares) {
     });
 }
 
-/// Shows what became of writes, and how many wait.
+/// Exports the outcomes of writes, and the number of waiting writes.
 pub(super) fn writes(metrics: &Metrics, limiter: WriteLimiter) {
     metrics.collect(move || {
         let counts = limiter.tally().counts();

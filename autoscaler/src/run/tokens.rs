@@ -1,16 +1,17 @@
-//! What begins and ends when. Every token of an end is cancelled on every way out, a dropped future included.
+//! Start and end of the process's stages. Every end token is cancelled on each exit path, also if the future is
+//! dropped.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// One token for each stage.
 pub(super) struct Tokens {
-    /// Cancelled when everything has been listed once: the campaign for leases begins, and the process is ready.
+    /// Cancelled when everything has been listed once: the campaign for leases starts, and the process is ready.
     pub(super) listed: CancellationToken,
-    /// Ends with shutdown: what takes in work.
+    /// Cancelled at shutdown: ends all parts that accept work.
     pub(super) stop: CancellationToken,
-    /// Ends when the reconcilers have: leases.
+    /// Cancelled when the reconcilers have ended: releases the leases.
     pub(super) leases: CancellationToken,
-    /// Ends when leases are released: watches, configuration, the admin port.
+    /// Cancelled when the leases are released: ends watches, configuration and the admin port.
     pub(super) last: CancellationToken,
     _guards: [DropGuard; 3],
 }
