@@ -1,25 +1,28 @@
-//! How long an activator that is asked to end goes on serving: until clients are led elsewhere.
+//! Wait of a terminating activator until clients no longer reach it.
 //!
-//! The endpoints of each workload's Service are a write of the autoscaler's, at 220 a second: ten thousand workloads take
-//! three quarters of a minute, longer than any pause that would be right for ten. So it waits until its address stands in no
-//! slice, and [`FOLLOWED_WITHIN`] longer, until nodes have followed. It waits no longer when nothing has been taken out for
-//! [`PATIENCE`], since nobody seems to do so, nor beyond [`DEPARTURE_MAX`].
+//! The autoscaler rewrites the endpoints of each workload's Service, at 220 writes a second. Ten thousand workloads
+//! take 45 seconds, which would be too long a pause for ten workloads. So the activator waits until no slice lists its
+//! address, and then [`FOLLOWED_WITHIN`] longer, until the nodes have applied the change. It stops waiting if no
+//! address was removed for [`PATIENCE`], because then nothing seems to remove addresses, and after [`DEPARTURE_MAX`] in
+//! any case.
 //!
-//! Where its address is the only one and no other activator is ready, nobody takes over, and there is nothing to wait for.
+//! If its address is the only one and no other activator is ready, nothing can take over and the activator does not
+//! wait.
 
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longest wait.
 const DEPARTURE_MAX: Duration = Duration::from_secs(180);
-/// Longest time in which nothing is taken out.
+/// Longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How soon nodes follow the last change.
+/// Time that nodes need to apply the last change.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
-/// How often is looked.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits; `left` tells in how many workloads' slices this activator stands whose place others can take.
+/// Waits until `left` returns 0. `left` counts the workloads that still lead clients here although another activator
+/// could take over.
 ///
 /// Cancel safe.
 pub(crate) async fn led_elsewhere(left: impl Fn() -> usize) {

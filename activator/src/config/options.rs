@@ -1,13 +1,13 @@
-//! Everything that a process must be told before it can be an activator.
+//! Start-up options of an activator.
 //!
-//! A cluster tells it through Knative's environment variables, whose names and defaults hold, and a few of our own with
-//! the prefix `ZEROSCALE_`; an embedding program fills in the struct. Upstream's activator listens on all addresses;
-//! `ZEROSCALE_LISTEN_ADDRESS` is for machines where several planes share the ports.
+//! In a cluster they come from Knative's environment variables, with Knative's names and defaults, and from a few of
+//! our own with the prefix `ZEROSCALE_`. An embedding program fills in the struct. Knative's activator listens on all
+//! addresses; `ZEROSCALE_LISTEN_ADDRESS` is for machines on which several planes share the ports.
 //!
 //! # Not here
 //!
-//! What ConfigMaps say, on metrics and traces among other things, is in [`crate::Configs`]. The Kubernetes client is
-//! made by the caller, from `KUBECONFIG` or the pod's service account.
+//! Configuration from ConfigMaps, including metrics and traces, is in [`crate::Configs`]. The caller creates the
+//! Kubernetes client, from `KUBECONFIG` or the pod's service account.
 
 use crate::config::clients::ClientOptions;
 use crate::discovery::front_end::FrontEnd;
@@ -27,77 +27,77 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an activator is told at its start.
+/// Start-up options of an activator.
 #[derive(Clone)]
 pub struct Options {
-    /// The pod's name: identity in stats and attestations.
+    /// Name of the pod: identity in stats and attestations.
     pub pod_name: String,
-    /// The pod's address, as it appears in EndpointSlices: finds this activator's index among its siblings.
+    /// Address of the pod, as in EndpointSlices. It determines this activator's index among its siblings.
     pub pod_ip: IpAddr,
     /// Namespace of the control plane.
     pub system_namespace: String,
-    /// The cluster's DNS domain, such as `cluster.local`.
+    /// DNS domain of the cluster, such as `cluster.local`.
     pub cluster_domain: String,
-    /// Whether it stands beside Knative's own components, or in an install of our own.
+    /// Kind of install: beside Knative's own components, or standalone.
     pub mode: Mode,
     /// First data listener. Both speak HTTP/1.1 and h2c; port 0 takes a free one.
     pub http1: SocketAddr,
-    /// Second data listener, as the first.
+    /// Second data listener, like the first.
     pub h2c: SocketAddr,
-    /// A further data listener, which other activators of this process may accept from as well.
+    /// Additional data listener. Other activators of this process may accept from it as well.
     pub entry: Option<Arc<TcpListener>>,
-    /// Where TLS is spoken, if system-internal TLS is on.
+    /// Address of the TLS listener, used if system-internal TLS is on.
     pub https: SocketAddr,
     /// Versions, suites and curves of the TLS listener: `ACTIVATOR_TLS_*`.
     pub tls: Parameters,
-    /// Where metrics are served; nowhere if absent.
+    /// Address of the metrics endpoint; `None` disables it.
     pub admin: Option<SocketAddr>,
-    /// The autoscaler's stat server, `ws://host:port`; with [`Options::stat_trust`] `wss://host:port`.
+    /// URL of the autoscaler's stat server: `ws://host:port`, or `wss://host:port` with [`Options::stat_trust`].
     pub stat_url: String,
-    /// The file with the token that proves to the autoscaler which activator this is, if it asks for one.
+    /// File with the token that identifies this activator to the autoscaler, if the autoscaler requires one.
     pub stat_token: Option<TokenFile>,
-    /// What the autoscaler's certificate must prove; none: stats go in plain.
+    /// Requirements for the autoscaler's certificate; `None` sends stats unencrypted.
     pub stat_trust: Option<StatTrust>,
-    /// The audience of the tokens that other activators must show to keep limits together with this one. It shows
-    /// [`Options::stat_token`] itself.
+    /// Audience of the tokens that other activators must present to share limits with this one. This activator presents
+    /// [`Options::stat_token`] to them.
     pub stat_audience: Option<String>,
-    /// What is shown to other activators, in place of which they show the like, where stats go over TLS.
+    /// Certificate that this activator presents to other activators, if stats use TLS. They must present a similar one.
     pub sibling_tls: Option<Pair>,
-    /// Whether pods with a hard limit are shared with other activators that do so as well, in place of a part for each:
-    /// `ZEROSCALE_SHARE_PODS`, on unless it is `false`.
+    /// Shares pods with a hard limit with other activators that have this option, instead of assigning each a part of
+    /// the pods. `ZEROSCALE_SHARE_PODS`, on unless it is `false`.
     pub share_pods: bool,
-    /// Where workloads are looked for, in standalone.
+    /// Namespaces with workloads, in standalone mode.
     pub namespaces: Namespaces,
-    /// Peers whose `Knative-Serving-*` headers choose the revision in standalone. Knative mode believes every peer.
+    /// Peers whose `Knative-Serving-*` headers select the revision in standalone mode. Knative mode trusts every peer.
     pub trust_revision_headers: Vec<Cidr>,
-    /// Peers whose forwarding headers are kept and appended to, in standalone. Those of other peers are replaced. Peers
-    /// in [`Options::trust_revision_headers`] are trusted too.
+    /// Peers whose forwarding headers are kept and extended, in standalone mode. The headers of other peers are
+    /// replaced. Peers in [`Options::trust_revision_headers`] are trusted too.
     pub trusted_proxies: Vec<Cidr>,
-    /// Bytes of memory that the process may use; requests and connections get half of it. Absent: not bounded by bytes.
+    /// Bytes of memory that the process may use; requests and connections get half of it. `None`: no limit in bytes.
     pub memory_limit: Option<u64>,
-    /// After the shutdown signal, how long requests are still accepted while probes already fail, so that every peer
-    /// stops sending first.
+    /// Time after the shutdown signal in which requests are still accepted while probes already fail, so that every
+    /// peer stops sending first.
     pub linger: Duration,
-    /// The longest wait for requests and tunnels in flight, once [`Options::linger`] is over.
+    /// Longest wait for requests and tunnels in flight after [`Options::linger`].
     pub drain: Duration,
-    /// Idle connections kept for each pod address.
+    /// Maximum number of idle connections to one pod address.
     pub idle_connections_per_pod: usize,
-    /// Idle connections kept to all pods together.
+    /// Maximum number of idle connections to all pods together.
     pub idle_connections: usize,
-    /// What clients' connections may occupy.
+    /// Limits on client connections.
     pub clients: ClientOptions,
-    /// Knative mode: longest wait for the answer to a probe.
+    /// Knative mode: longest wait for the response to a probe.
     pub probe_timeout: Duration,
-    /// What both planes are told alike.
+    /// Options that activator and autoscaler share.
     pub process: ProcessOptions,
-    /// Told about every cold start.
+    /// Callback for every cold start.
     pub on_cold_start: Option<OnColdStart>,
-    /// Threads for clients' connections; none: they share the runtime of everything else.
+    /// Worker threads for client connections; `None` uses the common runtime.
     pub workers: Option<WorkerRuntimes>,
 }
 
 impl Options {
-    /// Defaults for everything but the pod's identity: upstream's ports on all addresses, system namespace
+    /// Returns defaults for everything but the pod's identity: Knative's ports on all addresses, system namespace
     /// `knative-serving`, domain `cluster.local`.
     pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, mode: Mode) -> Self {
         let (namespace, domain) = (names::SYSTEM_NAMESPACE.to_owned(), "cluster.local".to_owned());
@@ -135,10 +135,10 @@ impl Options {
         }
     }
 
-    /// From Knative's environment variables and ours, read through `get`.
+    /// Reads Knative's environment variables and ours through `get`.
     ///
     /// # Errors
-    /// A variable is missing or does not parse; the error names it, its value and the rule.
+    /// A variable is missing or does not parse. The error names the variable, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let pod_name = environment::required(get, "POD_NAME", "stats carry the pod's own name")?;
         environment::required(get, "POD_IP", "the pod's own address finds its place among the activators")?;
@@ -198,7 +198,7 @@ impl Options {
     }
 }
 
-/// Networks whose addresses are not public: private, shared, unique local, link-local and loopback.
+/// Returns the networks with non-public addresses: private, shared, unique local, link-local and loopback.
 fn private_networks() -> Vec<Cidr> {
     const IPV4: [([u8; 4], u8); 6] = [
         ([10, 0, 0, 0], 8),
@@ -214,7 +214,7 @@ fn private_networks() -> Vec<Cidr> {
     ipv4.into_iter().chain(ipv6).collect()
 }
 
-/// A list of networks, separated by commas.
+/// Parses a comma-separated list of networks.
 fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Vec<Cidr>, EnvironmentError> {
     let list = get(name).unwrap_or_default();
     let networks = list.split(',').filter(|network| !network.is_empty()).map(|network| {
@@ -224,9 +224,9 @@ fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result
     networks.collect()
 }
 
-/// Where the mode is asked, for once and all.
+/// The only place that reads the mode.
 impl Options {
-    /// The decisions of this install.
+    /// Returns the decisions of this kind of install.
     pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {
         match self.mode {
             Mode::Standalone => Arc::new(Standalone {
@@ -243,12 +243,12 @@ impl Options {
     }
 }
 
-/// The stat server's address, as upstream composes it.
+/// Returns the URL of the stat server, composed as in Knative.
 fn stat_url(scheme: &str, namespace: &str, domain: &str) -> String {
     format!("{scheme}://{}.{namespace}.svc.{domain}:{}", names::AUTOSCALER_SERVICE, names::STAT_PORT)
 }
 
-/// The container's own memory limit (cgroup v2), if there is one.
+/// Returns the memory limit of the container (cgroup v2), if there is one.
 fn cgroup_memory_limit() -> Option<u64> {
     std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What an install decides where Knative's rules and ours differ: one object for each, chosen once at the start.
+//! Decisions that differ between Knative and standalone installs. One object per kind of install, chosen once at start.
 
 use super::Event;
 use crate::refusal::Refusal;
@@ -15,11 +15,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-// Parsed once, not for each request.
+// Parsed at compile time, not per request.
 const REVISION: HeaderName = HeaderName::from_static(headers::REVISION);
 const NAMESPACE: HeaderName = HeaderName::from_static(headers::NAMESPACE);
 
-/// Decisions of [`Knative`](super::knative::Knative) and [`Standalone`](super::standalone::Standalone).
+/// Sends all revisions and their addresses to `events`, until its receiver is gone.
 pub(crate) trait FrontEnd: Send + Sync {
     /// Tells `events` of all revisions and their addresses, until its receiver is gone.
     fn watch(
@@ -29,56 +29,56 @@ pub(crate) trait FrontEnd: Send + Sync {
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()>;
 
-    /// Whether to start although a config map breaks a rule.
+    /// Checks whether the activator may start although a ConfigMap breaks a rule.
     ///
     /// # Errors
-    /// The map that stands in the way.
+    /// The map that prevents the start.
     fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap>;
 
-    /// Whether what a config map said stays in force when it is deleted.
+    /// Reports whether the values of a deleted ConfigMap stay in force.
     fn keeps_deleted_maps(&self) -> bool;
 
-    /// The authorities of pods' certificates, of those that system-internal TLS has: where there are some, requests to
-    /// pods are encrypted.
+    /// Selects the authorities of the pods' certificates from those of system-internal TLS. `Some` means that requests
+    /// to pods are encrypted.
     fn pod_roots(&self, internal: &Roots) -> Option<Roots>;
 
-    /// Whether workloads have ports of their own.
+    /// Reports whether workloads have ports of their own.
     fn has_ports(&self) -> bool;
 
-    /// Which of this peer's headers are believed.
+    /// Returns which headers of this peer are trusted.
     fn trust(&self, peer: IpAddr) -> Trust;
 
-    /// Which revision a request with this target and these fields is for; `trusted` says whether its peer may choose by
-    /// headers.
+    /// Determines the revision of a request from its target and header fields. `trusted`: the peer may select the
+    /// revision by headers.
     fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> AskedFor<'a>;
 
-    /// What a client reads when its request is refused.
+    /// Returns the response body for a refused request.
     fn text(&self, refusal: &Refusal) -> String {
         refusal.text()
     }
 }
 
-/// What a request says of its revision.
+/// Reference to a revision in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedFor<'a> {
-    /// Its key. A request that names none has two empty words.
+    /// Namespace and name; both are empty if the request names no revision.
     Key {
-        /// Of the revision.
+        /// Namespace of the revision.
         namespace: &'a str,
-        /// Of the revision.
+        /// Name of the revision.
         name: &'a str,
     },
-    /// A host, to be looked up.
+    /// Host to look up.
     Host(&'a str),
 }
 
-/// The revision that both headers name, if each is a single word without `/`.
+/// Returns the revision that both headers name, if each is non-empty and contains no `/`.
 pub(super) fn by_headers(fields: &HeaderMap) -> Option<AskedFor<'_>> {
     let text = |name: HeaderName| fields.get(name)?.to_str().ok().filter(|v| !v.is_empty() && !v.contains('/'));
     Some(AskedFor::Key { namespace: text(NAMESPACE)?, name: text(REVISION)? })
 }
 
-/// The host that the client named: the target's authority, else the `Host` field.
+/// Returns the requested host: the target's authority, or else the `Host` header.
 pub(super) fn host_of<'a>(target: &'a Uri, fields: &'a HeaderMap) -> &'a str {
     match target.authority() {
         Some(authority) => authority.as_str(),

@@ -1,9 +1,9 @@
-//! What the activator learns of the cluster: one stream of events, whoever tells it.
+//! Cluster state that the activator learns: one stream of events from any source.
 //!
 //! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (ZeroScalers,
 //! EndpointSlices, the private Services that own some of them, and the ledgers of hosts and ports) and `knative`
-//! (Revisions and Endpoints); tests feed it by hand. Every event carries the whole state of what it is about, so losing
-//! an earlier one does no harm, and applying one twice changes nothing.
+//! (Revisions and Endpoints). Tests feed it by hand. Every event carries the whole state of its subject. So a lost
+//! earlier event does no harm, and applying an event twice changes nothing.
 
 pub(crate) mod front_end;
 pub(crate) mod knative;
@@ -27,158 +27,159 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Events that may wait to be applied. The adapters wait for room, which the watches behind them bear; tests never
-/// reach it.
+/// Maximum number of events that wait to be applied. The adapters wait for room, and their watches tolerate the delay.
+/// Tests never reach the limit.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
 
-/// Objects of one page of a list. Their memory is needed once, and between what is kept of them: the less, the more
-/// densely that lies.
+/// Number of objects per page of a list. A page's memory is needed only once and lies between retained objects, so
+/// small pages keep those denser.
 const PAGE: u32 = 100;
 
-/// How objects are watched of which there may be many.
+/// Returns the watch settings for kinds with many objects.
 fn listing() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
 }
 
-/// The receiver of events has gone, and so may the watches.
+/// Error: the receiver of events is gone, so the watches may end.
 struct Closed;
 
-/// One thing that is so from now on.
+/// Change of the cluster state.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A revision is, or has become, this.
+    /// A revision was created or changed.
     Revision(Arc<Spec>),
-    /// A revision is no more.
+    /// A revision was deleted.
     Deleted(RevisionKey),
-    /// A revision's pods are these. May come before the revision.
+    /// The pods of a revision changed. May come before the revision.
     Pods {
-        /// The revision.
+        /// Revision of the pods.
         key: RevisionKey,
         /// All its pods.
         listing: Listing,
     },
-    /// A revision's traffic goes through these addresses: activators, or pods in Serve mode.
+    /// The addresses that receive a revision's traffic changed: activators, or pods in Serve mode.
     Activators {
-        /// The revision.
+        /// Revision of the addresses.
         key: RevisionKey,
         /// Ready addresses, without ports.
         addresses: Vec<String>,
     },
-    /// The activators of this install.
+    /// The activators of this install changed.
     Siblings(Activators),
-    /// The Service in front of a revision's pods has this address, or none.
+    /// The address of the Service in front of a revision's pods changed.
     ClusterIp {
-        /// The revision.
+        /// Revision of the Service.
         key: RevisionKey,
-        /// Address and port, if there is such a Service.
+        /// Address and port; `None` if there is no such Service.
         destination: Option<Destination>,
     },
-    /// The workloads of a namespace have these hosts, beside the names of their Services, and no others.
+    /// The hosts of a namespace's workloads changed. They add to the names of the workloads' Services.
     Hosts {
-        /// The namespace.
+        /// Namespace of the workloads.
         namespace: String,
-        /// Each host, and the name of the revision that has it.
+        /// Each host with the name of its revision.
         hosts: Vec<(HostPattern, String)>,
     },
-    /// The numbers of one block of the ledger of ports belong to these, and the others to nobody.
+    /// One block of the port ledger changed. Numbers without an entry are free.
     Numbers {
-        /// The block.
+        /// Block of the numbers.
         block: Block,
-        /// Each number's workload.
+        /// Workload of each number.
         entries: Ledger,
     },
-    /// Everything that existed at the start has been told.
+    /// All objects that existed at start were sent.
     Synced,
 }
 
-/// Addresses of pods, terminating ones left out.
+/// Addresses of pods, without terminating ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Those that Kubernetes calls ready.
+    /// Addresses that Kubernetes reports ready.
     pub ready: BTreeSet<Destination>,
-    /// Those that it does not, or not yet.
+    /// Addresses that Kubernetes does not report ready.
     pub not_ready: BTreeSet<Destination>,
-    /// Where their Service has several ports: each one's, by name.
+    /// Named ports of each pod, if the Service has several ports.
     pub ports: BTreeMap<IpAddr, PodPorts>,
 }
 
-/// The ports of one pod, by name.
+/// Ports of one pod, by name.
 pub type PodPorts = BTreeMap<String, u16>;
 
 impl Listing {
-    /// Whether there is no address at all.
+    /// Reports whether there is no address at all.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.not_ready.is_empty()
     }
 
-    /// All addresses.
+    /// Returns all addresses.
     pub fn all(&self) -> impl Iterator<Item = &Destination> {
         self.ready.iter().chain(&self.not_ready)
     }
 }
 
-/// The activators of this install, as a list of them has it.
+/// Activators of this install, from the endpoints of their Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activators {
-    /// Where each is, and whether it is ready.
+    /// Address of each activator, and whether it is ready.
     pub all: Vec<(SocketAddr, bool)>,
-    /// Whether those that are on their way out are among them, to their end.
+    /// `all` includes terminating activators until they exit.
     pub shows_leaving: bool,
 }
 
-/// All that is known of a revision, its addresses aside.
+/// Everything known about a revision except its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Namespace and name.
+    /// D
     pub key: RevisionKey,
-    /// What was resolved for it.
+    /// Backend from the status of its ZeroScaler, or from its Knative Revision.
     pub backend: Backend,
-    /// What its pods expect of a request.
+    /// Contract between the activator and the pods.
     pub contract: Contract,
-    /// In which protocol they are spoken to.
+    /// Choice of the protocol towards the pods.
     pub outbound: Outbound,
-    /// When an address is believed.
+    /// Rules that decide when an address may receive requests.
     pub rules: Rules,
-    /// The host that a mesh routes by, where it lets pods be reached by address: for probes and requests.
+    /// Host that a mesh routes by, if the mesh lets pods be addressed. Probes and requests carry it.
     pub passthrough: Option<Box<HeaderValue>>,
     /// `serving.knative.dev/configuration`, for metrics.
     pub configuration: Arc<str>,
     /// `serving.knative.dev/service`, for metrics.
     pub service: Arc<str>,
-    /// Of the ZeroScaler; empty where there is none.
+    /// UID of the ZeroScaler; empty if there is none.
     pub uid: Arc<str>,
-    /// Further Services whose names mean it on the shared ports.
+    /// Further Services whose names lead to this revision on the shared ports.
     pub also: Box<[Box<str>]>,
-    /// Its Service's ports, if more is known of them than the addresses of its pods say.
+    /// Ports of the Service, if more is known about them than the pods' addresses say.
     pub ports: Box<[Port]>,
-    /// What is answered without a pod, if anything.
+    /// Responses without a pod, if configured.
     pub answers: Option<Arc<Answers>>,
-    /// Names that its pods may have.
+    /// Names that the revision's pods may have.
     pub pod_names: PodNames,
-    /// Whether its Service is being given back: its clients come anew once they are led past this activator.
+    /// The ZeroScaler is being deleted and the Service returns to direct routing. Once the Service bypasses this
+    /// activator, clients must reconnect.
     pub given_back: bool,
 }
 
-/// One port of a revision's Service.
+/// Port of a revision's Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// The Service's name for it, and its number there.
+    /// Name and number of the port in the Service.
     pub id: PortId,
-    /// What clients speak there.
+    /// Protocol that clients speak on the port.
     pub protocol: PortProtocol,
-    /// For protocol tcp: how long a silent connection stands before it wakes the revision.
+    /// Time after which a silent connection wakes the revision, for protocol tcp.
     pub wake_after: Option<Duration>,
-    /// Where it leads at a pod; none: where the pods' addresses say.
+    /// Target port at the pods; `None` uses the port in the pods' addresses.
     pub pod_port: Option<u16>,
-    /// HTTP that the pods probably speak there; none: nothing says so.
+    /// HTTP version that the pods probably speak on the port; `None` if unknown.
     pub spoken: Option<Protocol>,
 }
 
-/// What decides the protocol towards a pod.
+/// Choice of the protocol towards a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outbound {
-    /// What the pods are declared to speak; translated from whatever came in.
+    /// Protocol that the pods declare. Requests are translated to it.
     Declared,
-    /// What the client speaks (Knative: queue-proxies speak both).
+    /// Protocol of the client (Knative: queue-proxies speak both).
     AsInbound,
 }

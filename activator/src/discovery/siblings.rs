@@ -1,6 +1,6 @@
-//! The activators of this install: whoever stands behind `activator-service` of the system namespace, ready or not.
+//! Activators of this install: the endpoints of `activator-service` in the system namespace, ready or not.
 //!
-//! One that is terminating counts as not ready: it takes no new requests, and may go on with what it has.
+//! A terminating activator counts as not ready: it takes no new requests, but finishes those it has.
 
 use super::Activators;
 use common::names;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 
-/// The Service's port that sessions go to.
+/// Service port that sessions use.
 const PORT: &str = "http";
 
-/// Each address, and whether it is ready.
+/// Addresses, each with its readiness.
 type Ready = Vec<(SocketAddr, bool)>;
 
-/// From EndpointSlices: all that there are, whenever they change.
+/// Returns a stream of all activators from EndpointSlices, with an item per change.
 pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let selector = format!("kubernetes.io/service-name={}", names::ACTIVATOR_SERVICE);
     let config = watcher::Config::default().labels(&selector);
@@ -29,14 +29,15 @@ pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, A
     sums.map(|all| Activators { all, shows_leaving: true }).boxed()
 }
 
-/// From Endpoints, where nothing else may be read. They do not show those that are on their way out.
+/// Returns the same stream from Endpoints, for installs that may read nothing else. Endpoints omit terminating
+/// activators.
 pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let config = watcher::Config::default().fields(&format!("metadata.name={}", names::ACTIVATOR_SERVICE));
     let sums = sums(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints);
     sums.map(|all| Activators { all, shows_leaving: false }).boxed()
 }
 
-/// The sum of all objects, after each list and each change.
+/// Returns the union of all objects, after each list and each change.
 fn sums<K>(
     events: impl Stream<Item = Event<K>> + Send + 'static,
     addresses: impl Fn(&K) -> Ready + Send + 'static,
@@ -100,7 +101,8 @@ mod tests {
         activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
     }
 
-    /// Goal: the sum of all slices is told after each list and each change; who terminates is there, and not ready.
+    /// Goal: the union of all slices is sent after each list and each change; a terminating activator is included as
+    /// not ready.
     #[test]
     fn the_sum_is_told_after_every_change() {
         let one = |name: &str, address: &str, conditions: serde_json::Value| -> EndpointSlice {

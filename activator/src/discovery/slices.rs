@@ -1,15 +1,15 @@
-//! EndpointSlices and Endpoints, gathered into whole listings.
+//! Union of the EndpointSlices or Endpoints of each revision.
 //!
-//! A Service's addresses come in several slices, each an object of its own that changes by itself; what counts is the
-//! sum. [`Index`] keeps what each object says, trimmed to what matters, and answers with the sum for the revision that
-//! the changed object belongs to. An object without addresses says nothing, and is not kept.
+//! The addresses of a Service come in several slices, separate objects that change independently; only their union
+//! counts. [`Index`] stores the relevant part of each object. If an object changes, it returns the revision whose union
+//! may have changed. Objects without addresses are not stored.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A terminating address is left out: its program may refuse new requests at any moment.
+//! - Terminating addresses are left out: their program may refuse new requests at any moment.
 //! - The condition `ready` may be absent, which Kubernetes defines as ready.
-//! - Slices of other families than IPv4 and IPv6 (`FQDN`) are not addresses.
-//! - A slice without a port of the wanted name: its only port is taken in standalone, none in knative mode.
+//! - Slices of families other than IPv4 and IPv6 (`FQDN`) hold no addresses.
+//! - A slice without a port of the wanted name: its only port is taken in standalone mode, none in knative mode.
 
 use super::{Event, Listing, Spec};
 use activator_core::Destination;
@@ -25,52 +25,52 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// What an object says, and for whom.
+/// Addresses that one object contributes to one side of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
     pub(crate) side: Side,
     pub(crate) owner: Option<ObjectOwner>,
     pub(crate) ports: Box<[(Box<str>, u16)]>,
-    /// Addresses, and whether they are called ready.
+    /// Addresses, each with its readiness.
     pub(crate) addresses: Addresses,
-    /// Names of the pods at these, where somebody else than the autoscaler says so; empty: unknown.
+    /// Names of the pods at these addresses, unless the autoscaler wrote the object; empty: unknown.
     pods: Box<[Box<str>]>,
 }
 
 type Addresses = Arc<[(IpAddr, bool)]>;
 
-/// Whom an object belongs to, as it says.
+/// Owner that an object names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwner {
-    /// The object with this uid, its controller.
+    /// Controller of the object, by uid.
     Uid(Arc<str>),
-    /// The Service of this name: Endpoints have the name of theirs, and no controller.
+    /// Service, by name: Endpoints share the name of their Service and have no controller.
     Service(Box<str>),
 }
 
-/// Which of a revision's Services.
+/// Kind of a revision's Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
-    /// The one that selects the pods.
+    /// Service that selects the pods.
     Private,
-    /// The one that clients call.
+    /// Service that clients call.
     Public,
 }
 
-/// Every object's entries, those without addresses left out.
+/// Entries of every object that has addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     objects: BTreeMap<ObjectKey, Box<[Entry]>>,
-    /// The objects that are about a revision.
+    /// Objects of each revision.
     about: BTreeSet<(RevisionKey, ObjectKey)>,
-    /// Of the activators, as they were told last: of all that sleep they are the same, and kept once.
+    /// Last addresses of activators. They are the same for all sleeping workloads, so entries share one copy.
     activators: Addresses,
 }
 
 pub(crate) type Owner = (RevisionKey, Side);
 
-/// Labels by which an object is known to be about a revision.
+/// Labels that tie an object to a revision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labels {
     side: &'static str,
@@ -78,22 +78,22 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// Standalone's.
+    /// Labels of standalone mode.
     pub(crate) const OWN: Self = Self { side: names::SIDE, name: names::WORKLOAD };
-    /// Knative's.
+    /// Labels of Knative.
     pub(crate) const KNATIVE: Self = Self { side: names::SERVICE_TYPE, name: names::REVISION };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
-    /// `http` or `http2`, else the only one.
+    /// `http` or `http2`, or else the only port.
     NamedOrOnly,
-    /// `http` or `http2`, and no other.
+    /// `http` or `http2`, and no other port.
     Named,
 }
 
 impl Entry {
-    /// From a slice; nothing if it is not of a revision.
+    /// Reads a slice; returns nothing if it belongs to no revision.
     pub(crate) fn of_slice(labels: Labels, slice: &EndpointSlice) -> Vec<Self> {
         let Some((key, side)) = owner(labels, slice) else { return Vec::new() };
         let ports = slice.ports.iter().flatten();
@@ -113,7 +113,7 @@ impl Entry {
         vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods: trimmed(pods) }]
     }
 
-    /// From Endpoints, one entry for each subset; nothing if they are not of a revision.
+    /// Reads Endpoints, one entry per subset; returns nothing if they belong to no revision.
     pub(crate) fn of_endpoints(labels: Labels, endpoints: &Endpoints) -> Vec<Self> {
         let Some((key, side)) = owner(labels, endpoints) else { return Vec::new() };
         let subsets = endpoints.subsets.iter().flatten();
@@ -144,7 +144,7 @@ impl Entry {
         subsets.map(entry).collect()
     }
 
-    /// Its names are those of `spec`, where they are the same: one copy of each for all that is kept of a revision.
+    /// Replaces equal names by those of `spec`, so that all data of a revision shares one copy of each.
     pub(crate) fn share(&mut self, spec: &Spec) {
         if self.key == spec.key {
             self.key = spec.key.clone();
@@ -167,13 +167,14 @@ impl Entry {
     }
 }
 
-/// None, if they are all unknown.
+/// Returns an empty list if all names are unknown.
 fn trimmed(pods: Vec<Box<str>>) -> Box<[Box<str>]> {
     if pods.iter().all(|pod| pod.is_empty()) { Box::default() } else { pods.into() }
 }
 
 impl Index {
-    /// Takes over what one object says, nothing for its deletion. Answers with the sums that may have changed.
+    /// Stores the entries of one object; none for a deleted object. Returns the sides of revisions whose union may have
+    /// changed.
     pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
         let told = entries.into_iter().filter(|entry| !entry.addresses.is_empty());
         let entries: Box<[Entry]> = told.map(|entry| self.shared(entry)).collect();
@@ -185,7 +186,7 @@ impl Index {
             None => self.objects.remove(&name),
         };
         let mut changed = Vec::new();
-        // Relabelled or deleted: its former revision has lost it.
+        // The object was relabelled or deleted: its former revision has lost it.
         if let Some(former) = former.as_deref().and_then(about).filter(|former| Some(former) != owner.as_ref()) {
             self.about.remove(&(former.0.clone(), name.clone()));
             changed.push(former);
@@ -197,7 +198,7 @@ impl Index {
         changed
     }
 
-    /// The same, sharing its addresses with another's if it can.
+    /// Lets the entry share its addresses with an earlier one if they are equal.
     fn shared(&mut self, mut entry: Entry) -> Entry {
         match entry.side {
             Side::Public if entry.addresses == self.activators => entry.addresses = self.activators.clone(),
@@ -207,18 +208,18 @@ impl Index {
         entry
     }
 
-    /// The objects that it keeps something of.
+    /// Returns the objects with stored entries.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ObjectKey> {
         self.objects.keys()
     }
 
-    /// The sum of one side. `port` is the wanted port's name, if the revision is known.
+    /// Returns the union for one side. `port`: name of the wanted port, if the revision is known.
     pub(crate) fn event(&self, owner: &Owner, port: Option<&str>, ports: Ports) -> Event {
         self.event_of(owner, port, ports, None, &PodNames::Any, |_| true)
     }
 
-    /// The same of the entries that `counts` lets count. `at`: where pods take requests if none of their ports has the
-    /// wanted name. `own`: what its pods are called, where somebody else than the autoscaler tells of them.
+    /// Returns the union of the entries that `counts` accepts. `at`: port to use if no port has the wanted name. `own`:
+    /// names that the revision's pods may have; it applies to objects that the autoscaler did not write.
     pub(crate) fn event_of(
         &self,
         owner: &Owner,
@@ -240,7 +241,7 @@ impl Index {
                     let Some(port) = entry.port(port, ports).or_else(at) else { continue };
                     for (n, (ip, ready)) in entry.addresses.iter().enumerate() {
                         if entry.pods.get(n).is_some_and(|pod| !pod.is_empty() && !own.fit(pod)) {
-                            continue; // Another workload's with the same labels.
+                            continue; // Pod of another workload with the same labels.
                         }
                         if entry.ports.len() > 1 {
                             let named = entry.ports.iter().map(|(name, port)| (name.to_string(), *port));
@@ -263,7 +264,7 @@ impl Index {
     }
 }
 
-/// The revision that an object's labels name.
+/// Returns the revision and side that an object's labels name.
 fn owner(labels: Labels, object: &impl ResourceExt) -> Option<(RevisionKey, Side)> {
     let label = |name: &str| object.labels().get(name);
     let side = match label(labels.side)?.as_str() {
@@ -356,8 +357,8 @@ mod tests {
         assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
     }
 
-    /// Goal: where Kubernetes tells of pods, those of another workload with the same labels are no addresses; where the autoscaler
-    /// does, all are.
+    /// Goal: pods of another workload with the same labels are left out of slices that Kubernetes writes. In slices
+    /// that the autoscaler writes, all pods count.
     #[test]
     fn pods_that_are_called_after_others_are_left_out() {
         let told_by = |manager: &str| -> EndpointSlice {
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// A subset without a port of the wanted name is no address; standalone takes the only port there is.
+    /// Goal: a subset without a port of the wanted name contributes no address; standalone mode takes its only port.
     #[test]
     fn knative_wants_the_port_by_name() {
         let endpoints: Endpoints = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! Opening a session with one sibling: again and again, ever less often, until there is one or it is listed no longer.
+//! Dialling of one sibling, with growing intervals, until a session opens or the sibling is no longer listed.
 
 use super::Shared;
 use super::session::{self, PROTOCOL};
@@ -12,28 +12,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Whoever is not to dial first waits so long.
+/// Delay of the side that should not dial first.
 const SECOND: Duration = Duration::from_millis(300);
-/// First wait after a failure, and longest one.
+/// First and longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// The same after somebody has answered who does not know of sessions.
+/// Wait after a response of a peer that does not know sessions.
 const FOREIGN: Duration = Duration::from_secs(5);
-/// A session that ends sooner is one more failure.
+/// Minimum duration of a session. An earlier end counts as one more failure.
 pub(super) const LASTS: Duration = Duration::from_secs(1);
 
-/// The wait after one more failure.
+/// Returns the wait after one more failure.
 pub(super) fn longer(wait: Option<Duration>) -> Duration {
     wait.map_or(BACKOFF.0, |wait| (wait * 2).min(BACKOFF.1))
 }
 
-/// Whether an answer is that of somebody who does not know of sessions. 503 does not tell: a sibling without room for more
-/// connections answers so whatever is asked, and a mesh does for one that is not there. (One of Knative's says 404: no
-/// revision has its address as a host.)
+/// Reports whether a response comes from a peer that does not know sessions. A 503 proves nothing: a sibling without
+/// room for more connections sends it for every request, and so does a mesh for an absent peer. (Knative's activator
+/// sends a 404, since no revision has the dialled address as its host.)
 fn is_foreign(status: StatusCode, fields: &HeaderMap) -> bool {
     !fields.contains_key(PROTOCOL) && status != StatusCode::SERVICE_UNAVAILABLE
 }
 
-/// Dials until a session has been opened. `pause`: the wait after sessions that did not last, if the last one did not.
+/// Dials until a session opens. `pause`: first wait, set if earlier sessions ended too soon.
 pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at_once: bool, pause: Option<Duration>) {
     let first = if at_once { pause } else { pause.max(Some(SECOND)) };
     if let Some(first) = first {
@@ -73,7 +73,8 @@ mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
 
-    /// Goal: a sibling that has no room for clients is not taken for a foreign one, which would end sharing everywhere.
+    /// Goal: a sibling without room for connections is not taken for a foreign activator, which would end sharing
+    /// everywhere.
     #[test]
     fn who_has_no_room_is_not_foreign() {
         let ours = HeaderMap::from_iter([(HeaderName::from_static(PROTOCOL), HeaderValue::from_static("1"))]);

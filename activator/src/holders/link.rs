@@ -1,4 +1,4 @@
-//! One workload with a hard limit: who holds it, and where its requests have their turn.
+//! Shared limit of one workload: its holders, and the activator that each request waits at.
 
 use super::mark::Mark;
 use super::session::Session;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-/// A workload, as this activator's requests see it.
+/// Shared limit of one workload, for the requests of this activator.
 pub(crate) struct Link {
     key: RevisionKey,
     throttler: Throttler,
@@ -29,50 +29,50 @@ pub(crate) struct Link {
 }
 
 struct State {
-    /// None while one limit is not kept together.
+    /// `None` while the limit is not shared.
     holding: Option<Holding>,
     pods: BTreeSet<Destination>,
     limit: u32,
-    /// Set if pods are reached through their Service: then each activator has its share of what is behind it.
+    /// Set if pods are reached through their Service. Then each activator has its own share of the pods behind it.
     is_behind_service: bool,
-    /// Requests that are with each sibling.
+    /// Number of requests relayed to each sibling.
     relayed: BTreeMap<Peer, Arc<AtomicU32>>,
 }
 
-/// Activators at which requests have their turn. The default: here.
+/// Activators at which requests wait for a pod. Default: this activator.
 #[derive(Default)]
 struct Way {
     siblings: Vec<Target>,
-    /// Pods of this activator's own, where siblings have others.
+    /// Number of pods that this activator holds, if siblings hold others.
     own: u32,
 }
 
-/// A sibling that holds the workload, or a part of it.
+/// Sibling that holds the workload or a part of it.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// Address at which it listens for any workload's requests.
+    /// Address at which the sibling accepts requests for any workload.
     pub(crate) address: SocketAddr,
     key: Arc<str>,
     pods: u32,
     running: Arc<AtomicU32>,
 }
 
-/// A request that is with a sibling.
+/// Guard of a request that was relayed to a sibling.
 pub(crate) struct Relayed(Arc<AtomicU32>);
 
 impl Target {
-    /// One more is there, as long as what this returns lives.
+    /// Counts a relayed request for as long as the returned guard lives.
     pub(crate) fn enter(&self) -> Relayed {
         self.running.fetch_add(1, Ordering::Relaxed);
         Relayed(self.running.clone())
     }
 
-    /// The mark of a request that is sent there.
+    /// Returns the mark for a request to this sibling.
     pub(crate) fn mark(&self, mark: &Mark) -> HeaderValue {
         mark.value(&self.key)
     }
 
-    /// The same of a connection.
+    /// Returns the mark for a connection to this sibling.
     pub(crate) fn mark_text(&self, mark: &Mark) -> String {
         mark.text(&self.key)
     }
@@ -114,8 +114,9 @@ impl Link {
         &self.key
     }
 
-    /// The sibling that a request goes to; none: it has its turn here. Where there are several holders, one for which this
-    /// one has no free slot goes to whoever has least to do, as far as is known here; but one that was relayed stays.
+    /// Returns the sibling to relay a request to; `None` means that the request stays here. If there are several
+    /// holders and this one has no free slot, the request goes to the holder with the lowest known load. A relayed
+    /// request stays.
     pub(crate) fn target(&self, is_relayed: bool) -> Option<Target> {
         let way = self.way.load();
         if is_relayed && way.own > 0 {
@@ -134,28 +135,29 @@ impl Link {
         Some(target.clone())
     }
 
-    /// Returns true if this activator has no part in it.
+    /// Returns true if this activator holds no part of the workload.
     pub(crate) fn is_elsewhere(&self) -> bool {
         let way = self.way.load();
         way.own == 0 && !way.siblings.is_empty()
     }
 
-    /// Returns the lots held here, of so many, and what siblings still run on each pod; none: the limit is not kept together.
+    /// Returns the lots held here, and the requests of siblings that still run on each pod; `None` if the limit is not
+    /// shared.
     pub(crate) fn shown(&self) -> Option<(Lots, Running)> {
         self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
     }
 
-    /// Each pod's limit is this.
+    /// Sets the limit of each pod.
     pub(crate) fn set_limit(&self, limit: u32) {
         self.change(|state| state.limit = limit);
     }
 
-    /// All addresses that are listed, whether they may be sent to or not.
+    /// Sets all listed addresses, usable or not.
     pub(crate) fn set_pods(&self, pods: BTreeSet<Destination>) {
         self.change(|state| state.pods = pods);
     }
 
-    /// Takes in whether pods are reached through their Service.
+    /// Sets whether pods are reached through their Service.
     pub(crate) fn set_behind_service(&self, is_behind_service: bool) {
         self.change(|state| state.is_behind_service = is_behind_service);
     }
@@ -167,7 +169,7 @@ impl Link {
         self.handle(&mut state, input);
     }
 
-    /// The limit is kept together from now on, by what `begin` makes of the pods that are listed.
+    /// Starts to share the limit. `begin` makes the holding from the listed pods.
     pub(super) fn share(&self, begin: impl FnOnce(Input, &dyn Pods) -> Holding) {
         let mut state = self.state.lock();
         if let Some(me) = self.me.upgrade() {
@@ -178,7 +180,7 @@ impl Link {
         self.handle(&mut state, input);
     }
 
-    /// Ends that.
+    /// Stops sharing the limit.
     pub(super) fn divide(&self) {
         let mut state = self.state.lock();
         state.holding = None;
@@ -192,7 +194,7 @@ impl Link {
         self.handle(&mut self.state.lock(), input);
     }
 
-    /// Time has passed.
+    /// Applies the passage of time.
     pub(super) fn tick(&self) {
         if self.open.load(Ordering::Relaxed) {
             self.tell(Input::Tick);
@@ -224,7 +226,7 @@ impl Link {
         self.lead(state, route, ends, &sessions);
     }
 
-    /// Requests go there from now on, those that wait included.
+    /// Applies a route to new and waiting requests.
     fn lead(&self, state: &mut State, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
         let mut way = Way::default();
         if let Route::There { siblings, own } = route
@@ -242,10 +244,10 @@ impl Link {
         self.throttler.send_elsewhere(ends || self.is_elsewhere());
     }
 
-    /// Later, on a task: it takes locks of its own.
+    /// Cuts connections on a separate task, because it takes other locks.
     fn cut(&self, lots: Lots, shared: &Shared) {
         for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of(pod))) {
-            // A slot is one of the pod, whichever of its ports the request is at.
+            // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
             tracing::warn!(revision = %self.key, %pod, "this activator has left, or ends: what it runs there is cut");
             shared.parts.runtime.spawn(async move { pools.cut(address) });
@@ -253,7 +255,8 @@ impl Link {
     }
 }
 
-/// A request has ended on a pod that somebody else holds now. Told by a task: the throttler is at work.
+/// Notified of a request that ended on a pod of another holder. Delegates to a task, because the throttler holds its
+/// lock.
 impl Ended for Link {
     fn ended(&self) {
         if let (Some(shared), Some(me)) = (self.shared.upgrade(), self.me.upgrade()) {

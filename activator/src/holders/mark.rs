@@ -1,7 +1,7 @@
-//! What goes with a relayed request: who its client is, and a key that proves that an activator says so.
+//! Mark of a relayed request: its client, and a key that proves that an activator sent it.
 //!
-//! Each activator makes a key when it starts, and tells it to its siblings on their sessions ([`super::security`] says who
-//! gets one). A mark without that key counts for nothing; it is taken out of every request before anybody else sees it.
+//! Each activator creates a key at start and sends it to its siblings in their sessions ([`super::security`] controls
+//! access). A mark without the key is ignored. Marks are removed from every request before it goes any further.
 
 use common::RevisionKey;
 use common_runtime::credential::is_secret;
@@ -9,25 +9,25 @@ use http::{HeaderName, HeaderValue};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The field that a relayed request carries.
+/// Header of a relayed request.
 pub(crate) const FIELD: HeaderName = HeaderName::from_static("zeroscale-relayed");
 
-/// A relayed request, as the activator says that it came to.
+/// Facts about a relayed request from the activator that received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) client: SocketAddr,
     pub(crate) tls: bool,
-    /// Since it came.
+    /// Time since the request arrived.
     pub(crate) age: Duration,
-    /// The client itself waits for a 100.
+    /// The client waits for a 100 (Continue).
     pub(crate) expects: bool,
     pub(crate) workload: RevisionKey,
-    /// A question: whether pods speak first.
+    /// The request asks whether the pods speak first.
     pub(crate) asks: bool,
 }
 
 impl Mark {
-    /// Its text.
+    /// Returns the mark as text.
     pub(super) fn text(&self, key: &str) -> String {
         let Self { client, tls, age, expects, workload, asks } = self;
         let flags = [tls, expects, asks].map(|flag| if *flag { '1' } else { '0' });
@@ -35,12 +35,12 @@ impl Mark {
         format!("{key} {client} {tls}{expects}{asks} {} {}", age.as_millis(), workload.as_str())
     }
 
-    /// The same as a field's value.
+    /// Returns the mark as a header value.
     pub(super) fn value(&self, key: &str) -> HeaderValue {
         HeaderValue::try_from(self.text(key)).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Reads one with this key; none: it is no mark, or nobody's who has the key.
+    /// Parses a mark; `None` if it is malformed or has another key.
     pub(super) fn read(text: &str, key: &str) -> Option<Self> {
         let mut words = text.split(' ');
         if !is_secret(words.next()?, key) {
@@ -59,7 +59,7 @@ impl Mark {
 mod tests {
     use super::*;
 
-    /// Goal: what is written is read, by whoever has the key alone.
+    /// Goal: a mark survives a round trip, and only its key can read it.
     #[test]
     fn a_mark_counts_with_its_key() {
         let mark = Mark {

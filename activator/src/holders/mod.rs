@@ -1,48 +1,50 @@
-//! One limit for a workload's pods, whichever activator a client comes to: the shell of [`activator_core::holders`].
+//! Shared concurrency limits: one limit for a workload's pods across all activators. Shell of
+//! [`activator_core::holders`].
 //!
-//! # What it is
+//! # Overview
 //!
-//! [`Holders`] knows the activators of the install, as their Service lists them, and keeps a session with each: an upgraded
-//! connection to its data port ([`activator_net::dial`]), so nothing needs a port of its own, and an activator that is not
-//! ours tells so by its answer. How pods are used follows from that ([`activator_core::holders::standing`]). While the limit
-//! is kept together, each workload that has one has a [`Holding`] beside its throttler ([`link`]).
+//! [`Holders`] learns the activators of the install from their Service and keeps a session with each. A session is an
+//! upgraded connection to the data port ([`activator_net::dial`]), so it needs no port of its own, and foreign
+//! activators reveal themselves by their response. The use of pods follows from that
+//! ([`activator_core::holders::standing`]). While limits are shared, each workload with a limit has a [`Holding`]
+//! beside its throttler ([`link`]).
 //!
 //! ```text
-//! discovery ── activators ──▶ roster ── standing, who is in touch ──▶ links (Holding) ──▶ throttlers
-//!                               ▲ opened, said, ended                  │ ▲ messages        where requests go
+//! discovery ── activators ──▶ roster ── standing, connected peers ──▶ links (Holding) ──▶ throttlers
+//!                               ▲ opened, said, ended                  │ ▲ messages        request routing
 //!                            session ◀─────────────────────────────────┘ │
 //!                               └────────────────────────────────────────┘
 //! ```
 //!
-//! Requests themselves are relayed by [`crate::layers::relay`], over connections like those to pods, with a [`mark`].
+//! [`crate::layers::relay`] relays the requests, over connections like those to pods, with a [`mark`].
 //!
 //! # Sessions
 //!
-//! The one with the lower address dials, at once; the other one only after a while, and who is not in the list, since
-//! nobody dials it. If both do, the lower one's connection stays. A session on which no beat was heard for
-//! [`DEAD_AFTER`](activator_core::holders::DEAD_AFTER) is closed. Where dialling fails, or the session does not last, the
-//! next attempt comes ever later.
+//! The activator with the lower address dials at once. The other one dials only after a delay, unless it is not listed
+//! itself, for then no sibling dials it. If both dial, the connection of the lower address stays. A session without a
+//! beat for [`DEAD_AFTER`](activator_core::holders::DEAD_AFTER) is closed. If dialling fails or sessions end early, the
+//! interval between attempts grows.
 //!
-//! # Who may open one
+//! # Access
 //!
-//! Whose address is that of an activator: it must stand in the list, ready or not, and the connection come from there. Beside
-//! that whatever stats ask for: tokens, TLS ([`security`]).
+//! The connection must come from the address of a listed activator, ready or not. In addition, sessions need whatever
+//! stats need: tokens, TLS ([`security`]).
 //!
 //! # Bounds
 //!
-//! Of a sibling: frames of 512 KiB, and [`session::QUEUE_MAX`] that wait to be sent to it; beyond, the session ends, which
-//! harms nothing.
+//! Per sibling: frames of 512 KiB, and [`session::QUEUE_MAX`] messages in the send queue. If a bound is exceeded, the
+//! session ends, which is harmless.
 //!
-//! # The end
+//! # Shutdown
 //!
-//! An activator that ends in order leaves the list first, and goes on with what it has: its siblings claim it. When its time
-//! is over, nothing is held any more and what still runs is cut, before sessions end: who hears nothing more of it may use its
-//! pods a second later.
+//! An activator that shuts down is removed from the list first and continues with its requests, while its siblings
+//! claim its workloads. When its time is over, it holds nothing, and the requests that still run are cut before its
+//! sessions end. So a sibling that no longer hears from it may use its pods a second later.
 //!
-//! # Cut off
+//! # Isolation
 //!
-//! Who has lost every sibling that is listed, and does not reach the API server either, cannot know whether it has been
-//! taken off the list. It takes itself for one that has left (the contract of [`activator_core::holders`]).
+//! An activator that has lost every listed sibling and cannot reach the API server cannot know whether it is still
+//! listed. It behaves as if it were not (the contract of [`activator_core::holders`]).
 
 mod dialling;
 mod link;
@@ -77,24 +79,24 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Asks whether the API server answers.
+/// Function that checks whether the API server responds.
 pub(crate) type AskApi = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Parts of the process that it needs.
+/// Parts of the process that shared limits need.
 pub(crate) struct Parts {
-    /// This activator's own address.
+    /// Address of this activator.
     pub(crate) address: IpAddr,
-    /// Its data port. Siblings whose own is not known have the same.
+    /// Data port of this activator. A sibling whose port is unknown is assumed to have the same.
     pub(crate) port: u16,
     pub(crate) pools: Arc<Pools>,
     pub(crate) runtime: Handle,
-    /// None: there is no API server.
+    /// `None`: there is no API server.
     pub(crate) ask_api: Option<AskApi>,
     pub(crate) security: Security,
     pub(crate) shutdown: CancellationToken,
 }
 
-/// All of it. Cheap to clone.
+/// Shared limits of this activator. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Holders {
     shared: Arc<Shared>,
@@ -104,19 +106,19 @@ pub(crate) struct Shared {
     me: Peer,
     parts: Parts,
     epoch: Instant,
-    /// Claims are numbered from here: the time in µs, as it was at `epoch`.
+    /// Base of claim numbers: the wall-clock time in µs at `epoch`.
     numbers: u64,
     /// Key that proves that a request was relayed by an activator.
     key: String,
     peers: ArcSwap<Peers>,
-    /// The present session with each sibling.
+    /// Current session with each sibling.
     sessions: ArcSwap<BTreeMap<Peer, Arc<Session>>>,
-    /// Workloads with a hard limit that are at work.
+    /// Active workloads with a hard limit.
     links: DashMap<RevisionKey, Arc<Link>>,
     roster: Mutex<Roster>,
-    /// Workloads of which a request has ended on a pod that is not held here.
+    /// Workloads with requests that ended on pods that are not held here.
     ended: Mutex<Vec<Arc<Link>>>,
-    /// Something has changed.
+    /// Wakes the task in [`beats`].
     stirred: Notify,
 }
 
@@ -127,7 +129,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Holders {
-    /// Knows nobody, and divides pods, until it is told of activators. Runs until shutdown.
+    /// Starts with no known activator and divided pods. Runs until shutdown.
     pub(crate) fn start(parts: Parts) -> Self {
         let (epoch, me) = (now(), Peer::from(parts.address.to_string().as_str()));
         let numbers = Clock::system().now().as_nanos() / 1000;
@@ -149,43 +151,43 @@ impl Holders {
         Self { shared }
     }
 
-    /// All revisions are known from now on.
+    /// Records that all revisions are known.
     pub(crate) fn set_synced(&self) {
         self.shared.with_roster(Roster::set_synced);
     }
 
-    /// The activators that are listed.
+    /// Applies the list of activators.
     pub(crate) fn set_activators(&self, activators: &Activators) {
         self.shared.with_roster(|roster, _| roster.set_activators(activators));
     }
 
-    /// This activator is about to end, and others are to hold what it holds.
+    /// Records that this activator shuts down, so that siblings take over its workloads.
     pub(crate) fn leave(&self) {
         self.shared.with_roster(|roster, _| roster.leaving = true);
     }
 
-    /// A workload has a hard limit. `fresh`: it has not been told of any pod.
+    /// Registers a workload with a hard limit. `fresh`: no pod of it was ever listed.
     pub(crate) fn enter(&self, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
         let roster = self.shared.roster.lock();
         let link = Link::new(key.clone(), throttler.clone(), &self.shared);
         if roster.limits_are_kept() {
             roster.share(&self.shared, &link, if fresh { Before::NoPods } else { Before::Others });
         }
-        // Not before it knows all siblings: messages find it here without the roster's lock.
+        // Insert only after the link knows all siblings: messages find it here without the roster's lock.
         if let Some(former) = self.shared.links.insert(key.clone(), link.clone()) {
             former.divide();
         }
         link
     }
 
-    /// It has none any more, or is no more.
+    /// Removes a workload that has no hard limit any more, or was deleted.
     pub(crate) fn exit(&self, link: &Arc<Link>) {
         let _roster = self.shared.roster.lock();
         self.shared.links.remove_if(link.key(), |_, present| Arc::ptr_eq(present, link));
         link.divide();
     }
 
-    /// Reads the mark of a relayed request or connection; none: it is not relayed.
+    /// Reads the mark of a relayed request or connection; `None` if it was not relayed.
     pub(crate) fn relayed(&self, mark: &str) -> Option<Mark> {
         Mark::read(mark, &self.shared.key)
     }
@@ -196,12 +198,12 @@ impl Holders {
         self.shared.roster.lock().knows(&peer)
     }
 
-    /// Returns how pods with a hard limit are used.
+    /// Returns the current use of pods with a hard limit.
     pub(crate) fn standing(&self) -> Standing {
         self.shared.roster.lock().standing()
     }
 
-    /// Answers whoever asks for a session, if the request does.
+    /// Answers a request that asks for a session; returns `None` for any other request.
     pub(crate) fn answer<B, R: Default>(
         &self,
         request: &mut http::Request<B>,
@@ -212,7 +214,7 @@ impl Holders {
 }
 
 impl Shared {
-    /// Changes what is known of siblings, and does what follows.
+    /// Changes the roster and applies the consequences.
     fn with_roster<T>(self: &Arc<Self>, change: impl FnOnce(&mut Roster, Instant) -> T) -> T {
         let mut roster = self.roster.lock();
         let changed = change(&mut roster, now());
@@ -222,7 +224,7 @@ impl Shared {
         changed
     }
 
-    /// Returns the link of a workload that has a hard limit and is at work.
+    /// Returns the link of an active workload with a hard limit.
     fn link(&self, key: &RevisionKey) -> Option<Arc<Link>> {
         self.links.get(key).map(|entry| entry.value().clone())
     }
@@ -231,14 +233,15 @@ impl Shared {
         self.links.iter().map(|entry| entry.value().clone()).collect()
     }
 
-    /// Returns one that knows no other activator. `empty_since`: since when it is certain that the workload has had no pods, if it is.
+    /// Returns a holding that knows no other activator. `empty_since`: time since which the workload certainly had no
+    /// pods, if known.
     fn holding(&self, key: &RevisionKey, empty_since: Option<Instant>) -> Holding {
         let since_epoch = now().saturating_duration_since(self.epoch).as_micros();
         let numbers = self.numbers.saturating_add(u64::try_from(since_epoch).unwrap_or_default());
         Holding::new(self.me.clone(), key.as_str(), numbers, empty_since, now())
     }
 
-    /// A request of it has ended on a pod that is not held here. Whoever counts it is told soon.
+    /// Records that a request ended on a pod that is not held here. The pod's holder is informed soon.
     fn ended(&self, link: Arc<Link>) {
         self.ended.lock().push(link);
         self.stirred.notify_one();
@@ -261,7 +264,7 @@ impl Shared {
     }
 }
 
-/// Beats, and what time decides.
+/// Sends beats and applies decisions that depend on time.
 async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -294,7 +297,7 @@ async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
     shared.roster.lock().end(&shared);
 }
 
-/// The time, as the cores have it.
+/// Returns the time in the type that the cores use.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,7 +1,8 @@
-//! Who the activators are, who is in touch, and what follows for all workloads.
+//! List of activators, their sessions, and the consequences for all workloads.
 //!
-//! All of it changes under one lock, and links are told under it; requests and messages go past it. A link that is made later
-//! is told of the list as if it had been there when it became this one: the process has known it since then.
+//! Everything changes under one lock, and links are notified under it; requests and messages bypass it. A link that is
+//! created later gets the current list with the time at which the list became current, because the process has known it
+//! since then.
 
 use super::dialling;
 use super::link::Link;
@@ -17,29 +18,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// Without any sibling and without an answer of the API server for so long, an activator takes itself for one that has
-/// left. Shorter than Kubernetes takes to take an unreachable node's pods off lists (40 s).
+/// Time without any sibling and without a response of the API server after which an activator acts as if it were not
+/// listed. Shorter than the 40 s after which Kubernetes removes the pods of an unreachable node from lists.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(10);
-/// Time between two questions to the API server meanwhile.
+/// Interval between two requests to the API server meanwhile.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) struct Roster {
     me: Peer,
     council: Option<Council>,
-    /// The standing that is in effect.
+    /// Standing in effect.
     standing: Standing,
     siblings: Siblings,
-    /// Addresses of all that are listed, ready or not.
+    /// Addresses of all listed activators, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
-    /// Activators whose session has ended, and since when they are not listed either.
+    /// Activators without a session, with the time since which they are not listed either.
     parted: BTreeMap<Peer, Instant>,
-    /// Whose last session did not last, and how long it is left alone for that.
+    /// Wait before the next attempt to dial, for siblings whose last session ended too soon.
     pub(super) pauses: BTreeMap<Peer, Duration>,
-    /// With whom links are in touch.
+    /// Siblings that the links are connected to.
     connected: BTreeSet<Peer>,
-    /// The list as links are told it, and since when.
+    /// Members that the links know, and since when.
     members: BTreeSet<Peer>,
     members_since: Instant,
     pods_known_since: Instant,
@@ -50,14 +51,14 @@ pub(super) struct Roster {
     has_ended: bool,
 }
 
-/// How an activator came to keep a limit together with others.
+/// History of a workload's pods, at the moment at which its limit becomes shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// It knew of the workload's pods from the first on, and none has been listed yet.
+    /// This activator knew the workload from the start, and none of its pods has been listed yet.
     NoPods,
-    /// It was the only one for so long.
+    /// This activator was the only one since this time.
     Alone(Instant),
-    /// Others may have sent to the pods.
+    /// Other activators may have sent requests to the pods.
     Others,
 }
 
@@ -89,7 +90,7 @@ impl Roster {
         self.standing
     }
 
-    /// Whether limits are kept together. While nothing is decided nobody is given a slot.
+    /// Reports whether limits are shared. While the standing is undecided, no request gets a slot.
     pub(super) fn limits_are_kept(&self) -> bool {
         matches!(self.standing(), Standing::Undecided | Standing::Shared)
     }
@@ -113,12 +114,12 @@ impl Roster {
         }
     }
 
-    /// Whether an activator at this address may open a session.
+    /// Reports whether the activator at this address may open a session.
     pub(super) fn knows(&self, peer: &Peer) -> bool {
         *peer != self.me && !self.has_ended && (self.endpoints.contains_key(peer) || self.sessions.contains_key(peer))
     }
 
-    /// What an attempt to dial has shown.
+    /// Records the result of an attempt to dial.
     pub(super) fn answered(&mut self, peer: &Peer, foreign: bool) {
         if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
             let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
@@ -126,10 +127,10 @@ impl Roster {
         }
     }
 
-    /// A session was agreed on. False: another one stays.
+    /// Registers a session. Returns false if another session with the sibling stays instead.
     pub(super) fn opened(&mut self, shared: &Arc<Shared>, session: &Arc<Session>) -> bool {
         if let Some(former) = self.sessions.get(&session.peer).cloned() {
-            // The lower one's connection stays, and of one side's the newer one.
+            // The connection dialled by the lower address stays; of two from the same side, the newer one stays.
             let by_lower = |session: &Session| session.dialled == (self.me < session.peer);
             if by_lower(&former) && !by_lower(session) {
                 return false;
@@ -146,7 +147,7 @@ impl Roster {
         true
     }
 
-    /// A sibling has said how it stands.
+    /// Records the standing that a sibling reported.
     pub(super) fn said(&mut self, session: &Arc<Session>, says: Says) {
         if self.is_present(session) {
             self.siblings.contacts.insert(session.peer.clone(), Contact::Session(says));
@@ -157,7 +158,7 @@ impl Roster {
         self.sessions.get(&session.peer).is_some_and(|present| Arc::ptr_eq(present, session))
     }
 
-    /// A session is no more. Nothing is delivered from it any longer.
+    /// Removes a session. No message of it is delivered afterwards.
     pub(super) fn ended(&mut self, shared: &Arc<Shared>, session: &Arc<Session>) {
         session.shut();
         if !self.is_present(session) {
@@ -178,7 +179,7 @@ impl Roster {
         }
     }
 
-    /// Puts into effect what follows from what has changed.
+    /// Applies the consequences of a change.
     pub(super) fn reconsider(&mut self, shared: &Arc<Shared>, now: Instant) {
         self.set_members(shared, now);
         let Some(council) = &mut self.council else { return };
@@ -204,8 +205,8 @@ impl Roster {
         self.cut_dead(shared, now);
     }
 
-    /// Cuts connections to siblings that are dead, so that what is relayed to them goes elsewhere: the kernel of one that stands
-    /// still may acknowledge bytes for ever.
+    /// Cuts connections to dead siblings so that requests relayed to them go elsewhere. The kernel of a stalled sibling
+    /// may acknowledge bytes forever.
     fn cut_dead(&mut self, shared: &Shared, now: Instant) {
         let (sessions, listed) = (&self.sessions, &self.siblings.listed);
         self.parted.retain(|peer, since| {
@@ -214,7 +215,8 @@ impl Roster {
             }
             let silent_for = now.saturating_duration_since(*since);
             let is_dead = silent_for >= DEAD_AFTER && !sessions.contains_key(peer);
-            // More than once: a request that is cut goes there again until its link takes the holder for dead, too.
+            // Repeated, because a request that is cut returns to the sibling until its link considers the holder dead,
+            // too.
             if is_dead && let Ok(address) = peer.as_str().parse() {
                 let pools = shared.parts.pools.clone();
                 shared.parts.runtime.spawn(async move { pools.cut(address) });
@@ -236,7 +238,7 @@ impl Roster {
         }
     }
 
-    /// Another standing.
+    /// Applies a changed standing.
     fn change(&mut self, shared: &Arc<Shared>, before: Standing, after: Standing, now: Instant) {
         if after == Standing::Alone {
             self.alone_since = now;
@@ -254,7 +256,7 @@ impl Roster {
             (false, false) => {}
         }
         if before == Standing::Shared {
-            // What was said on them holds no longer.
+            // Messages of these sessions are no longer valid.
             self.connected.clear();
             for session in std::mem::take(&mut self.sessions).into_values() {
                 session.shut();
@@ -266,7 +268,7 @@ impl Roster {
         }
     }
 
-    /// Links are in touch with all who share as well, after those have been told that we do.
+    /// Connects links to all siblings that share as well, after those have been told that this activator shares.
     fn connect_links(&mut self, shared: &Arc<Shared>) {
         for (peer, session) in &self.sessions {
             let shares = matches!(self.siblings.contacts.get(peer), Some(Contact::Session(Says { shares: true, .. })));
@@ -277,7 +279,7 @@ impl Roster {
         }
     }
 
-    /// Has a workload's limit kept together.
+    /// Starts to share a workload's limit.
     pub(super) fn share(&self, shared: &Arc<Shared>, link: &Link, before: Before) {
         let (peers, is_shared) = (shared.peers.load_full(), self.standing() == Standing::Shared);
         link.share(|pods, throttler| {
@@ -289,7 +291,7 @@ impl Roster {
             let mut holding = shared.holding(link.key(), empty_since);
             let mut tell = |input, at| _ = holding.handle(input, &peers, throttler, at);
             match before {
-                // They are its own before anybody else has a say.
+                // The pods belong to this activator until siblings claim them.
                 Before::Alone(since) => {
                     tell(Input::Members([self.me.clone()].into()), since);
                     tell(pods, since);
@@ -309,13 +311,13 @@ impl Roster {
         }
     }
 
-    /// Where a sibling takes relayed requests.
+    /// Returns the address at which a sibling accepts relayed requests.
     pub(super) fn relays_to(&self, peer: &Peer, port: u16) -> Option<SocketAddr> {
         let listed = self.endpoints.get(peer).copied();
         listed.or_else(|| Some(SocketAddr::new(peer.as_str().parse().ok()?, port)))
     }
 
-    /// Dials whoever is listed and has no session, and nobody else.
+    /// Dials exactly the listed siblings without a session.
     fn dial(&mut self, shared: &Arc<Shared>) {
         if self.has_ended {
             return;
@@ -340,7 +342,7 @@ impl Roster {
         }
     }
 
-    /// This activator ends: nothing is held any more, what runs on pods with a limit is cut, and then sessions end.
+    /// Ends this activator's part: it holds nothing any more, requests on pods with a limit are cut, then sessions end.
     pub(super) fn end(&mut self, shared: &Shared) {
         self.has_ended = true;
         shared.tell_all(&Input::Stop);
@@ -348,30 +350,31 @@ impl Roster {
         std::mem::take(&mut self.dialling).into_values().for_each(|task| task.abort());
     }
 
-    /// Whether nothing happens by itself: this one is alone, or knows of nobody.
+    /// Reports whether no tick is needed: this activator is alone, or knows no other.
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
         let is_alone = self.standing() == Standing::Alone || self.council.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 
-    /// Whether somebody else is listed and nobody is in touch.
+    /// Reports whether siblings are listed but none has a session.
     fn has_lost_all(&self) -> bool {
         self.sessions.is_empty() && self.siblings.listed.iter().any(|peer| *peer != self.me)
     }
 }
 
-/// Whether this activator reaches neither siblings nor the API server.
+/// Detects that this activator reaches neither siblings nor the API server.
 #[derive(Default)]
 pub(super) struct Isolation {
-    /// Since when neither has answered.
+    /// Time since which neither has responded.
     since: Option<Instant>,
     asked: Option<Instant>,
     answered: Arc<AtomicBool>,
 }
 
 impl Isolation {
-    /// Looks again; asks the API server while there is nobody else to ask.
+    /// Updates the state and returns whether this activator is isolated. Asks the API server only if no sibling is
+    /// reachable.
     pub(super) fn look(&mut self, shared: &Arc<Shared>, now: Instant) -> bool {
         let roster = shared.roster.lock();
         let lost = roster.standing() == Standing::Shared && roster.has_lost_all();

@@ -1,14 +1,13 @@
-//! What proves to either side of a session that the other one is an activator, and keeps others from reading along: what
-//! stats have.
+//! Authentication and encryption of sessions, with the same means as stats.
 //!
-//! The one that dials goes to an address of the list, and shows a token where there is one; the one that is dialled has the
-//! API server say whose that is. Where stats go over TLS, so do sessions, token included: the one that is dialled shows a
+//! The dialling side connects to a listed address and presents a token, if there is one. The accepting side lets the
+//! API server verify the token. If stats use TLS, sessions do too, including the token. The accepting side presents a
 //! certificate with the name of the activators' Service, signed by the authorities of stats.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A token is looked at when its session begins, and not again while that lasts.
-//! - One side has tokens or TLS and the other has not: there is no session, and pods are divided.
+//! - A token is verified at the start of its session, and not again.
+//! - If only one side has tokens or TLS, there is no session, and pods are divided.
 
 use activator_core::holders::Peer;
 use common_runtime::admission::{self, Gate, TokenError};
@@ -20,26 +19,26 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A session's connection.
+/// Connection of a session.
 pub(super) type Io = Box<dyn Stream>;
 
-/// Anything that can be read and written.
+/// Any stream that can be read and written.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What a session asks for, and shows. The default: nothing.
+/// Requirements and credentials of sessions. Default: none.
 #[derive(Default)]
 pub(crate) struct Security {
-    /// Shown to whoever is dialled.
+    /// Token presented to the accepting side.
     pub(crate) token: Option<TokenFile>,
-    /// Asked of whoever dials.
+    /// Check of the dialling side's token.
     pub(crate) demand: Option<Arc<Gate>>,
-    /// What is demanded of whoever is dialled, and shown to whoever dials.
+    /// Trust in the accepting side's certificate, and the certificate presented to the dialling side.
     pub(crate) tls: Option<(Trust, Arc<ServerConfig>)>,
 }
 
-/// Why a sibling has not proven what it is.
+/// Reason why a sibling has not proven its identity.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum ProofError {
     #[error(transparent)]
@@ -49,7 +48,7 @@ pub(super) enum ProofError {
 }
 
 impl Security {
-    /// The connection that was dialled, as it is spoken on.
+    /// Prepares a connection that this side dialled.
     pub(super) async fn dialled<S: Stream + 'static>(&self, io: S) -> io::Result<Io> {
         Ok(match &self.tls {
             Some((trust, _)) => Box::new(trust.connect(io).await?),
@@ -57,7 +56,7 @@ impl Security {
         })
     }
 
-    /// The same of one that was accepted.
+    /// Prepares a connection that this side accepted.
     pub(super) async fn accepted<S: Stream + 'static>(&self, io: S) -> io::Result<Io> {
         Ok(match &self.tls {
             Some((_, config)) => Box::new(TlsAcceptor::from(config.clone()).accept(io).await?),
@@ -65,7 +64,7 @@ impl Security {
         })
     }
 
-    /// What to show to whoever was dialled.
+    /// Returns the token to present to the accepting side.
     pub(super) async fn token(&self) -> io::Result<Option<String>> {
         match &self.token {
             Some(file) => file.read().await.map(Some),
@@ -73,7 +72,7 @@ impl Security {
         }
     }
 
-    /// Whether whoever dialled from `peer` is an activator.
+    /// Checks that the side that dialled from `peer` is an activator.
     pub(super) async fn prove(&self, peer: &Peer, token: Option<String>) -> Result<(), ProofError> {
         let Some(gate) = &self.demand else { return Ok(()) };
         let from = peer.as_str().parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -100,7 +99,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_util::sync::CancellationToken;
 
-    /// Asks an API server that knows the tokens `activator` and `autoscaler`.
+    /// Returns a security whose API server knows the tokens `activator` and `autoscaler`.
     fn security() -> Security {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let body = request.into_body().collect().await.expect("a body").to_bytes();
@@ -121,7 +120,7 @@ mod tests {
         Security { demand: Some(Arc::new(gate)), ..Security::default() }
     }
 
-    /// Goal: an activator's token is good, anybody else's and none are not.
+    /// Goal: only an activator's token is accepted.
     #[tokio::test]
     async fn an_activators_token_is_good_and_no_other() {
         let security = security();
@@ -138,8 +137,8 @@ mod tests {
         }
     }
 
-    /// Goal: over TLS both sides understand each other, by the name of the activators' Service and its authorities alone; a
-    /// side without it does not get through.
+    /// Goal: TLS works with the name of the activators' Service and its authorities only; a side without TLS cannot
+    /// connect.
     #[tokio::test]
     async fn sessions_are_encrypted_where_stats_are() {
         let folder = tempfile::tempdir().expect("a folder");

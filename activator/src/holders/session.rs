@@ -1,7 +1,8 @@
-//! One session: frames both ways on an upgraded connection, until one side ends it or falls silent.
+//! Session with one sibling: frames in both directions on an upgraded connection, until a side ends it or becomes
+//! silent.
 //!
-//! What is to be sent waits in a queue, since whoever sends it must not wait. Its bound is for a sibling that takes nothing:
-//! there are few messages for each workload, however many requests there are.
+//! Outgoing messages are queued, because the senders must not wait. The queue's bound protects against a sibling that
+//! does not read: the number of messages per workload is small and does not depend on the number of requests.
 
 use super::security::{Io, ProofError};
 use super::{Shared, now};
@@ -23,30 +24,30 @@ use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tokio_util::sync::CancellationToken;
 
-/// What the connection is upgraded to, and the header that every answer of ours to who asks for it carries.
+/// Protocol of the upgrade, and name of the header in each of our responses to a request for a session.
 pub(super) const PROTOCOL: &str = "zeroscale-holders";
-/// What may wait to be sent to one sibling: several messages for each of ten thousand workloads.
+/// Maximum number of queued messages to one sibling: several for each of ten thousand workloads.
 pub(super) const QUEUE_MAX: usize = 64 * 1024;
 /// Longest wait for the other side's first frame.
 const HELLO: Duration = Duration::from_secs(3);
-/// Sent at once, at most.
+/// Maximum number of messages per flush.
 const BATCH: usize = 256;
 
 type Frames = Framed<Io, LengthDelimitedCodec>;
 
-/// A session, as the rest of the activator has it.
+/// Session, for the rest of the activator.
 pub(super) struct Session {
     pub(super) peer: Peer,
-    /// By this side.
+    /// This side dialled.
     pub(super) dialled: bool,
     pub(super) began: Instant,
-    /// Where it takes relayed requests, and what marks them.
+    /// Address at which the sibling accepts relayed requests. `key` marks these.
     pub(super) relays_to: SocketAddr,
     pub(super) key: Arc<str>,
     queue: mpsc::Sender<Outgoing>,
-    /// Whether what is read is still delivered.
+    /// False after [`Session::shut`]: no message is delivered any more.
     open: Mutex<bool>,
-    /// Whether links are in touch over it.
+    /// True once links are connected to the sibling.
     connected: watch::Sender<bool>,
     ending: CancellationToken,
 }
@@ -56,7 +57,7 @@ enum Outgoing {
     Holder(RevisionKey, Message),
 }
 
-/// Why a session is not opened, or ends.
+/// Reason why a session does not open, or ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     #[error(transparent)]
@@ -101,7 +102,7 @@ impl Session {
         self.send(Outgoing::Holder(key.clone(), message));
     }
 
-    /// What cannot be queued must not be lost either: then the session ends.
+    /// Queues a message. If the queue is full, the session ends, because no message may be lost.
     fn send(&self, outgoing: Outgoing) {
         if self.queue.try_send(outgoing).is_err() {
             self.end("it does not take what it is sent");
@@ -115,12 +116,12 @@ impl Session {
         }
     }
 
-    /// Nothing is delivered from it any more, from when this returns.
+    /// Stops the delivery of messages before it returns.
     pub(super) fn shut(&self) {
         *self.open.lock() = false;
     }
 
-    /// Links know of it. What it says of workloads is delivered from now on.
+    /// Starts the delivery of messages about workloads, now that links know the session.
     pub(super) fn connect(&self) {
         self.connected.send_replace(true);
     }
@@ -134,12 +135,12 @@ fn framed(io: Io) -> Frames {
     Framed::new(io, codec())
 }
 
-/// One step of the beginning, within its bound.
+/// Runs one step of the handshake within its time limit.
 async fn step<T, E: Into<Broken>>(step: impl Future<Output = Result<T, E>>) -> Result<T, Broken> {
     timeout(HELLO, step).await.map_err(|_| Broken::Late)?.map_err(Into::into)
 }
 
-/// Opens a session on a connection that was dialled to `peer`, and lets it run.
+/// Opens a session on a connection dialled to `peer`, and starts its task.
 pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
     let security = &shared.parts.security;
     let mut frames = framed(step(security.dialled(io)).await?);
@@ -150,7 +151,7 @@ pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Resul
     begin(shared, frames, peer.clone(), true, &key)
 }
 
-/// Answers who asks for a session.
+/// Answers a request that asks for a session.
 pub(super) fn answer<B, R: Default>(
     shared: &Arc<Shared>,
     request: &mut Request<B>,
@@ -190,7 +191,7 @@ async fn accepted(
     begin(shared, frames, peer.clone(), false, &key)
 }
 
-/// The token and the key of the one that is expected.
+/// Reads the hello of the expected peer and returns its token and key.
 async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, String), Broken> {
     let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
     match Frame::decode(&bytes)? {
@@ -255,7 +256,7 @@ async fn read(
             Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
             Some(Frame::Says(says)) => shared.with_roster(|roster, _| roster.said(session, says)),
             Some(Frame::Holder(bytes)) => {
-                // Whoever sends it knows that this side shares; its links may not all have been told yet.
+                // The sender knows that this side shares, but not all links here may know yet.
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
                 deliver(shared, session, &bytes)?;
             }
@@ -266,8 +267,8 @@ async fn read(
     Err(Broken::Ended)
 }
 
-/// Hands on a message. A workload that is not at work here holds nothing and runs nothing; one that begins meanwhile asks
-/// before it does.
+/// Delivers a message to its workload. A workload that is inactive here holds nothing and runs nothing, so a claim is
+/// confirmed. If it becomes active meanwhile, it asks before it sends.
 fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
     let (workload, message) = message::decode(bytes)?;
     let (Some((namespace, name)), Some(message)) = (workload.split_once('/'), message) else { return Ok(()) };
@@ -297,7 +298,7 @@ mod tests {
         Session::new(Peer::from("127.0.0.9"), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
     }
 
-    /// A session with the other one, which shares, and what is to be sent to it.
+    /// Opens a session with a sibling that shares. Also returns its outgoing messages.
     fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
         let (session, outgoing) = session();
         assert!(shared.with_roster(|roster, _| roster.opened(shared, &session)));
@@ -307,8 +308,8 @@ mod tests {
         (session, outgoing)
     }
 
-    /// Goal: a claim is answered whether its workload is at work here or not, and while it begins or ends.
-    /// Method: one thread delivers it while another one lets the workload begin, or end; many times.
+    /// Goal: a claim is answered regardless of whether its workload is active here, becomes active or ends. Method: one
+    /// thread delivers the claim while another one starts or ends the workload; many times.
     #[tokio::test]
     async fn a_claim_is_answered_whatever_happens() {
         let holders = beside_another();
@@ -339,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Goal: whose sessions end soon after they begin is dialled ever later, and at once after one that lasted.
+    /// Goal: if sessions end early, the wait before the next dial grows; after one that lasted, there is no wait.
     #[tokio::test(start_paused = true)]
     async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
         let shared = beside_another().shared;

@@ -1,4 +1,4 @@
-//! How pods with a hard limit are used, as the activators have agreed.
+//! Metric for the current use of pods with a hard limit.
 
 use super::Holders;
 use activator_core::holders::standing::Standing;
@@ -7,12 +7,12 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use std::fmt;
 
-/// Shows it from now on.
+/// Registers the metric.
 pub(crate) fn show(registry: &telemetry::Metrics, holders: &Holders) {
     registry.register(catalog::POD_SHARING, Sharing(holders.clone()));
 }
 
-/// The words for it.
+/// Label values of the standings.
 const STANDINGS: [(Standing, &str); 4] = [
     (Standing::Undecided, "undecided"),
     (Standing::Alone, "alone"),

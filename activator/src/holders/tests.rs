@@ -1,11 +1,11 @@
-//! Workloads that come and go.
+//! Tests of workloads that start and end.
 
 use super::*;
 use activator_core::breaker::Capacity;
 use activator_core::throttler::ContainerConcurrency;
 use activator_core::{Destination, Destinations};
 
-/// An activator at 127.0.0.1 that has one other in its list, at 127.0.0.9, where nobody listens.
+/// Returns an activator at 127.0.0.1 with one listed sibling at 127.0.0.9 that does not listen.
 pub(super) fn beside_another() -> Holders {
     let holders = Holders::start(Parts {
         address: IpAddr::from([127, 0, 0, 1]),
@@ -21,15 +21,15 @@ pub(super) fn beside_another() -> Holders {
     holders
 }
 
-/// A workload's, with a limit and a pod.
+/// Returns the throttler of a workload with a limit and a pod.
 pub(super) fn throttler() -> Throttler {
     let throttler = Throttler::new(ContainerConcurrency::from_number(1), 10);
     throttler.update(Destinations::Pods(vec![Destination::from(SocketAddr::from(([10, 0, 0, 1], 8012)))]));
     throttler
 }
 
-/// Goal: while nothing is decided nobody has a slot; a workload that is made anew under its name is held, the former one not,
-/// and the former one's end does not end that.
+/// Goal: an undecided activator gives no slots. A workload that is created again under its name is shared while the
+/// former one is not, and the end of the former one does not affect it.
 #[tokio::test]
 async fn a_workload_that_is_made_anew_is_held() {
     let (holders, key) = (beside_another(), RevisionKey::new("ns", "app"));

@@ -1,20 +1,20 @@
-//! The chain that every request passes, outermost first:
+//! Chain of layers that every request passes, outermost first:
 //!
-//! | layer | does | may answer |
+//! | layer | task | may respond |
 //! |---|---|---|
-//! | [`probe`] | kubelets, ingresses and autoscalers asking for the activator itself | yes |
+//! | [`probe`] | probes of the activator itself, by kubelets, ingresses and autoscalers | yes |
 //! | [`lookup`] | finds the revision | 404, 503 |
-//! | [`relay`] | leads a request to the activator that holds the workload | 421, 502, 503 |
-//! | [`request_log`] | writes a line when it is over, if that is asked for | |
-//! | [`answers`] | what needs no pod: a page while it wakes, placeholders, static answers | yes |
-//! | [`report`] | counts the request for the autoscaler, from here to the end of its body | |
-//! | [`timeouts`] | the revision's three bounds of time, held time included | 504 |
-//! | [`hold`] | waits for a pod, within bounds; sends; sends elsewhere what was not sent, to another Service what waits too long ([`fallback`]) | 503, 502 |
+//! | [`relay`] | relays a request to the activator that holds the workload | 421, 502, 503 |
+//! | [`request_log`] | writes a line at the end of the request, if enabled | |
+//! | [`answers`] | responses without a pod: page, placeholders, static responses | yes |
+//! | [`report`] | counts the request for the autoscaler, until the end of its body | |
+//! | [`timeouts`] | the revision's three timeouts, held time included | 504 |
+//! | [`hold`] | waits for a pod, within bounds; sends; retries unsent requests elsewhere; sends those that wait too long to another Service ([`fallback`]) | 503, 502 |
 //!
-//! What is no HTTP passes none of them: [`connect`] does for a connection what they do for a request.
+//! Other protocols than HTTP bypass them: [`connect`] does the same for connections.
 //!
-//! Each is a `tower` service that is always ready: waiting happens inside its future, where the time bounds see it.
-//! Errors are [`Refusal`](crate::refusal::Refusal)s, turned into HTTP once, by [`error_responder`].
+//! Each layer is a `tower` service that is always ready: waiting happens inside its future, so that the timeouts cover
+//! it. Errors are [`Refusal`](crate::refusal::Refusal)s; [`error_responder`] turns them into HTTP, in one place.
 
 pub(crate) mod answers;
 pub(crate) mod call;

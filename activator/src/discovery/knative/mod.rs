@@ -1,8 +1,9 @@
-//! In place of Knative's activator.
+//! Drop-in replacement for Knative's activator.
 //!
-//! A request is for the revision that both headers name, whoever sent them, as upstream; else for that of a host
-//! `REVISION.NAMESPACE.svc.DOMAIN`, exactly so. A `/` in either header names none (upstream's activator takes it for a
-//! revision whose requests wait for ever). Refusals that upstream has too are told in its words.
+//! A request belongs to the revision that both headers name, whoever the peer is, as in Knative. Without the headers it
+//! belongs to the revision of a host with exactly the form `REVISION.NAMESPACE.svc.DOMAIN`. A header that contains `/`
+//! counts as absent. (Knative's activator accepts it as a revision, and requests wait forever.) Errors that Knative
+//! reports too use Knative's texts.
 
 mod revision;
 mod watch;
@@ -24,13 +25,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Decisions of a drop-in.
+/// Decisions for an install beside Knative's components.
 pub(crate) struct Knative {
     /// `PROBE_TIMEOUT`.
     pub(crate) probe_timeout: Duration,
-    /// Such as `cluster.local`.
+    /// DNS domain, such as `cluster.local`.
     pub(crate) cluster_domain: String,
-    /// Where the activators' Service is.
+    /// Namespace of the activators' Service.
     pub(crate) system_namespace: String,
 }
 
@@ -46,11 +47,11 @@ impl FrontEnd for Knative {
     }
 
     fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
-        refusals.none() // As upstream's.
+        refusals.none() // Like Knative's activator.
     }
 
     fn keeps_deleted_maps(&self) -> bool {
-        true // As upstream's.
+        true // Like Knative's activator.
     }
 
     fn pod_roots(&self, internal: &Roots) -> Option<Roots> {
@@ -85,7 +86,7 @@ impl FrontEnd for Knative {
     }
 }
 
-/// The revision of `NAME.NAMESPACE.svc.DOMAIN[:port]`, cases and all.
+/// Parses `NAME.NAMESPACE.svc.DOMAIN[:port]`, case-sensitively.
 fn in_cluster<'a>(host: &'a str, cluster_domain: &str) -> Option<AskedFor<'a>> {
     let mut parts = host.splitn(4, '.');
     let (name, namespace, svc, domain) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
     use crate::refusal::TimedOut;
 
-    /// Rows of upstream's behaviour, as observed.
+    /// Rows of Knative's behavior, as observed.
     #[test]
     fn a_host_names_a_revision_in_one_form_alone() {
         let rows = [

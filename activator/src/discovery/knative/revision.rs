@@ -1,4 +1,4 @@
-//! What a Knative Revision says to an activator.
+//! Translation of a Knative Revision for the activator.
 //!
 //! | Revision | becomes |
 //! |---|---|
@@ -8,9 +8,9 @@
 //!
 //! The serving container is the only one, or the first with ports.
 //!
-//! With `enable-mesh-pod-addressability` probes and requests carry the private Service's name as their host and
-//! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled` upstream then probes nothing and
-//! serves nothing; here pods are probed as in mode `auto`.)
+//! With `enable-mesh-pod-addressability`, probes and requests carry the private Service's name as their host and
+//! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled`, Knative then probes and serves
+//! nothing; here pods are probed as in mode `auto`.)
 
 use crate::discovery::{Outbound, Spec};
 use activator_core::backends::{Fallback, Proof, Rules};
@@ -28,13 +28,13 @@ use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What upstream's webhook fills in for a missing or zero timeout.
+/// Timeout that Knative's webhook sets if it is missing or zero.
 const TIMEOUT_SECONDS: i64 = 300;
 
-/// Requests held for one revision: upstream's queue depth, which is a bound only here.
+/// Maximum number of requests held for one revision. It equals Knative's queue depth, which is a hard bound only here.
 const MAX_HELD: u32 = 10_000;
 
-/// What a Revision comes to, and whether its queue-proxy's probe says all.
+/// Translates a Revision. Also returns whether its queue-proxy's probe implies readiness.
 pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: Duration) -> (Spec, bool) {
     let key = key_of(revision);
     let name = key.name().to_owned();
@@ -85,7 +85,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
     (spec, trusts_probe)
 }
 
-/// How a revision's pods are judged.
+/// Returns the rules that decide when a revision's pods may receive requests.
 pub(super) fn rules(network: &NetworkConfig, trusts_probe: bool, probe_timeout: Duration) -> Rules {
     let mesh = network.mesh_mode;
     let proof = match (mesh, trusts_probe) {
@@ -103,7 +103,7 @@ pub(super) fn rules(network: &NetworkConfig, trusts_probe: bool, probe_timeout: 
     Rules { proof, fallback, answer_timeout: probe_timeout }
 }
 
-/// The host that a mesh routes by, if pods are addressed through it.
+/// Returns the host that a mesh routes by, if the mesh lets pods be addressed.
 pub(super) fn passthrough(key: &RevisionKey, network: &NetworkConfig) -> Option<Box<HeaderValue>> {
     let host = || {
         HeaderValue::try_from(format!("{}.{}", names::private_service(key.name()), key.namespace())).ok().map(Box::new)
@@ -118,7 +118,7 @@ fn serving_container(containers: &[Container]) -> Option<&Container> {
     }
 }
 
-/// Whether a queue-proxy's own probe says all that Kubernetes' readiness says.
+/// Reports whether a passed queue-proxy probe implies Kubernetes readiness.
 fn trusts_probe(containers: &[Container], serving: Option<&Container>) -> bool {
     let exec = serving.and_then(|c| c.readiness_probe.as_ref()).is_some_and(|probe| probe.exec.is_some());
     !exec && containers.iter().all(|container| container.startup_probe.is_none())

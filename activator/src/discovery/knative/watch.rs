@@ -1,8 +1,10 @@
-//! Revisions, core/v1 Endpoints and private Services, with no rights beyond upstream's. What a Revision comes to is told
-//! in [`super::revision`]. `mesh-compatibility-mode` and `enable-mesh-pod-addressability` of `config-network` are followed
-//! live (upstream reads them once).
+//! Watches of Revisions, core/v1 Endpoints and private Services, which need no rights beyond those of Knative's
+//! activator.
 //!
-//! Revisions are listed first: what else is kept of each shares its name.
+//! [`super::revision`] translates Revisions. Changes of `mesh-compatibility-mode` and `enable-mesh-pod-addressability`
+//! in `config-network` apply live (Knative reads them once).
+//!
+//! Revisions are listed first, because later objects share the name of their revision in memory.
 //!
 //! # Not here
 //!
@@ -49,17 +51,17 @@ pub(super) async fn run(
         listed: [false; 3],
         events,
     };
-    // Ends with the receiver; there is nobody left to tell.
+    // Fails only if the receiver is gone, so there is nothing to report.
     let _ = adapter.watch(client, network, system_namespace).await;
 }
 
-/// What a revision came to.
+/// Translated revision.
 struct Known {
     spec: Arc<Spec>,
     trusts_probe: bool,
 }
 
-/// Where a private Service takes each protocol.
+/// Cluster address of a private Service, per protocol.
 #[derive(Clone, Copy)]
 struct ClusterAddresses {
     http1: Option<SocketAddr>,
@@ -70,14 +72,14 @@ struct KnativeWatch {
     network: Arc<NetworkConfig>,
     probe_timeout: Duration,
     known: HashMap<RevisionKey, Known>,
-    /// Each revision's private Service.
+    /// Private Service of each revision.
     services: HashMap<RevisionKey, (ObjectKey, ClusterAddresses)>,
-    /// Whose each of them is.
+    /// Revision of each private Service.
     served: HashMap<ObjectKey, RevisionKey>,
     index: Index,
-    /// Lists under way: of revisions, Endpoints and Services.
+    /// Running lists of revisions, Endpoints and Services.
     relists: [Relist<ObjectKey>; 3],
-    /// Whether each of them has been listed once.
+    /// Kinds that were listed completely once, in the same order.
     listed: [bool; 3],
     events: mpsc::Sender<Event>,
 }
@@ -151,7 +153,7 @@ impl KnativeWatch {
         let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
         self.send(Event::Revision(spec)).await?;
         if first {
-            // What came before could not be read without the protocol.
+            // Endpoints and Services that came earlier could not be evaluated without the protocol.
             for side in [Side::Private, Side::Public] {
                 self.sum(&(key.clone(), side)).await?;
             }
@@ -162,8 +164,8 @@ impl KnativeWatch {
         Ok(())
     }
 
-    /// What else was told of it is taken back: without its protocol, what comes of that later cannot be read. If it is
-    /// made again meanwhile, it is told again with it.
+    /// Revokes everything sent about the revision. Without its protocol, later changes of its other objects cannot be
+    /// evaluated. If the revision is created again, everything is sent again.
     async fn gone(&mut self, key: RevisionKey) -> Result<(), Closed> {
         self.known.remove(&key);
         self.send(Event::Deleted(key.clone())).await?;
@@ -172,8 +174,8 @@ impl KnativeWatch {
         self.send(Event::ClusterIp { key, destination: None }).await
     }
 
-    /// Another mesh: every revision's pods are judged anew. What is believed stays in use meanwhile, but for pods
-    /// that nobody had asked (mode `enabled`).
+    /// Applies a changed mesh mode: the pods of every revision are checked by the new rules. Pods that passed before
+    /// stay in use meanwhile, except pods that were never probed (mode `enabled`).
     async fn set_network(&mut self, network: Arc<NetworkConfig>) -> Result<(), Closed> {
         let mesh = |network: &NetworkConfig| (network.mesh_mode, network.mesh_pod_addressability);
         if mesh(&network) == mesh(&self.network) {
@@ -229,7 +231,7 @@ impl KnativeWatch {
     async fn service_gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
         let Some(key) = self.served.remove(name) else { return Ok(()) };
         if self.services.get(&key).is_none_or(|(its, _)| its != name) {
-            return Ok(()); // Another one has taken its place.
+            return Ok(()); // Another Service has replaced it.
         }
         self.services.remove(&key);
         self.send(Event::ClusterIp { key, destination: None }).await
@@ -305,8 +307,8 @@ mod tests {
         .expect("a revision")
     }
 
-    /// Goal: a revision has its private Service's address whichever of the two is told first, and until the last of that
-    /// label is gone.
+    /// Goal: a revision has the address of its private Service in either order of events, until the last Service with
+    /// its label is gone.
     #[tokio::test]
     async fn a_revision_has_its_private_services_address() {
         let (events, mut told) = mpsc::channel(16);
@@ -341,8 +343,8 @@ mod tests {
         assert_eq!(address(), Some(None));
     }
 
-    /// Goal: nothing is known of a revision that is gone, also when what else there was of it goes later; one that is made
-    /// again finds what is left of it. Method: what the last events of each kind say, step by step.
+    /// Goal: nothing stays known of a deleted revision, even if its other objects are deleted later. A revision that is
+    /// created again finds the remaining objects. Method: the last events of each kind, step by step.
     #[tokio::test]
     async fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
         let (events, mut told) = mpsc::channel(16);
@@ -403,7 +405,7 @@ mod tests {
         assert!(adapter.known.is_empty() && adapter.services.is_empty() && adapter.index.names().next().is_none());
     }
 
-    /// Goal: a change of the mesh mode reaches every revision, and an edit after it is judged by the new one.
+    /// Goal: a change of the mesh mode reaches every revision, and later edits use the new mode.
     #[tokio::test]
     async fn the_mesh_mode_is_followed() {
         let (events, mut told) = mpsc::channel(16);

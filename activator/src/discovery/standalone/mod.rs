@@ -1,8 +1,8 @@
-//! Beside ordinary workloads, without anything of Knative's.
+//! Install beside ordinary workloads, without Knative components.
 //!
-//! On a workload's own port a request is for that workload. On the shared ports it is for the revision that both
-//! headers name, if a trusted peer sent them; else for that of its host. The activator starts whatever its config maps
-//! say; pods have no certificates, so requests to them are not encrypted.
+//! A request on a workload's own port belongs to that workload. A request on the shared ports belongs to the revision
+//! that both headers name, if a trusted peer sent them, and otherwise to the revision of its host. The activator starts
+//! even if ConfigMaps break a rule. Pods have no certificates, so requests to them are not encrypted.
 
 mod proof;
 mod scalers;
@@ -30,13 +30,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Decisions of an install of our own.
+/// Decisions for a standalone install.
 pub(crate) struct Standalone {
-    /// Where the ledger of hosts is.
+    /// Namespace of the host ledger.
     pub(crate) system_namespace: String,
-    /// Where workloads are.
+    /// Namespaces with workloads.
     pub(crate) namespaces: Namespaces,
-    /// Peers whose headers may choose a revision.
+    /// Peers whose headers may select a revision.
     pub(crate) routers: Vec<Cidr>,
     /// Peers whose forwarding headers are trusted.
     pub(crate) proxies: Vec<Cidr>,
@@ -69,7 +69,7 @@ impl FrontEnd for Standalone {
         true
     }
 
-    /// Whoever may choose a revision is believed in the rest as well.
+    /// Trusts the forwarding headers of a peer that may select revisions, too.
     fn trust(&self, peer: IpAddr) -> Trust {
         let among = |networks: &[Cidr]| networks.iter().any(|network| network.contains(&peer));
         let revision = among(&self.routers);
@@ -83,7 +83,7 @@ impl FrontEnd for Standalone {
 }
 
 impl Spec {
-    /// A standalone revision, from what the status of its ZeroScaler says of it.
+    /// Builds the spec of a standalone revision from the status of its ZeroScaler.
     pub fn standalone(namespace: &str, name: &str, backend: Backend) -> Self {
         let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
         let proof = match backend.probe {

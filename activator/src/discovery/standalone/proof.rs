@@ -1,11 +1,11 @@
-//! What shows that an object is one of those by which the autoscaler publishes a workload.
+//! Proof that an object is one with which the autoscaler publishes a workload.
 //!
-//! A ZeroScaler speaks for itself: no Service stands for it. Its pods are in slices that it controls, or that a Service
-//! `NAME-private` controls which it controls; its activators in slices that it controls. Who may edit these kinds in a
-//! namespace can make them up, but he speaks by them for that namespace alone: an owner and what it owns are in one
-//! namespace, and neither hosts nor numbers are read here at all.
+//! A ZeroScaler needs no proof and no Service represents it. Its pods are in slices that it controls, or that its
+//! Service `NAME-private` controls, which in turn it must control. Its activators are in slices that it controls. A
+//! user who may edit these kinds in a namespace can forge them, but only for that namespace: an owner and its objects
+//! share one namespace, and neither hosts nor port numbers are read from them.
 //!
-//! Where Endpoints stand for slices, they have the name of the Service whose they are.
+//! Endpoints have the name of their Service instead of a controller.
 
 use crate::discovery::Spec;
 use crate::discovery::slices::{ObjectOwner, Side};
@@ -14,24 +14,25 @@ use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
-/// Group and kind of what controls a private Service.
+/// Group and kind of the object that controls a private Service.
 const ZERO_SCALER: (&str, &str) = ("zeroscale.dev/", "ZeroScaler");
 
-/// Of one ZeroScaler.
+/// Identity of one ZeroScaler, against which other objects are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proof<'a> {
-    /// Its own uid.
+    /// UID of the ZeroScaler.
     pub(super) uid: &'a str,
     /// Name of the public Service.
     pub(super) public: &'a str,
 }
 
-/// A private Service that a ZeroScaler controls: the ZeroScaler's name, its uid, and the Service's, in one allocation.
+/// Private Service that a ZeroScaler controls: the ZeroScaler's name, its uid, and the Service's uid, in one
+/// allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PrivateService(Box<str>);
 
 impl PrivateService {
-    /// This Service, if it is one.
+    /// Reads a Service; returns `None` if no ZeroScaler controls it or its name does not match.
     pub(super) fn of(service: &Service) -> Option<Self> {
         let owner = controller(&service.metadata)?;
         let is_owned = owner.api_version.starts_with(ZERO_SCALER.0) && owner.kind == ZERO_SCALER.1;
@@ -40,12 +41,12 @@ impl PrivateService {
         (is_owned && is_named).then(|| Self([&owner.name, "/", &owner.uid, "/", uid].concat().into()))
     }
 
-    /// The ZeroScaler's name.
+    /// Returns the name of the ZeroScaler.
     pub(super) fn scaler(&self) -> &str {
         self.words().0
     }
 
-    /// The ZeroScaler's name, its uid, and the Service's. No name has a `/`.
+    /// Returns the ZeroScaler's name, its uid, and the Service's uid. No name contains a `/`.
     fn words(&self) -> (&str, &str, &str) {
         let (scaler, uids) = self.0.split_once('/').unwrap_or_default();
         let (owner, uid) = uids.split_once('/').unwrap_or_default();
@@ -54,12 +55,13 @@ impl PrivateService {
 }
 
 impl<'a> Proof<'a> {
-    /// That of one that has come to this.
+    /// Returns the identity of the ZeroScaler behind this spec.
     pub(super) fn of(spec: &'a Spec) -> Self {
         Self { uid: &spec.uid, public: &spec.backend.service }
     }
 
-    /// Whether what belongs to `owner` is about this one's pods, or activators. `private`: the Service of that name.
+    /// Reports whether an object of `owner` lists this ZeroScaler's pods or activators. `private`: the private Service
+    /// with the expected name.
     pub(super) fn covers(&self, owner: Option<&ObjectOwner>, side: Side, private: Option<&PrivateService>) -> bool {
         let private = private.map(PrivateService::words);
         let private = private.filter(|(_, owner, uid)| *owner == self.uid && !uid.is_empty());

@@ -1,9 +1,9 @@
-//! ZeroScalers, as revisions.
+//! Translation of ZeroScalers to revisions.
 //!
-//! Nearly everything is in the status: what the owner made of spec, Service and pod template, and left as it was while a
-//! later spec is wrong. Responses that need no pod are read from the spec in force. Whoever may write either speaks for the
-//! object's own namespace alone: for a workload and the names of a Service there. Which numbers and which hosts lead to it
-//! is not read here but in the ledgers of the system namespace, where no tenant writes.
+//! Nearly everything comes from the status. The owner derives it from spec, Service and pod template, and leaves it
+//! unchanged while a later spec is invalid. Responses without a pod come from the spec in force. A user who may write
+//! either of them affects only the object's own namespace: a workload and the names of a Service there. Port numbers
+//! and hosts are not read here but from the ledgers of the system namespace, where no tenant writes.
 
 use crate::discovery::{Port, Spec};
 use activator_core::backends::Proof;
@@ -16,8 +16,8 @@ use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The revision of an object; none while its owner has not said how to reach it. A name or a Service that is no single
-/// word could be another's, and is none either.
+/// Returns the revision of an object; `None` while the owner has not written how to reach it. Also `None` if the name
+/// or the Service is not a single DNS label, because it could then refer to another workload.
 pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     let (name, status) = (object.name_any(), object.status.as_ref()?);
     let service = status.service.as_deref().unwrap_or_else(|| object.spec.service_name());
@@ -26,14 +26,14 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     }
     let backend = status.backend.as_ref()?.to_backend(service);
     let ports = status.ports.iter().map(port).collect();
-    // Another version than the newest, if that is refused, or has not been looked at yet.
+    // The spec in force may be older, while the newest is rejected or not yet examined.
     let in_force = status.in_force.as_ref().filter(|version| version.generation != object.metadata.generation);
     let in_force = in_force.and_then(|version| version.version_of(object));
     let wake = &in_force.as_ref().unwrap_or(object).spec.wake;
     let answers = wake.answers(status.fallback.clone()).map(Arc::new);
     let mut spec = Spec::standalone(&object.namespace()?, &name, backend);
-    // Pods are asked by the readiness probe of the template, which those of a former one may not have: then Kubernetes
-    // knows of them what the probe does not. A probe that the ZeroScaler names is asked for in any case.
+    // The probe is the readiness probe of the pod template. Pods of a former template may fail it, so Kubernetes'
+    // readiness counts as well. A probe that the ZeroScaler names must always pass.
     let asks_what_kubernetes_asks = wake.probe() == ProbeChoice::Auto;
     if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && asks_what_kubernetes_asks {
         spec.rules.proof = Proof::ProbeThenReady;
@@ -63,14 +63,14 @@ fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
     PodNames::of(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
 }
 
-/// The name that the first port has in slices; none: it has none.
+/// Returns the name of the first port in slices; `None` if the port has no name.
 pub(super) fn first_port(spec: &Spec) -> Option<&str> {
     spec.ports.first().map(|port| port.id.name.as_str()).filter(|name| !name.is_empty())
 }
 
 fn port(status: &PortStatus) -> Port {
     let PortStatus { name, port, protocol, wake_after_ms, pod_port, spoken, .. } = status;
-    // What has no name has its number there.
+    // In the status, an unnamed port has its number as its name.
     let name = if *name == port.to_string() { String::new() } else { name.clone() };
     let wake_after = wake_after_ms.map(Duration::from_millis);
     Port { id: PortId { name, port: *port }, protocol: *protocol, wake_after, pod_port: *pod_port, spoken: *spoken }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
-    /// Goal: Kubernetes' word counts where the activator asks what Kubernetes does, and nowhere else.
+    /// Goal: Kubernetes readiness counts only if the activator runs Kubernetes' own probe.
     #[test]
     fn a_probe_that_the_spec_in_force_names_is_asked_for_whatever_kubernetes_says() {
         let get = json!({"probe": {"type": "Http", "path": "/ready"}});
@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(spec(&silent).map(|spec| spec.rules.proof), Some(Proof::ProbeThenReady), "auto unless said");
     }
 
-    /// Goal: responses are those of the version in force, the newest or the one before, and the fallback is the one that was
-    /// found; where nothing is said nothing is kept.
+    /// Goal: responses come from the version in force, which may be the newest or the one before, and the fallback from
+    /// the status. If none is configured, nothing is stored.
     #[test]
     fn responses_are_those_of_the_version_in_force() {
         let page = |html: &str| json!({"target": {"name": "app"}, "wake": {"page": {"html": html}}});

@@ -1,4 +1,4 @@
-//! The watches of standalone, as streams of what they tell.
+//! Watches of standalone mode, as streams of events.
 
 use crate::discovery::listing;
 use common::names;
@@ -14,13 +14,13 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// Time between two attempts at what may not be watched.
+/// Pause before another attempt to watch a denied kind.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Through whom, and in which namespaces.
+/// Client and namespaces of the watches.
 pub(super) type Seen<'a> = (&'a Client, &'a Namespaces);
 
-/// What one of the watches tells.
+/// Event of one of the watches.
 pub(super) enum WatchEvent {
     Scaler(Box<watcher::Event<ZeroScaler>>),
     ScalersDenied(watcher::Error),
@@ -52,7 +52,7 @@ pub(super) fn numbers(client: Client, system_namespace: &str) -> impl Stream<Ite
         .map(|change| WatchEvent::Numbers(Box::new(change)))
 }
 
-/// The same, later.
+/// Returns the stream, delayed by a pause.
 pub(super) fn after_pause(stream: BoxStream<'static, WatchEvent>) -> BoxStream<'static, WatchEvent> {
     let pause = tokio::time::sleep(DENIED_PAUSE);
     futures::stream::once(pause).filter_map(|()| std::future::ready(None)).chain(stream).boxed()
@@ -79,7 +79,7 @@ pub(super) fn endpoints((client, namespaces): Seen<'_>) -> BoxStream<'static, Wa
         .boxed()
 }
 
-/// Whether the API server will not serve this kind to us, however often it is asked.
+/// Reports whether the API server permanently refuses to serve this kind.
 fn is_denied(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -1,14 +1,16 @@
-//! Revisions from ZeroScalers; addresses from EndpointSlices, which are found by one label. All in all
-//! namespaces, or in those that `ZEROSCALE_NAMESPACES` lists; Deployments are never looked at. Which hosts revisions have beside the names of their Services, and which numbers, is
-//! the word of the ledgers in the system namespace.
+//! Watches of standalone mode: revisions from ZeroScalers, addresses from EndpointSlices with one label.
 //!
-//! ZeroScalers are listed first: there may be ten thousand, and what else is kept of each shares its name and uid.
+//! The watches cover all namespaces, or those in `ZEROSCALE_NAMESPACES`. They never read Deployments. Port numbers, and
+//! hosts beyond the names of the Services, come from the ledgers in the system namespace.
 //!
-//! Who may edit Services and slices of a namespace may write such objects there; what is believed of them is in
-//! [`super::proof`].
+//! ZeroScalers are listed first: there may be ten thousand, and the other data of each shares its name and uid in
+//! memory.
 //!
-//! Where EndpointSlices are denied to us or absent, core/v1 Endpoints take their place; where those are denied as well,
-//! both are tried in turn.
+//! A user who may edit Services and slices of a namespace can write such objects there. [`super::proof`] decides which
+//! of them count.
+//!
+//! If EndpointSlices are denied or absent, core/v1 Endpoints replace them. If those are denied as well, both are tried
+//! in turn.
 
 use super::proof::{PrivateService, Proof};
 use super::scalers;
@@ -44,24 +46,24 @@ pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Nam
         listed: Listed::default(),
         events,
     };
-    // Ends with the receiver; there is nobody left to tell.
+    // Fails only if the receiver is gone, so there is nothing to report.
     let _ = adapter.watch(client, system_namespace, namespaces).await;
 }
 
 struct StandaloneWatch {
     scalers: HashMap<RevisionKey, Arc<Spec>>,
-    /// Those of ZeroScalers, which may not be known yet.
+    /// Private Services of ZeroScalers, including ZeroScalers that are not known yet.
     privates: HashMap<ObjectKey, PrivateService>,
     index: Index,
-    /// Where pods took requests when they were told last, of those that have any. While a Service's ports are renamed, its
-    /// slices and its ZeroScaler say so one after the other.
+    /// Last port of each revision's pods, if it has any. If a Service's port is renamed, slices and ZeroScaler change
+    /// one after the other, and this port bridges the gap.
     at: HashMap<RevisionKey, u16>,
     relists: Relists,
     listed: Listed,
     events: mpsc::Sender<Event>,
 }
 
-/// Lists under way, of those kinds of which something is kept by name here.
+/// Running lists of the kinds that are stored by name here.
 #[derive(Default)]
 struct Relists {
     scalers: Relist<ObjectKey>,
@@ -69,7 +71,7 @@ struct Relists {
     addresses: Relist<ObjectKey>,
 }
 
-/// What has been listed once.
+/// Kinds that were listed completely once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Listed {
     scalers: bool,
@@ -166,9 +168,9 @@ impl StandaloneWatch {
             self.scaler_gone(&key).await?;
         }
         let Some(spec) = scalers::spec(object) else {
-            return Ok(()); // What was known stays in force.
+            return Ok(()); // The former spec stays in force.
         };
-        // What of it tells which addresses are its pods'.
+        // Returns the parts that decide which addresses belong to its pods.
         fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>, &PodNames) {
             (Proof::of(spec), scalers::first_port(spec), &spec.pod_names)
         }
@@ -180,7 +182,7 @@ impl StandaloneWatch {
         let spec = Arc::new(spec);
         self.scalers.insert(spec.key.clone(), spec.clone());
         self.send(Event::Revision(spec)).await?;
-        // Its slices may have come before it.
+        // Its slices may have come first.
         if same_addresses { Ok(()) } else { self.tell_all_addresses(&key).await }
     }
 
@@ -223,7 +225,7 @@ impl StandaloneWatch {
         self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private)).await
     }
 
-    /// One event of the objects that have addresses, whichever kind that is.
+    /// Applies an event of an object with addresses, a slice or Endpoints.
     async fn addresses<K: Resource>(
         &mut self,
         event: watcher::Event<K>,
@@ -273,7 +275,7 @@ impl StandaloneWatch {
         Ok(())
     }
 
-    /// Of slices that are proven to be the revision's.
+    /// Sends the addresses from objects that are proven to belong to the revision.
     async fn tell_addresses(&mut self, owner: &Owner) -> Result<(), Closed> {
         let (key, side) = owner;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
@@ -313,7 +315,7 @@ mod tests {
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     use serde_json::{from_value, json};
 
-    /// What is kept here of a workload that sleeps, its spec included.
+    /// Bytes stored here for a sleeping workload, including its spec.
     const ASLEEP_BYTES: i64 = 1050;
 
     fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
@@ -328,7 +330,7 @@ mod tests {
         }
     }
 
-    /// A workload's ZeroScaler, private Service and slice of activators, as the autoscaler writes them.
+    /// Returns the ZeroScaler, private Service and slice of activators of a workload, as the autoscaler writes them.
     fn asleep(n: usize) -> [WatchEvent; 3] {
         let (name, uid) = (format!("asleep-{n:05}"), format!("00000000-0000-0000-0000-{n:012}"));
         let owner = json!([{
@@ -369,7 +371,7 @@ mod tests {
         ]
     }
 
-    /// Goal: what ended while a watch was broken is told as gone by the next list, of each kind.
+    /// Goal: objects of each kind that were deleted while a watch was broken are reported by the next list.
     #[test]
     fn what_a_new_list_lacks_is_gone() {
         let (events, mut told) = mpsc::channel(16);
@@ -393,8 +395,8 @@ mod tests {
         assert!(adapter.privates.is_empty());
     }
 
-    /// Goal: while the first of several ports is renamed its pods are listed as they were, whichever of slices and ZeroScaler
-    /// says so first; not by a port that they have no more.
+    /// Goal: while the first of several ports is renamed, pods stay listed, in either order of slices and ZeroScaler. A
+    /// port that the pods no longer have is not used.
     #[test]
     fn pods_whose_port_is_renamed_stay_listed() {
         let (events, mut told) = mpsc::channel(16);
@@ -449,7 +451,7 @@ mod tests {
         assert_eq!(pods(&mut adapter, other), Some(Vec::new()));
     }
 
-    /// Goal: a workload is told as being given back as soon as its ZeroScaler is being deleted, and not before.
+    /// Goal: a workload is reported as given back as soon as its ZeroScaler is being deleted, and not before.
     #[test]
     fn what_is_being_deleted_is_being_given_back() {
         let (events, mut told) = mpsc::channel(16);
@@ -470,7 +472,7 @@ mod tests {
         assert_eq!(given_back(&scaler), [true]);
     }
 
-    /// Goal: what is told of a workload that sleeps is kept small. Method: the bytes that are allocated for many.
+    /// Goal: a sleeping workload needs little memory. Method: count the bytes allocated for many.
     #[test]
     fn a_workload_that_sleeps_costs_little() {
         const MANY: usize = 1000;

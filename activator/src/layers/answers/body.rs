@@ -1,4 +1,4 @@
-//! The body of an answer, a pod's or our own.
+//! Response body, from a pod or from the activator.
 
 use super::events::Own;
 use activator_net::BodyError;
@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// A pod's body, or our own.
+    /// Body from a pod or from the activator.
     #[project = AnswerBodyProjection]
     pub(crate) enum AnswerBody<B> {
-        /// The pod's.
+        /// Body from a pod.
         Pod {
             #[pin]
             body: B,
         },
-        /// Our own.
+        /// Body from the activator.
         Own {
             own: Own,
         },

@@ -1,20 +1,20 @@
-//! Answers without a pod: a page, its stream of events, placeholders, static answers.
+//! Responses without a pod: the page, its event stream, placeholders, static responses.
 //!
-//! What gets which is a rule ([`crate::answers`]). Here is what it costs:
+//! [`crate::answers`] decides which request gets which response. This layer counts and bounds them:
 //!
-//! - What wakes (a page, its stream, a placeholder) counts as a request does, for as long as it is answered. So the first
-//!   page wakes as the first held request does, an open stream keeps a wake going and ends with it, and nothing keeps a
-//!   workload awake that is.
-//! - Static answers, and a stream that is asked for while pods are ready, count as nothing. A request that was forwarded as
-//!   such and finds no pod any more gets its static answer: nobody would wake the workload for it.
-//! - All are counted by kind in `zeroscale_answered_total`, and carry their kind in `x-zeroscale-reason`.
+//! - Responses that wake the workload (page, event stream, placeholder) count as requests while they are sent. So the
+//!   first page wakes the workload like the first held request, and an open stream keeps the wake going until it ends.
+//!   A workload that is already awake is not kept awake.
+//! - Static responses, and event streams requested while pods are ready, do not count. A request that was forwarded
+//!   uncounted and finds no pod gets its static response, because it would not wake the workload.
+//! - All are counted by kind in `zeroscale_answered_total` and carry their kind in `x-zeroscale-reason`.
 //!
-//! Of a workload that answers nothing without a pod this layer looks at one pointer.
+//! For a workload without such responses, this layer only checks one pointer.
 //!
 //! # Bounds
 //!
-//! A stream has a part of its workload's share of memory, as a held request has, and lasts for [`events::LONGEST`] at most.
-//! Beyond, it is refused with 503, and the page asks again after its time.
+//! A stream is charged to its workload's share of memory, like a held request, and lasts [`events::LONGEST`] at most.
+//! Beyond the share it is rejected with 503, and the page asks again later.
 
 mod body;
 mod events;
@@ -51,7 +51,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Answers what needs no pod.
+/// Layer that answers requests without a pod.
 #[derive(Clone)]
 pub(crate) struct Answering<S> {
     inner: S,
@@ -62,13 +62,13 @@ struct Shared {
     sink: StatSink,
     answered: Answered,
     readiness: Arc<Readiness>,
-    /// The cluster's page.
+    /// Page of the cluster.
     page: watch::Receiver<Arc<Page>>,
     clock: Clock,
 }
 
 impl<S> Answering<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(
         inner: S,
         sink: StatSink,
@@ -111,7 +111,7 @@ where
     }
 }
 
-/// What is answered to a request that was sent to a pod, where none has answered it.
+/// Replacement for the error of a forwarded request that no pod has answered.
 struct Instead {
     shared: Arc<Shared>,
     revision: Arc<Revision>,
@@ -119,14 +119,14 @@ struct Instead {
 }
 
 enum Other {
-    /// What a browser sees, where pods fail.
+    /// Page, if the pods fail.
     Page(PageChoice),
-    /// What one gets that counts as nothing, where no pod is ready.
+    /// Static response of an uncounted request, if no pod is ready.
     Static(Arc<Fixed>),
 }
 
 impl Instead {
-    /// The answer instead of this refusal, if there is one.
+    /// Returns the response that replaces this error, if there is one.
     fn of(&self, refusal: &Refusal) -> Option<Response<events::Own>> {
         match (&self.answer, refusal) {
             (Other::Page(page), Refusal::Failing { .. }) => {
@@ -141,7 +141,7 @@ impl Instead {
 }
 
 impl Shared {
-    /// What may be answered instead of a refusal, to a request that is forwarded.
+    /// Returns the possible replacement for the error of a forwarded request.
     fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Box<Instead>> {
         let answer = match call.counts {
             true => Other::Page(answers.page(asked(call))?.clone()),
@@ -154,7 +154,8 @@ impl Shared {
         self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone())
     }
 
-    /// The answer, if a request gets one of ours. What is forwarded has noted whether it counts.
+    /// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request
+    /// counts.
     fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<events::Own>> {
         let revision = call.revision.clone();
         let (request, is_cold) = (asked(call), revision.is_cold());
@@ -164,7 +165,7 @@ impl Shared {
             Answer::Forward => {
                 if is_cold {
                     if !is_paused {
-                        revision.wakes.wait(now); // It is held: so wakes are measured as well.
+                        revision.wakes.wait(now); // The request is held, so it is part of a wake.
                     }
                     call.standby = answers.fallback(request).map(|fallback| Standby::new(fallback.clone()));
                 }
@@ -255,20 +256,20 @@ fn asked(call: &Call) -> Request<'_> {
     Request { method: request.method(), path: request.uri().path(), headers: request.headers() }
 }
 
-/// To the second.
+/// Formats a time, in whole seconds.
 fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_second(at.as_secs()).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
 pin_project! {
-    /// The exchange below, or an answer of ours.
+    /// Exchange of the inner service, or a response of this layer.
     #[project = ExchangeProjection]
     pub(crate) enum Exchange<F> {
-        /// Ours.
+        /// Response of this layer.
         Answered {
             response: Option<Response<events::Own>>,
         },
-        /// Below.
+        /// Exchange of the inner service.
         Forwarded {
             #[pin]
             exchange: F,
@@ -290,7 +291,7 @@ where
                     response.body().say_bound();
                     Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own })))
                 }
-                None => Poll::Pending, // Polled again after its end, which nobody may do.
+                None => Poll::Pending, // Polled after completion, which callers must not do.
             },
             ExchangeProjection::Forwarded { exchange, instead } => Poll::Ready(match ready!(exchange.poll(cx)) {
                 Ok(response) => Ok(response.map(|body| AnswerBody::Pod { body })),

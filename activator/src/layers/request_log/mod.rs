@@ -1,17 +1,17 @@
-//! One line for each request whose revision is known, if `config-observability` asks for it.
+//! Request log: one line per request of a known revision, if `config-observability` enables it.
 //!
-//! The layer lies outside all that may answer for the revision, so refusals are logged too. A line is written when
-//! the response's body has ended or was given up, with the bytes that were handed on.
+//! The layer surrounds all layers that may respond for the revision, so errors are logged too. A line is written when
+//! the response body has ended or was abandoned, with the number of bytes passed on.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A request whose client went before it got a head: code 500, size 0, as upstream.
-//! - A refusal of ours: its status, size 0, since its text is made further out.
-//! - A switch of protocols: 101 when the tunnel ends, size 0.
+//! - The client disconnected before it got a response head: code 500, size 0, as in Knative.
+//! - An error of the activator: its status, size 0, because its body is added further out.
+//! - A protocol upgrade: 101 when the tunnel ends, size 0.
 //!
 //! # Better than Knative
 //!
-//! Its layer takes a relayed 1xx for the final status. Here a response has one status.
+//! Knative's layer takes a relayed 1xx for the final status. Here a response has one status.
 
 mod config;
 pub(crate) mod sink;
@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Logs requests.
+/// Layer that logs requests.
 #[derive(Clone)]
 pub(crate) struct RequestLog<S> {
     inner: S,
@@ -46,7 +46,7 @@ pub(crate) struct RequestLog<S> {
 }
 
 impl<S> RequestLog<S> {
-    /// Around `inner`, as `config` says at every moment.
+    /// Wraps `inner`. Changes of `config` apply live.
     pub(crate) fn new(inner: S, mut config: watch::Receiver<Arc<Observability>>, sink: Sink) -> Self {
         let template = Arc::new(ArcSwapOption::new(config.borrow_and_update().template()));
         let live = Arc::downgrade(&template);
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// A request's line, written on drop.
+/// Log line of a request, written on drop.
 pub(crate) struct Record {
     begun: Option<Begun>,
     received: Instant,
@@ -111,7 +111,7 @@ impl Drop for Record {
 }
 
 pin_project! {
-    /// An exchange that is logged.
+    /// Logged exchange.
     pub(crate) struct Logged<F> {
         #[pin]
         exchange: F,
@@ -130,7 +130,7 @@ where
         let result = std::task::ready!(this.exchange.poll(cx));
         let mut record = this.record.take();
         if let (Some(record), Err(Refusal::Elsewhere { .. })) = (&mut record, &result) {
-            record.begun = None; // Whoever serves it writes the line.
+            record.begun = None; // The activator that serves it writes the line.
         }
         if let Some(record) = &mut record {
             record.code = match &result {
@@ -160,8 +160,8 @@ mod tests {
         Arc::new(Observability::from_map(&data).expect("supported"))
     }
 
-    /// Goal: answers, refusals and clients that go are logged once each, and a change is in force with the next
-    /// request.
+    /// Goal: responses, errors and disconnected clients are logged once each, and a configuration change applies to the
+    /// next request.
     #[tokio::test]
     async fn every_way_out_is_logged_as_the_configuration_says() {
         let lines = Arc::new(Mutex::new(Vec::new()));
