@@ -1,31 +1,34 @@
-//! What an activator must know of a workload in standalone, its addresses aside.
+//! Settings of a standalone workload that an activator needs, other than its addresses.
 //!
-//! The autoscaler resolves everything that is asked of a ZeroScaler, its target and its pods once, and writes it into the
-//! ZeroScaler's status, where the activator reads it (`common_api::zeroscaler::BackendStatus` is its form there). Hosts and
-//! port numbers are not in it: they are settled where no tenant can write ([`crate::hosts`], [`crate::ports`]).
+//! The autoscaler resolves the ZeroScaler, its target and its pods once and writes the result into the ZeroScaler's
+//! status. The activator reads it from there (`common_api::zeroscaler::BackendStatus` is the serialized form). Hosts
+//! and port numbers are not part of it: they are recorded where no tenant can write ([`crate::hosts`],
+//! [`crate::ports`]).
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// All that an activator knows of one revision, its name and its addresses aside.
+/// Everything that an activator knows of one revision, other than its name and addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// Name of the public Service: `NAME.NS[.svc[.DOMAIN]]` leads here.
+    /// Name of the public Service, which clients call as `NAME.NS[.svc[.DOMAIN]]`.
     pub service: Arc<str>,
-    /// What the pods speak.
+    /// Protocol of the pods.
     pub protocol: Protocol,
-    /// Requests that one pod may run at once; 0: no limit.
+    /// Maximum number of concurrent requests per pod; 0: no limit.
     pub container_concurrency: u32,
-    /// Whether pods hold a queue-proxy: Knative's contract for headers and probes applies.
+    /// Set if pods have a queue-proxy, so Knative's contract for headers and probes applies.
     pub queue_proxy: bool,
-    /// Set if a client is led to the same pod each time, as long as that is there.
+    /// Set if each client is sent to the same pod while that pod exists.
     pub client_affinity: bool,
-    /// Whether pods have their node's address, which is then nobody's: others call from there as well.
+    /// Set if pods use their node's address. Such an address does not identify a pod, because other pods call from it
+    /// as well.
     pub host_network: bool,
-    /// How a pod is proven ready.
+    /// Readiness probe of the pods.
     pub probe: Probe,
-    /// Knative's bound of an exchange, the wait for a pod included, in milliseconds; 0: none. If it is set, the other
-    /// bounds of the exchange count from the request's arrival, too, else from when a pod has the request.
+    /// Knative's limit for an exchange, including the wait for a pod, in milliseconds; 0: none. If set, the other
+    /// limits of the exchange also count from the request's arrival. Otherwise they count from the time at which a pod
+    /// gets the request.
     pub timeout_ms: u64,
     /// Longest wait for a pod, in milliseconds; 0: no limit.
     pub wake_timeout_ms: u64,
@@ -33,32 +36,32 @@ pub struct Backend {
     pub request_timeout_ms: u64,
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
     pub response_start_timeout_ms: u64,
-    /// Longest silence in an exchange, in milliseconds; 0: no limit.
+    /// Longest idle time within an exchange, in milliseconds; 0: no limit.
     pub idle_timeout_ms: u64,
-    /// Most requests that one activator holds for the revision.
+    /// Maximum number of requests that one activator holds for the revision.
     pub max_held: u32,
-    /// Set while the pods crash-loop: held requests fail at once with this reason.
+    /// Set while the pods crash-loop: held requests fail immediately with this reason.
     pub failing: Option<Box<str>>,
-    /// Whether held requests fail at once: the workload is paused, and has no pods.
+    /// Set if held requests fail immediately, because the workload is paused and has no pods.
     pub paused: bool,
-    /// Set while the revision cannot be woken: what the API server says to it, or what it lacks, in one short line. Requests
-    /// go on waiting, and those that run into their bound of time are told.
+    /// Set while the revision cannot be scaled from zero: the API server's error or the missing prerequisite, in one
+    /// short line. Requests keep waiting; if their deadline expires, the response contains this reason.
     pub wake_refused: Option<Box<str>>,
 }
 
-/// What a revision's pods speak.
+/// Protocol of a revision's pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2 by prior knowledge, gRPC included.
+    /// HTTP/2 with prior knowledge, including gRPC.
     H2c,
 }
 
 impl Protocol {
-    /// Name of the Service port that carries this protocol.
+    /// Returns the name of the Service port that carries this protocol.
     pub fn port_name(self) -> &'static str {
         match self {
             Protocol::Http1 => "http",
@@ -67,54 +70,55 @@ impl Protocol {
     }
 }
 
-/// How an activator proves that a pod is ready.
+/// Check by which an activator verifies that a pod is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
-    /// Knative's: `GET /healthz` with `K-Network-Probe: queue`, 200 and the body `queue`.
+    /// Knative's probe: `GET /healthz` with `K-Network-Probe: queue`, expecting 200 and the body `queue`.
     QueueProxy,
-    /// A TCP connection is accepted.
+    /// The pod accepts a TCP connection.
     Tcp {
-        /// Port to connect to; absent: the backend's.
+        /// Port to connect to; `None`: the backend's.
         port: Option<u16>,
     },
-    /// An HTTP GET is answered with a status from 200 to 399.
+    /// The response to an HTTP GET has a status from 200 to 399.
     Http(Box<HttpGet>),
-    /// The same over TLS, whatever certificate is shown, as the kubelet's.
+    /// The same over TLS. Any certificate is accepted, as by the kubelet.
     Https(Box<HttpGet>),
-    /// `grpc.health.v1.Health/Check` answers SERVING.
+    /// `grpc.health.v1.Health/Check` returns SERVING.
     Grpc {
-        /// Port to ask; absent: the backend's.
+        /// Port to call; `None`: the backend's.
         port: Option<u16>,
-        /// The service asked for; empty: the whole server.
+        /// Service name in the health check; empty: the whole server.
         service: Box<str>,
     },
-    /// Kubernetes' own readiness is believed, nothing is sent.
+    /// Kubernetes' own readiness is used and no probe is sent.
     Kubernetes,
-    /// All of these pass: that of the container that takes requests first, then those of the other containers.
+    /// All of these probes pass. The probe of the container that takes requests comes first, then those of other
+    /// containers.
     All(Box<[Probe]>),
 }
 
-/// What an HTTP probe asks for.
+/// Request of an HTTP probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpGet {
     /// Path and query.
     pub path: String,
-    /// Port to ask; absent: the backend's.
+    /// Port to call; `None`: the backend's.
     pub port: Option<u16>,
-    /// Further request headers; `Host` replaces the default.
+    /// Additional request headers; `Host` replaces the default.
     pub headers: Vec<(String, String)>,
 }
 
 impl HttpGet {
-    /// A path of the backend's own port, without further headers.
+    /// Creates a probe of a path on the backend's own port, without additional headers.
     pub fn path(path: impl Into<String>) -> Self {
         Self { path: path.into(), port: None, headers: Vec::new() }
     }
 }
 
 impl Backend {
-    /// One of plain pods that speak HTTP/1.1, with standalone's defaults: what a ZeroScaler that says nothing comes to where
-    /// no container declares a probe.
+    /// Returns the backend of plain HTTP/1.1 pods with standalone's defaults. It corresponds to an empty ZeroScaler
+    /// whose containers declare no probe.
     pub fn plain(service: &str) -> Self {
         Self {
             service: service.into(),

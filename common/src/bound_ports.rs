@@ -1,87 +1,90 @@
-//! Which workloads' ports an activator has bound, as it tells who asks. Without that answer its address stands in no
-//! slice.
+//! Asks an activator which workload ports it has bound. An activator's address enters an EndpointSlice only with this
+//! proof.
 //!
-//! # The question
+//! # The query
 //!
-//! A GET of any path on a shared port of the address that is to stand in a slice, with `K-Network-Probe: activator`, by
-//! which it is answered also while clients have all connections, and [`QUESTION`] with one of these values
+//! A GET of any path on a shared port of the address that is to enter the slice, with `K-Network-Probe: activator`.
+//! That header gets a response even if clients use up all connections. The header [`QUESTION`] has one of these values
 //! ([`Question`]):
 //!
-//! | value | what it asks for |
+//! | value | asks for |
 //! |---|---|
-//! | `all` | all numbers; takes a plane's token (`Authorization: Bearer`), where tokens are demanded |
+//! | `all` | all numbers; requires a plane's token (`Authorization: Bearer`) if tokens are enforced |
 //! | `20000,20017` | these numbers, at most [`NAMED_MAX`] |
 //!
-//! The answer is 200 and [`BoundPorts`] as JSON: a row for each number that was asked for and that the activator means to
-//! listen on. It does not listen on one without a row. What is wrong with a question is answered with 400.
+//! The response is 200 and [`BoundPorts`] as JSON: a row for each requested number on which the activator intends to
+//! listen. The activator does not listen on a number without a row. The response to a malformed query is 400.
 //!
-//! # Why that is a proof
+//! # Why the response is proof
 //!
-//! - A row without an error is a socket that the kernel has taken as a listener, which this very process holds; it goes
-//!   out of the table before it is closed. And the workload is known here, so that what comes is not refused.
-//! - Whoever answers at an address has its ports: one process can bind a number there, and no second one beside it.
-//! - The uid is the object's. One of the same name that came later, or another workload on that number, has another.
-//! - A process that comes after this one says another `instance`, and what the former had bound says nothing of it.
+//! - A row without an error is a listening socket that this very process holds. The row disappears before the socket is
+//!   closed. The process also knows the workload, so it does not reject the workload's connections.
+//! - The process that responds at an address also owns the ports of that address: only one process can bind a number
+//!   there.
+//! - The uid identifies the object. A later object of the same name, or another workload on that number, has another
+//!   uid.
+//! - A restarted process has another `instance`. Rows of the former process prove nothing about the new one.
 //!
-//! It is asked on a shared port because a `tcp` port has no protocol to answer in: what is said there is the
-//! workload's. And one question covers ten thousand numbers. It does not show that the network lets the asker through to
-//! the number itself; a connect that is closed again without a byte does, and wakes nobody.
+//! The query uses a shared port because a `tcp` port has no protocol for it: every byte there belongs to the workload.
+//! One query also covers ten thousand numbers. It does not show that the network lets the caller reach the number
+//! itself. A connection that is closed again without a byte does show that, and does not wake the workload.
 
 use serde::{Deserialize, Serialize};
 
-/// Header of a question.
+/// Request header of a query.
 pub const QUESTION: &str = "zeroscale-ports";
 
-/// Most numbers that one question names. Who wants to know of more asks for all.
+/// Maximum number of ports that one query names. Callers that need more ask for all.
 pub const NAMED_MAX: usize = 256;
 
 const ALL: &str = "all";
 
-/// Which numbers are asked for.
+/// Numbers that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// All.
+    /// All numbers.
     All,
-    /// These.
+    /// These numbers.
     Numbers(Vec<u16>),
 }
 
-/// What an activator has bound.
+/// Ports that an activator has bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BoundPorts {
-    /// The process: chosen by chance at its start.
+    /// Random identifier of the process, chosen when it starts.
     pub instance: String,
-    /// The name of its pod.
+    /// Name of the activator's pod.
     pub pod: String,
-    /// By number.
+    /// Rows, one per number.
     pub ports: Vec<BoundPort>,
 }
 
-/// One number.
+/// State of one number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BoundPort {
-    /// The number.
+    /// The port number.
     pub number: u16,
-    /// Uid of the ZeroScaler whose it is here.
+    /// Uid of the ZeroScaler that owns the number on this activator.
     pub uid: String,
-    /// It was released: it is served for a while, and must not be written into slices any more.
+    /// The number was released: the activator serves it for a while, but its address must not be written into slices
+    /// any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
-    /// Another process listens there: it could not be bound.
+    /// The number could not be bound because another process listens on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_use: bool,
-    /// Why nothing is served there; none: it is bound, and its workload known.
+    /// Reason why the number is not served; `None`: it is bound and its workload is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Question {
-    /// From a header's value.
+    /// Parses a header value.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the invalid part of the value.
     pub fn parse(value: &str) -> Result<Self, QuestionError> {
         if value == ALL {
             return Ok(Self::All);
@@ -91,7 +94,7 @@ impl Question {
         if numbers.len() > NAMED_MAX { Err(QuestionError::TooMany) } else { Ok(Self::Numbers(numbers)) }
     }
 
-    /// As a header's value.
+    /// Formats the query as a header value.
     pub fn value(&self) -> String {
         match self {
             Self::All => ALL.to_owned(),
@@ -100,19 +103,19 @@ impl Question {
     }
 }
 
-/// What is wrong with a question.
+/// Error in a query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuestionError {
-    /// It names what is no port number.
+    /// The query contains a word that is not a port number.
     #[error("{QUESTION} names {0:?}: it takes `{ALL}`, or port numbers with commas between them")]
     Number(String),
-    /// It names too many.
+    /// The query names too many numbers.
     #[error("{QUESTION} names more than {NAMED_MAX} numbers: `{ALL}` asks for all")]
     TooMany,
 }
 
 impl BoundPorts {
-    /// Whether `number` is served for the object with this uid, and may stand in slices.
+    /// Reports whether `number` is served for the object with this uid and may be written into slices.
     pub fn has(&self, number: u16, uid: &str) -> bool {
         let serves = |port: &BoundPort| port.uid == uid && !port.closing && port.error.is_none();
         self.ports.iter().any(|port| port.number == number && serves(port))
@@ -137,7 +140,8 @@ mod tests {
         assert_eq!(Question::parse(&numbers(NAMED_MAX + 1)), Err(QuestionError::TooMany));
     }
 
-    /// Goal: the text that both planes agree on; they may differ in version.
+    /// Goal: the response proves a number for one object only. The text is fixed because the two planes may differ in
+    /// version.
     #[test]
     fn an_answer_proves_a_number_for_one_object_alone() {
         let text = r#"{"instance":"i","pod":"activator-0","ports":[

@@ -1,7 +1,7 @@
-//! Violations found in an object, all of them at once.
+//! Collects all violations found in an object.
 //!
-//! Texts follow upstream's admission webhook, `MESSAGE: PATH, PATH`, one a line and sorted, with the rule in
-//! parentheses after it. Violations that differ in their path alone become one.
+//! Texts follow upstream's admission webhook: `MESSAGE: PATH, PATH`, one per line and sorted, with the rule in
+//! parentheses at the end. Violations that differ only in their path are merged into one line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use std::fmt;
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What is wrong, the value included.
+    /// Description of the violation, including the value.
     pub message: String,
     /// The field or annotation; dots separate fields.
     pub path: String,
-    /// What would have been right; empty where the message says it.
+    /// The expected value; empty if the message already says it.
     pub rule: String,
 }
 
-/// Every broken rule of an object, in the order of discovery. May be empty: see [`FieldErrors::into_result`].
+/// All violations of an object, in the order of discovery. May be empty: see [`FieldErrors::into_result`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// No violation yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -32,41 +32,41 @@ impl FieldErrors {
         self.0.push(FieldError { message: message.into(), path: path.into(), rule: rule.into() });
     }
 
-    /// Adds a value that is wrong in itself.
+    /// Adds an invalid value.
     pub fn invalid_value(&mut self, value: impl fmt::Display, path: impl Into<String>, rule: impl Into<String>) {
         self.push(format!("invalid value: {value}"), path, rule);
     }
 
-    /// Adds a field that is absent and must not be.
+    /// Adds a required field that is missing.
     pub fn missing(&mut self, path: impl Into<String>) {
         self.push("missing field(s)", path, "");
     }
 
-    /// Adds all of `other`, with `prefix` before each path.
+    /// Adds all violations of `other`, with `prefix` before each path.
     pub fn extend(&mut self, prefix: &str, other: FieldErrors) {
         self.0.extend(other.0.into_iter().map(|error| FieldError { path: format!("{prefix}{}", error.path), ..error }));
     }
 
-    /// The others, where something else says what is wrong with a field.
+    /// Drops the violations of one path, for callers that report that field elsewhere.
     pub fn without(mut self, path: &str) -> Self {
         self.0.retain(|error| error.path != path);
         self
     }
 
-    /// The violations.
+    /// Returns the violations in the order of discovery.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
         self.0.iter()
     }
 
-    /// Whether nothing is wrong.
+    /// Reports whether there is no violation.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Success if there is no violation.
+    /// Succeeds if there is no violation.
     ///
     /// # Errors
-    /// Itself, unless empty.
+    /// Returns itself unless empty.
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }

@@ -1,62 +1,63 @@
-//! Header names and values that the parts of the system recognize each other by.
+//! Header names and values by which the parts of the system recognize each other.
 //!
-//! Names are lower case: HTTP/2 sends them so, and lookups do not care. The predicates take values, not requests, so
-//! that this crate needs no HTTP types. User agents are matched by prefix.
+//! Names are lower case, as HTTP/2 sends them; lookups ignore case. The predicates take values, not requests, so this
+//! crate needs no HTTP types. User agents are matched by prefix.
 
-/// Marks a probe of the network: [`PROBE_VALUE`], [`ACTIVATOR_VALUE`] or [`QUEUE_VALUE`] say who should answer.
+/// Marks a network probe. The value names the component that responds: [`PROBE_VALUE`], [`ACTIVATOR_VALUE`] or
+/// [`QUEUE_VALUE`].
 pub const NETWORK_PROBE: &str = "k-network-probe";
 /// Configuration hash that a probed component echoes to an ingress.
 pub const NETWORK_HASH: &str = "k-network-hash";
-/// Set to [`ACTIVATOR_VALUE`] on requests that came through an activator.
+/// Set to [`ACTIVATOR_VALUE`] on requests that passed through an activator.
 pub const PROXY_REQUEST: &str = "k-proxy-request";
-/// The client's `Host`, where the activator replaces it.
+/// The client's original `Host`, set if the activator replaces `Host`.
 pub const ORIGINAL_HOST: &str = "k-original-host";
-/// Asks a mesh to pass the request on to the address as it is.
+/// Tells a mesh to forward the request to the given address without load balancing.
 pub const PASSTHROUGH_LB: &str = "k-passthrough-lb";
-/// Older spelling of [`PASSTHROUGH_LB`], still sent when scraping.
+/// Older spelling of [`PASSTHROUGH_LB`], still sent with scrapes.
 pub const DIRECT_LB: &str = "knative-direct-lb";
-/// Marks a kubelet's probe that a mesh has rewritten.
+/// Marks a kubelet probe that a mesh has rewritten.
 pub const KUBELET_PROBE: &str = "k-kubelet-probe";
-/// Name of the revision that a request is for, set by an ingress.
+/// Name of the revision that a request is for; set by an ingress.
 pub const REVISION: &str = "knative-serving-revision";
-/// Namespace of the revision that a request is for, set by an ingress.
+/// Namespace of the revision that a request is for; set by an ingress.
 pub const NAMESPACE: &str = "knative-serving-namespace";
-/// RFC 7239.
+/// Proxy information as RFC 7239 defines it.
 pub const FORWARDED: &str = "forwarded";
-/// Who sends.
+/// Name of the client software.
 pub const USER_AGENT: &str = "user-agent";
 
-/// Value of [`NETWORK_PROBE`]: whoever is reached echoes [`NETWORK_HASH`].
+/// Value of [`NETWORK_PROBE`]: any component that receives it echoes [`NETWORK_HASH`].
 pub const PROBE_VALUE: &str = "probe";
-/// Value of [`NETWORK_PROBE`]: an activator answers with this body. Also the value of [`PROXY_REQUEST`].
+/// Value of [`NETWORK_PROBE`]: an activator responds with this body. Also the value of [`PROXY_REQUEST`].
 pub const ACTIVATOR_VALUE: &str = "activator";
-/// Value of [`NETWORK_PROBE`]: a queue-proxy answers with this body.
+/// Value of [`NETWORK_PROBE`]: a queue-proxy responds with this body.
 pub const QUEUE_VALUE: &str = "queue";
 
-/// User agent of the kubelet, followed by its version.
+/// Prefix of the kubelet's user agent; its version follows.
 pub const USER_AGENT_KUBELET_PREFIX: &str = "kube-probe/";
 /// User agent of an activator that probes a pod.
 pub const USER_AGENT_ACTIVATOR: &str = "Knative-Activator-Probe";
 
-/// Path of the probes.
+/// Path of network probes.
 pub const PROBE_PATH: &str = "/healthz";
 
-/// What a request to an activator is, by its headers; an absent header is the empty value.
+/// Kind of a request to an activator, by its headers. An absent header counts as the empty value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// The kubelet asks for the activator's own health.
+    /// The kubelet probes the activator's own health.
     Kubelet,
-    /// An ingress asks for the hash to be echoed.
+    /// An ingress wants the hash echoed.
     HashProbe,
-    /// An autoscaler asks whether an activator is in the path.
+    /// An autoscaler asks whether an activator is in the request path.
     ActivatorProbe,
-    /// A probe that an activator has no answer for.
+    /// A probe that activators do not support; carries its value.
     UnknownProbe(&'a str),
     /// A client's request.
     Traffic,
 }
 
-/// Sorts out a request to an activator, in the order that upstream does.
+/// Classifies a request to an activator, checking headers in upstream's order.
 pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a str) -> Incoming<'a> {
     if is_kubelet_probe(user_agent, kubelet_probe) {
         return Incoming::Kubelet;
@@ -69,12 +70,12 @@ pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a st
     }
 }
 
-/// Whether the kubelet asks: by its user agent, or by the header that a mesh puts in its place.
+/// Reports whether the kubelet sent the request, by its user agent or by the header that a mesh sets instead.
 pub fn is_kubelet_probe(user_agent: &str, kubelet_probe: &str) -> bool {
     user_agent.starts_with(USER_AGENT_KUBELET_PREFIX) || !kubelet_probe.is_empty()
 }
 
-/// Whether a request is a probe of any kind, and so stays out of metrics, logs and traces.
+/// Reports whether a request is any kind of probe. Probes are left out of metrics, logs and traces.
 pub fn is_probe(user_agent: &str, kubelet_probe: &str, network_probe: &str) -> bool {
     is_kubelet_probe(user_agent, kubelet_probe) || !network_probe.is_empty()
 }

@@ -1,12 +1,12 @@
-//! Which revision a `Host` means: pure functions over names.
+//! Parses and matches host names: pure functions that say which revision a `Host` may mean.
 //!
-//! A host is compared without case, port and trailing dot. What stands in a table of hosts is a [`HostPattern`]: a
-//! name, or `*.` and a domain, which matches every name below that domain, however deep, but not the domain itself.
-//! [`lookup_keys`] gives the keys under which a matching entry could stand, best first: the name itself, then the
-//! wildcards from the longest to the shortest.
+//! Hosts are compared without case, port and trailing dot. A table of hosts contains [`HostPattern`]s. A pattern is a
+//! name, or `*.` and a domain; the latter matches every name below that domain at any depth, but not the domain itself.
+//! [`lookup_keys`] returns the keys of all possible matches, best first: the name itself, then wildcards from the
+//! longest to the shortest.
 //!
-//! Not here: the table, and who owns a host ([`crate::hosts`]); addresses of pods (a bare `NAME` means the caller's
-//! namespace).
+//! Not here: the table and the ownership of hosts ([`crate::hosts`]); addresses of pods. A bare `NAME` means the
+//! caller's namespace.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -16,17 +16,17 @@ const HOST_LENGTH_MAX: usize = 253;
 /// Longest label of a host name.
 const LABEL_LENGTH_MAX: usize = 63;
 
-/// An entry in a table of hosts; lower case.
+/// Entry in a table of hosts, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostPattern {
-    /// This name alone.
+    /// Matches this name only.
     Exact(String),
-    /// Every name that ends in `.` and this domain.
+    /// Matches every name that ends in `.` and this domain.
     Wildcard(String),
 }
 
 impl HostPattern {
-    /// Reads `name` or `*.domain`; case and a trailing dot do not matter. None if it is neither.
+    /// Parses `name` or `*.domain`, ignoring case and a trailing dot. Returns `None` if the text is neither.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         match name.strip_prefix("*.") {
@@ -35,7 +35,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether a normalized host matches.
+    /// Reports whether a normalized host matches.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => name == host,
@@ -46,7 +46,7 @@ impl HostPattern {
     }
 }
 
-/// `name` or `*.domain`: the same text that [`lookup_keys`] yields.
+/// Formats as `name` or `*.domain`, the same text that [`lookup_keys`] yields.
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -56,8 +56,8 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// A `Host` header or authority without port and trailing dot, in lower case. None if nothing is left, or if it is
-/// not a host at all. An IPv6 address is returned without its brackets.
+/// Normalizes a `Host` header or authority: no port, no trailing dot, lower case. Returns `None` if nothing is left or
+/// the text is not a host. An IPv6 address is returned without its brackets.
 pub fn normalize(host: &str) -> Option<String> {
     let name = if let Some(bracketed) = host.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
@@ -78,26 +78,26 @@ pub fn normalize(host: &str) -> Option<String> {
     (ends_well && name.len() <= HOST_LENGTH_MAX && printable).then(|| name.to_ascii_lowercase())
 }
 
-/// Keys under which an entry for a normalized host could stand: `a.b.c`, `*.b.c`, `*.c`.
+/// Returns the keys of all entries that could match a normalized host, best first: `a.b.c`, `*.b.c`, `*.c`.
 pub fn lookup_keys(host: &str) -> impl Iterator<Item = String> {
     let domains = host.match_indices('.').map(|(at, _)| format!("*{}", &host[at..]));
     std::iter::once(host.to_owned()).chain(domains)
 }
 
-/// A Service in the cluster.
+/// Name of a Service in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceName<'a> {
-    /// Its name.
+    /// Name of the Service.
     pub name: &'a str,
-    /// Its namespace; none in a bare name, which means the caller's.
+    /// Namespace of the Service; `None` for a bare name, which means the caller's namespace.
     pub namespace: Option<&'a str>,
 }
 
-/// Reads a normalized host as `NAME`, `NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN` or `NAME.NS.localhost`. None if it is
-/// none of them: too many labels, another domain, or an address.
+/// Parses a normalized host as `NAME`, `NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN` or `NAME.NS.localhost`. Returns
+/// `None` for anything else: too many labels, another domain, or an address.
 ///
-/// Browsers, curl and some resolvers lead every name below `localhost` to their own machine (RFC 6761), so a URL with such a
-/// name is enough to call a Service where a shared port is reached on loopback.
+/// Browsers, curl and some resolvers send every name below `localhost` to the local machine (RFC 6761). With such a
+/// name, a plain URL can call a Service if a shared port is reachable on loopback.
 pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceName<'a>> {
     if !is_name(host) {
         return None;
@@ -114,17 +114,18 @@ pub fn service_name<'a>(host: &'a str, cluster_domain: &str) -> Option<ServiceNa
     (in_cluster && !ends_with_number(host)).then_some(ServiceName { name, namespace: Some(namespace) })
 }
 
-/// Whether the last label is a number, as no name's is; `10.0.0.1` is an address.
+/// Reports whether the last label is a number, as in the address `10.0.0.1`. No name ends like this.
 pub fn ends_with_number(host: &str) -> bool {
     host.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether this is one label of a name, in lower case: what a Service's name is.
+/// Reports whether the text is a single lower-case label, as the name of a Service is.
 pub fn is_label(text: &str) -> bool {
     is_name(text) && !text.contains('.')
 }
 
-/// A DNS name in lower case: labels of letters, digits, `-` and `_`, not empty, not too long.
+/// Reports whether the text is a lower-case DNS name: non-empty labels of letters, digits, `-` and `_` within the
+/// length limits.
 fn is_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -136,7 +137,7 @@ fn is_name(name: &str) -> bool {
     name.len() <= HOST_LENGTH_MAX && name.split('.').all(label)
 }
 
-/// What follows a colon: digits, or nothing.
+/// Reports whether the text after a colon is a port: up to five digits, or nothing.
 fn is_port(text: &str) -> bool {
     text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit())
 }
@@ -184,7 +185,7 @@ mod tests {
             ("hello.ns.svc.cluster.local", Some(("hello", Some("ns")))),
             ("hello.ns.localhost", Some(("hello", Some("ns")))),
             ("a.hello.ns.localhost", None),
-            ("hello.localhost", Some(("hello", Some("localhost")))), // A namespace may have that name.
+            ("hello.localhost", Some(("hello", Some("localhost")))), // A namespace may be called `localhost`.
             ("ns.svc.localhost", Some(("ns", Some("svc")))),
             ("hello.ns.svc.cluster", None),
             ("hello.ns.svc.example.com", None),

@@ -4,37 +4,37 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Names one revision, which is also the name of its PodAutoscaler. One allocation, and cheap to clone: a process has
-/// many, and many of each. Ordered by namespace, then by name.
+/// Identifies one revision; its PodAutoscaler has the same name. A key is one shared allocation, so clones are cheap: a
+/// process holds many keys and many copies of each. Keys are ordered by namespace, then by name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RevisionKey {
-    /// `namespace/name`; no namespace has a `/`.
+    /// `namespace/name`; a namespace never contains `/`.
     text: Arc<str>,
 }
 
 impl RevisionKey {
-    /// A key from its two parts.
+    /// Creates a key from a namespace and a name.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self { text: [namespace.as_ref(), "/", name.as_ref()].concat().into() }
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &str {
         self.parts().0
     }
 
-    /// The name within the namespace.
+    /// Returns the name within the namespace.
     pub fn name(&self) -> &str {
         self.parts().1
     }
 
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     fn parts(&self) -> (&str, &str) {
-        self.text.split_once('/').unwrap_or_default() // It always has one.
+        self.text.split_once('/').unwrap_or_default() // The text always contains a `/`.
     }
 }
 
@@ -50,7 +50,7 @@ impl PartialOrd for RevisionKey {
     }
 }
 
-/// `namespace/name`, the form that ownership hashing uses.
+/// Formats the key as `namespace/name`, the form that ownership hashing uses.
 impl fmt::Display for RevisionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!((cluster_wide.namespace(), cluster_wide.name()), ("", "app"));
     }
 
-    /// Goal: all of a namespace stand together, also where another's name sorts before the `/`.
+    /// Goal: keys of one namespace are adjacent, even if another namespace's name sorts before the `/`.
     #[test]
     fn keys_are_ordered_by_namespace_first() {
         let sorted = [("", "z"), ("a", "y"), ("a", "z"), ("a-b", "a"), ("a.b", "a"), ("b", "a")];

@@ -1,7 +1,7 @@
 //! Vocabulary of both planes: the names, keys and formats that an activator and an autoscaler must agree on.
 //!
-//! Everything here is pure: no I/O, no clock, no chance of its own, no Kubernetes client. Names and bytes are Knative's
-//! where Knative has one; what is ours alone lives under the prefix `zeroscale.dev/`.
+//! Everything here is pure: no I/O, no clock, no randomness of its own, no Kubernetes client. Names and bytes follow
+//! Knative wherever Knative defines them. Names that only Zeroscale uses have the prefix `zeroscale.dev/`.
 
 pub mod annotations;
 pub mod backend;

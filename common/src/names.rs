@@ -1,15 +1,15 @@
-//! Object names, labels, annotations and ports that parts of the system find each other by.
+//! Object names, labels, annotations and ports by which parts of the system find each other.
 
 use md5::{Digest, Md5};
 
-/// Label of standalone on Services, EndpointSlices and Endpoints: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`]. Knative
-/// looks for its own, and must not meet ours.
+/// Standalone's label on Services, EndpointSlices and Endpoints: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`].
+/// It differs from Knative's label, so Knative never selects these objects.
 pub const SIDE: &str = "zeroscale.dev/side";
-/// Label of standalone on the same: name of the ZeroScaler.
+/// Standalone's label on the same objects: the name of the ZeroScaler.
 pub const WORKLOAD: &str = "zeroscale.dev/workload";
-/// Kubernetes' label that says who writes an EndpointSlice: [`MANAGED_BY`], where we do.
+/// Kubernetes' label for the writer of an EndpointSlice; [`MANAGED_BY`] on slices that standalone writes.
 pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The same of Knative.
+/// Knative's label for the side of a Service: [`SERVICE_TYPE_PUBLIC`] or [`SERVICE_TYPE_PRIVATE`].
 pub const SERVICE_TYPE: &str = "networking.internal.knative.dev/serviceType";
 /// The Service that clients call.
 pub const SERVICE_TYPE_PUBLIC: &str = "Public";
@@ -24,29 +24,29 @@ pub const SERVICE: &str = "serving.knative.dev/service";
 /// Label with the uid of the revision.
 pub const REVISION_UID: &str = "serving.knative.dev/revisionUID";
 
-/// Class of PodAutoscalers that this autoscaler's own rules scale.
+/// Class of PodAutoscalers that this autoscaler scales by its own rules.
 pub const CLASS_KPA: &str = "kpa.autoscaling.knative.dev";
 /// Class of PodAutoscalers that a HorizontalPodAutoscaler scales.
 pub const CLASS_HPA: &str = "hpa.autoscaling.knative.dev";
 
-/// Label of the ConfigMaps of the system namespace that say who has which host ([`crate::hosts::ledger`]) and which port
-/// number ([`crate::ports::ledger`]).
+/// Label of the ConfigMaps in the system namespace that record the owners of hosts ([`crate::hosts::ledger`]) and of
+/// port numbers ([`crate::ports::ledger`]).
 pub const LEDGER: &str = "zeroscale.dev/ledger";
 /// Value of [`LEDGER`] for hosts.
 pub const LEDGER_OF_HOSTS: &str = "hosts";
 /// Value of [`LEDGER`] for port numbers.
 pub const LEDGER_OF_PORTS: &str = "ports";
-/// Annotation on an adopted Service that holds its former selector, as JSON.
+/// Annotation on an adopted Service that stores its former selector as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
-/// Finalizer on a ZeroScaler: replicas and Service are given back before it goes.
+/// Finalizer on a ZeroScaler: the autoscaler restores replicas and Service before the object is removed.
 pub const FINALIZER: &str = "zeroscale.dev/restore";
-/// Label of the EndpointSlices that lead to activators, on port numbers of the workload's own.
+/// Label of EndpointSlices: the kind of endpoints in the slice, on port numbers that belong to the workload.
 pub const LEADS_TO: &str = "zeroscale.dev/leads-to";
-/// Value of [`LEADS_TO`] of those that do.
+/// Value of [`LEADS_TO`] for slices of activators.
 pub const LEADS_TO_ACTIVATORS: &str = "activators";
-/// Value of [`LEADS_TO`] of those that lead to pods.
+/// Value of [`LEADS_TO`] for slices of pods.
 pub const LEADS_TO_PODS: &str = "pods";
-/// `endpointslice.kubernetes.io/managed-by` of the EndpointSlices that standalone writes for public Services.
+/// Value of [`SLICE_MANAGED_BY`] on EndpointSlices that standalone writes for public Services.
 pub const MANAGED_BY: &str = "zeroscale.dev";
 
 /// Activator data port for HTTP/1.1 (and h2c), also a queue-proxy's.
@@ -57,17 +57,17 @@ pub const ACTIVATOR_H2C_PORT: u16 = 8013;
 pub const HTTPS_PORT: u16 = 8112;
 /// Port of a private Service for TLS.
 pub const HTTPS_SERVICE_PORT: u16 = 443;
-/// Secret of the system namespace with the certificate that activators show, and the authority of queue-proxies.
+/// Secret in the system namespace with the certificate that activators present and the CA of queue-proxies.
 pub const ROUTING_CERTIFICATE: &str = "routing-serving-certs";
-/// Label of config maps whose values are authorities.
+/// Label of ConfigMaps whose values are CA certificates.
 pub const TRUST_BUNDLE: &str = "networking.knative.dev/trust-bundle";
-/// Name that every queue-proxy's certificate bears, and activators ask for.
+/// Name in every queue-proxy's certificate, which activators verify.
 pub const DATA_PLANE_NAME: &str = "data-plane.knative.dev";
-/// What the second name in a queue-proxy's certificate begins with; its namespace follows.
+/// Prefix of the second name in a queue-proxy's certificate; its namespace follows.
 pub const DATA_PLANE_USER_PREFIX: &str = "kn-user-";
 /// Second name in the certificates of activators and ingresses.
 pub const DATA_PLANE_ROUTING_NAME: &str = "kn-routing";
-/// The stat server's port.
+/// Port of the stat server.
 pub const STAT_PORT: u16 = 8080;
 /// The Service in front of all activators, in the system namespace.
 pub const ACTIVATOR_SERVICE: &str = "activator-service";
@@ -79,17 +79,18 @@ pub const SYSTEM_NAMESPACE: &str = "knative-serving";
 /// Longest Kubernetes name.
 const NAME_LENGTH_MAX: usize = 63;
 
-/// Name of the private Service of a revision.
+/// Returns the name of a revision's private Service.
 pub fn private_service(revision: &str) -> String {
     child_name(revision, "-private")
 }
 
-/// `parent` + `suffix`, shortened with a hash where that exceeds 63 characters (`kmeta.ChildName` of knative.dev/pkg).
+/// Returns `parent` + `suffix`, shortened with a hash if it exceeds 63 characters (`kmeta.ChildName` of
+/// knative.dev/pkg).
 pub fn child_name(parent: &str, suffix: &str) -> String {
     if parent.len() + suffix.len() <= NAME_LENGTH_MAX {
         return format!("{parent}{suffix}");
     }
-    let head_max = NAME_LENGTH_MAX - 32; // What is left beside the 32 hex digits of an MD5.
+    let head_max = NAME_LENGTH_MAX - 32; // Leaves room for the 32 hex digits of an MD5.
     if suffix.len() < head_max {
         let digest = hex::encode(Md5::digest(parent));
         return format!("{}{digest}{suffix}", head(parent, head_max - suffix.len()));
@@ -101,7 +102,7 @@ pub fn child_name(parent: &str, suffix: &str) -> String {
     name
 }
 
-/// At most the first `n` bytes of `s`, never splitting a character.
+/// Returns at most the first `n` bytes of `s`, never splitting a character.
 fn head(s: &str, n: usize) -> &str {
     let mut end = n.min(s.len());
     while !s.is_char_boundary(end) {

@@ -1,23 +1,25 @@
-//! Who is responsible for what: a hash that picks some of a set of names for a target.
+//! Assigns responsibility: hashes a target to some of a set of names.
 //!
-//! Two choices are made with it, and both must come out as upstream's, because replicas of both may run side by side:
-//! the bucket (a lease, held by one autoscaler) that owns a revision, and the activators that carry a revision's
-//! traffic.
+//! The hash makes two choices: the bucket (a lease, held by one autoscaler) that owns a revision, and the activators
+//! that carry a revision's traffic. Both must match upstream's choices, because replicas of both systems may run side
+//! by side.
 //!
 //! # The rule
 //!
-//! Names lie on a circle of 2048 slots, anew for each target: a name's slot is FNV-1a 64 of `name + target`, modulo
-//! 2048. A name whose slot is taken appends the hash so far, in hexadecimal, to what is hashed, until a slot is free;
-//! names come in byte order, so the result does not depend on theirs. From a start angle, a hash of the target, the
-//! first name at or after it is picked (wrapping), then again from one step further, the step being another hash of
-//! the target; a name already picked yields to the next free one.
+//! Names are placed on a circle of 2048 slots, separately for each target. A name's slot is FNV-1a 64 of `name +
+//! target`, modulo 2048. If the slot is taken, the hash so far is appended in hexadecimal to the hashed text until a
+//! slot is free. Names are placed in byte order, so the result does not depend on the order of the input.
 //!
-//! # Odd cases
+//! The search starts at an angle that is a hash of the target and picks the first name at or after it, wrapping around.
+//! Each further search starts one step later; the step is another hash of the target. If the name found is already
+//! picked, the next unpicked name is taken.
 //!
-//! - No name: no owner. One name owns everything.
-//! - Asking for as many as there are gives all of them, in byte order.
-//! - More than 2048 names: upstream never returns. Here the circle grows to the next power of two that leaves half the
-//!   slots free, and a search that has not ended after 65 536 rehashes takes the next free slot.
+//! # Edge cases
+//!
+//! - Without names there is no owner. A single name owns everything.
+//! - A request for at least as many names as exist returns all of them, in byte order.
+//! - With more than 2048 names, upstream never returns. Here the circle grows to the next power of two that leaves half
+//!   the slots free. A name still without a slot after 65 536 rehashes takes the next free slot.
 
 use fnv::FnvHasher;
 use std::collections::BTreeMap;
@@ -27,70 +29,70 @@ use std::net::IpAddr;
 
 /// Slots on the circle, unless there are more names.
 const SLOTS: usize = 2048;
-/// Rehashes of one name. A full circle needs 2048 on average for the last free slot; far more means a cycle.
+/// Maximum number of rehashes of one name. On a full circle the last free slot takes 2048 on average; far more means a
+/// cycle.
 const REHASHES_MAX: u32 = 1 << 16;
-/// What is hashed behind a target for where its search begins, and for its steps.
+/// Salt appended to a target to hash the start of its search. `STEP_SALT` does the same for its steps.
 const START_SALT: &str = "start-angle-salt";
 const STEP_SALT: &str = "step-angle-salt";
 
-/// Prefix of the names of buckets, and so of the hosts under which their owners are reached.
+/// Prefix of bucket names, and so of the host names of their owners.
 const BUCKET_PREFIX: &str = "autoscaler-bucket";
 
-/// Whose a revision is, at this moment.
+/// Current owner of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner<I> {
-    /// This instance's.
+    /// This instance owns the revision.
     Us,
-    /// Another one's.
+    /// Another instance owns the revision.
     Other(I),
-    /// Nobody's: between two holders.
+    /// No instance owns the revision: its lease is between two holders.
     Nobody,
 }
 
-/// The bucket that owns `key` (`namespace/name` of a revision). None without buckets.
+/// Returns the bucket that owns `key` (`namespace/name` of a revision), or `None` without buckets.
 pub fn owner<'a, S: AsRef<str>>(buckets: &'a [S], key: &str) -> Option<&'a str> {
     match buckets {
         [] => None,
-        [only] => Some(only.as_ref()), // The default, and every stat asks: no hashing.
+        [only] => Some(only.as_ref()), // The default, and on the path of every stat: no hashing.
         _ => pick(&sorted(buckets), 1, key).first().copied(),
     }
 }
 
-/// `n` of `from` for `target`, in the order of picking; all of them, in byte order, if there are no more than `n`.
-/// Repeated names count once.
+/// Returns `n` of `from` for `target`, in the order of picking. If there are no more than `n`, returns all in byte
+/// order. Repeated names count once.
 pub fn subset<'a, S: AsRef<str>>(from: &'a [S], n: usize, target: &str) -> Vec<&'a str> {
     let names = sorted(from);
     if n >= names.len() { names } else { pick(&names, n, target) }
 }
 
-/// Name of bucket `index` of `count`: of its lease, its Service and its EndpointSlice.
+/// Returns the name of bucket `index` of `count`; its lease, its Service and its EndpointSlice have this name.
 pub fn bucket_name(index: u32, count: u32) -> String {
     format!("{BUCKET_PREFIX}-{index:02}-of-{count:02}")
 }
 
-/// Names of all buckets.
+/// Returns the names of all buckets.
 pub fn bucket_names(count: u32) -> Vec<String> {
     (0..count).map(|index| bucket_name(index, count)).collect()
 }
 
-/// The bucket whose owner a `Host` header asks for; none for any other host, an address or a Service's for example.
-/// Whether a bucket of that name exists is another question: a port without a domain before it, for one, makes a name
-/// that never does.
+/// Returns the bucket that a `Host` header addresses, or `None` for any other host, such as an address or a Service
+/// name. The bucket need not exist: a port without a domain before it, for example, yields a name that no bucket has.
 pub fn bucket_of_host(host: &str) -> Option<&str> {
     host.starts_with(BUCKET_PREFIX).then(|| host.split('.').next().unwrap_or(host))
 }
 
-/// Who holds a lease: `<POD_NAME>_<POD_IP>`.
+/// Identity of a lease holder: `<POD_NAME>_<POD_IP>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The holder's pod.
     pub pod_name: String,
-    /// Its address.
+    /// The pod's address.
     pub pod_ip: IpAddr,
 }
 
 impl Holder {
-    /// Reads an identity. None without `_`, or if no address follows the first one.
+    /// Parses an identity. Returns `None` unless an address follows the first `_`.
     pub fn parse(identity: &str) -> Option<Self> {
         let (pod_name, pod_ip) = identity.split_once('_')?;
         Some(Self { pod_name: pod_name.to_owned(), pod_ip: pod_ip.parse().ok()? })
@@ -110,7 +112,7 @@ fn sorted<S: AsRef<str>>(names: &[S]) -> Vec<&str> {
     names
 }
 
-/// Picks `n` of sorted `names`, of which there are more than `n`.
+/// Picks `n` of the sorted `names`; there must be more than `n`.
 fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
     let size = if names.len() <= SLOTS { SLOTS } else { (names.len() * 2).next_power_of_two() };
     let size = size as u64;
@@ -130,12 +132,12 @@ fn pick<'a>(names: &[&'a str], n: usize, target: &str) -> Vec<&'a str> {
     picks
 }
 
-/// Where a search begins, or how far it goes on each time.
+/// Returns the start or the step of a target's search, depending on `salt`.
 fn angle_of(target: &str, salt: &str, size: u64) -> u64 {
     fnv1a(FnvHasher::default(), &[target, salt]) % size
 }
 
-/// The slot of each name.
+/// Places each name in a slot.
 fn place<'a>(names: &[&'a str], target: &str, size: u64) -> BTreeMap<u64, &'a str> {
     let mut ring = BTreeMap::new();
     for name in names {
@@ -143,7 +145,7 @@ fn place<'a>(names: &[&'a str], target: &str, size: u64) -> BTreeMap<u64, &'a st
         let mut rehashes = 0;
         while ring.contains_key(&(hash % size)) {
             rehashes += 1;
-            // FNV-1a goes on where it stopped: appending to the text is hashing what is appended.
+            // FNV-1a can continue from a hash: hashing only the appended text equals hashing the whole text.
             hash = if rehashes < REHASHES_MAX {
                 fnv1a(FnvHasher::with_key(hash), &[&format!("{hash:x}")])
             } else {
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Owners as upstream computes them: key, then the owner's index among 2, 3, 5 and 10 buckets.
+    /// Rows of owners computed by upstream: the key, then the owner's index among 2, 3, 5 and 10 buckets.
     #[test]
     fn owners_are_the_same_as_upstream() {
         let rows = [
@@ -187,7 +189,8 @@ mod tests {
         assert_eq!(owner::<String>(&[], "a/b"), None);
     }
 
-    /// The same keys' positions on upstream's ring: key, where its search starts, the positions of 2 and 3 buckets.
+    /// Positions of the same keys on upstream's ring: the key, the start of its search, the positions of 2 and 3
+    /// buckets.
     #[test]
     fn keys_and_buckets_stand_where_upstreams_do() {
         fn places(names: &[String], key: &str) -> Vec<u64> {
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(named(["b-174", "b-8"], "x/y"), (1666, vec![52, 133]));
     }
 
-    /// Upstream's shares of 20 000 keys in 50 namespaces among 10 buckets.
+    /// Compares with upstream's distribution of 20 000 keys in 50 namespaces over 10 buckets.
     #[test]
     fn twenty_thousand_keys_are_shared_evenly() {
         let (names, mut shares) = (bucket_names(10), BTreeMap::new());
@@ -228,12 +231,12 @@ mod tests {
         assert_eq!((shares.len(), fewest, most), (10, Some(&1811), Some(&2088)), "{shares:?}");
     }
 
-    /// Two buckets whose hashes have one slot.
+    /// Uses two buckets whose hashes share a slot.
     #[test]
     fn colliding_buckets_are_told_apart_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
         assert_eq!(owner(&["b-8", "b-174"], "x/y"), Some("b-174"));
-        // The first hash has a leading zero, which is not written.
+        // The first hash has a leading zero, which upstream does not print.
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev1501"), Some("b-174"));
     }
 
@@ -254,7 +257,7 @@ mod tests {
         let ten: Vec<String> = (1..=10).map(|host| format!("10.0.0.{host}")).collect();
         assert_eq!(subset(&ten, 3, "hello-00001"), ["10.0.0.8", "10.0.0.4", "10.0.0.6"]);
         assert_eq!(subset(&ten, 2, "hello-00002"), ["10.0.0.10", "10.0.0.6"]);
-        // Two of these share slot 211; byte order gives it to .120.
+        // Two of these share slot 211; in byte order `.120` takes it first.
         assert_eq!(subset(&["10.0.0.1", "10.0.0.3", "10.0.0.120"], 2, "hello-00001"), ["10.0.0.3", "10.0.0.120"]);
         assert_eq!(subset(&["b", "a", "b"], 5, "x"), ["a", "b"]);
         assert!(subset(&["b", "a"], 0, "x").is_empty());
@@ -271,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Names of buckets, their hosts, and identities on leases.
+    /// Checks names of buckets, their hosts, and identities on leases.
     #[test]
     fn names_and_identities_are_upstreams() {
         assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");
@@ -290,7 +293,8 @@ mod tests {
     }
 
     proptest! {
-        /// Everyone who knows the same names makes the same choice, in whatever order they learnt them.
+        /// Goal: processes that know the same names make the same choice, whatever the order in which they learned
+        /// them.
         #[test]
         fn choices_do_not_depend_on_order(
             names in prop::collection::hash_set("[a-z0-9.]{1,12}", 1..40), n in 0_usize..45, target in ".{0,20}",

@@ -1,33 +1,33 @@
-//! The names that Kubernetes gives pods, as far as they say which workload made them.
+//! Recognizes a workload's pods by the names that Kubernetes gives them.
 //!
-//! A slice names the pods that it leads to, and says nothing else of them. Where Kubernetes' controllers write the slices of a
-//! workload by its labels, activators believe names alone, so that nobody is led to the pods of another workload with the same
-//! labels before the autoscaler has noticed these. It writes the slices itself where a pod of a workload is called otherwise:
-//! that of a ReplicaSet which a Deployment has adopted.
+//! An EndpointSlice names its pods but says nothing else about them. If Kubernetes' controllers write a workload's
+//! slices by its labels, activators check only the names. A pod of another workload with the same labels then gets no
+//! requests, even before the autoscaler has noticed it. If a workload has a pod with another name, such as a pod of a
+//! ReplicaSet that a Deployment adopted, the autoscaler writes the slices itself.
 
 use std::sync::Arc;
 
-/// Characters of hashes and random ends of names.
+/// Characters of generated hashes and suffixes in names.
 const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// Length of random ends.
+/// Length of generated suffixes.
 const END: usize = 5;
-/// Longest name of a Deployment whose pods' names hold it as a whole: 58 characters, the hash and two hyphens aside.
+/// Longest Deployment name that its pods' names contain in full: 58 characters minus the hash and two hyphens.
 const WHOLE_MAX: usize = 46;
 
 /// Pattern of the names of a workload's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodNames {
-    /// In ways that nobody knows.
+    /// Any name: the naming scheme is unknown.
     #[default]
     Any,
-    /// Pods of the Deployment of this name: `NAME-HASH-RANDOM`.
+    /// Pods of the named Deployment: `NAME-HASH-RANDOM`.
     Deployment(Arc<str>),
-    /// Pods of the StatefulSet of this name: `NAME-NUMBER`.
+    /// Pods of the named StatefulSet: `NAME-NUMBER`.
     StatefulSet(Arc<str>),
 }
 
 impl PodNames {
-    /// Returns the pattern for a workload's pods.
+    /// Returns the name pattern for a workload's pods.
     pub fn of(api_version: &str, kind: &str, name: Arc<str>) -> Self {
         match kind {
             _ if !api_version.starts_with("apps/") => Self::Any,
@@ -37,7 +37,7 @@ impl PodNames {
         }
     }
 
-    /// Returns whether a pod of the workload may have this name.
+    /// Reports whether a pod with this name may belong to the workload.
     pub fn fit(&self, pod: &str) -> bool {
         let rest = |name: &str| pod.strip_prefix(name)?.strip_prefix('-').map(str::to_owned);
         let is_random = |text: &str| !text.is_empty() && text.chars().all(|c| RANDOM.contains(c));

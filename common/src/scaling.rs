@@ -1,48 +1,48 @@
-//! The parameters of one decision loop, resolved from annotations and configuration.
+//! Parameters of one decision loop, resolved from annotations and configuration.
 //!
-//! Resolution itself (which annotation beats which key) is in [`crate::annotations`]; this is only the result, which
-//! the autoscaler's rules work from.
+//! [`crate::annotations`] does the resolution: which annotation overrides which key. This module holds the result,
+//! which the autoscaler's rules use.
 
 use std::time::Duration;
 
-/// What the multiscaler is told about one revision.
+/// Parameters that the multiscaler gets for one revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeciderSpec {
-    /// Most growth in one decision, as a multiple of the ready pods; more than 1.
+    /// Largest growth in one decision, as a multiple of the ready pods; more than 1.
     pub max_scale_up_rate: f64,
-    /// Most shrinking in one decision, as a divisor of the ready pods; more than 1.
+    /// Largest reduction in one decision, as a divisor of the ready pods; more than 1.
     pub max_scale_down_rate: f64,
-    /// What is measured.
+    /// Measured quantity.
     pub metric: ScalingMetric,
-    /// What one pod should see of it; at least 0.01.
+    /// Desired value of the metric per pod; at least 0.01.
     pub target_value: f64,
-    /// What one pod can bear of it.
+    /// Maximum value of the metric that one pod can sustain.
     pub total_value: f64,
-    /// Spare capacity to keep before the activators leave the path.
+    /// Spare capacity that is required before activators leave the request path.
     pub target_burst_capacity: BurstCapacity,
-    /// Requests that one activator can carry.
+    /// Concurrent requests that one activator can carry.
     pub activator_capacity: f64,
-    /// Panic begins at this multiple of the ready pods.
+    /// Panic mode begins at this multiple of the ready pods.
     pub panic_threshold: f64,
     /// Length of the stable window.
     pub stable_window: Duration,
     /// Length of the panic window.
     pub panic_window: Duration,
-    /// How long a higher decision holds before a lower one counts.
+    /// Time for which a higher decision holds before a lower one takes effect.
     pub scale_down_delay: Duration,
-    /// First scale of a revision.
+    /// Initial scale of a revision.
     pub initial_scale: i32,
-    /// Least scale from zero; below 2: off.
+    /// Minimum scale when scaling from zero; below 2: off.
     pub activation_scale: i32,
-    /// Whether some route can send traffic here.
+    /// Reports whether a route can send traffic to the revision.
     pub reachable: bool,
-    /// How the windows average.
+    /// Averaging method of the windows.
     pub aggregation: Aggregation,
 }
 
 impl Default for DeciderSpec {
-    /// Parameters of a revision without annotations beside a configuration without settings. A parameter that only one front
-    /// end sets is off here.
+    /// Returns the parameters of a revision without annotations under a configuration without settings. Parameters that
+    /// only one front end sets are off.
     fn default() -> Self {
         Self {
             max_scale_up_rate: 1000.0,
@@ -64,29 +64,29 @@ impl Default for DeciderSpec {
     }
 }
 
-/// What is measured. Annotations may name others; a reader then treats them as concurrency.
+/// Measured quantity. Annotations may name other metrics; readers then treat them as concurrency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScalingMetric {
     /// Requests in flight.
     #[default]
     Concurrency,
-    /// Requests a second.
+    /// Requests per second.
     Rps,
 }
 
-/// Target burst capacity, without its sentinels 0 and -1.
+/// Target burst capacity, with the sentinels 0 and -1 as variants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BurstCapacity {
     /// 0: activators carry traffic only at zero pods.
     AtZeroOnly,
-    /// So many spare requests, or the activators stay in the path.
+    /// Activators stay in the path unless this many requests of spare capacity exist.
     Limited(f64),
     /// -1: activators always carry the traffic.
     Always,
 }
 
 impl BurstCapacity {
-    /// From the annotation's or config map's number: any negative value means always.
+    /// Converts the number of an annotation or ConfigMap: any negative value means always.
     pub fn from_number(n: f64) -> Self {
         if n < 0.0 {
             Self::Always
@@ -97,7 +97,7 @@ impl BurstCapacity {
         }
     }
 
-    /// Back to the number: -1, 0 or the limit.
+    /// Converts back to the number: -1, 0 or the limit.
     pub fn to_number(self) -> f64 {
         match self {
             Self::Always => -1.0,
@@ -107,30 +107,30 @@ impl BurstCapacity {
     }
 }
 
-/// Least and most scale of a revision. Not part of a [`DeciderSpec`]: deciders do not know them.
+/// Minimum and maximum scale of a revision. Not part of [`DeciderSpec`], because deciders do not know the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bounds {
-    /// Least scale. A negative one, which only an unchecked annotation can hold, binds nothing.
+    /// Minimum scale. A negative value, possible only in an unchecked annotation, has no effect.
     pub min: i32,
-    /// Most scale; none: unlimited.
+    /// Maximum scale; `None`: unlimited.
     pub max: Option<i32>,
 }
 
 impl Bounds {
-    /// `scale` within the bounds. The least is looked at first: where they contradict each other, what is below it
-    /// becomes the least, and what is not becomes the most.
+    /// Clamps `scale` to the bounds. If the bounds contradict each other, a scale below the minimum becomes the
+    /// minimum, and any other becomes at most the maximum.
     pub fn clamp(self, scale: i32) -> i32 {
         if scale < self.min { self.min } else { self.max.map_or(scale, |max| scale.min(max)) }
     }
 }
 
-/// How a window averages.
+/// Averaging method of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Aggregation {
-    /// Every second counts the same.
+    /// Every second has the same weight.
     #[default]
     Linear,
-    /// Recent seconds count more.
+    /// Recent seconds weigh more.
     WeightedExponential,
 }
 
@@ -144,7 +144,8 @@ mod tests {
         let rows = [
             (bounds(1, Some(3)), [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3)]),
             (bounds(2, None), [(0, 2), (1, 2), (2, 2), (9, 9), (i32::MAX, i32::MAX)]),
-            (bounds(5, Some(3)), [(0, 5), (3, 5), (4, 5), (5, 3), (9, 3)]), // Only below the least, as upstream.
+            // The minimum wins only below itself, as upstream.
+            (bounds(5, Some(3)), [(0, 5), (3, 5), (4, 5), (5, 3), (9, 3)]),
             (bounds(-1, Some(-1)), [(-1, -1), (0, -1), (1, -1), (-2, -1), (9, -1)]),
         ];
         for (bounds, scales) in rows {

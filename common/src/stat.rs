@@ -1,36 +1,36 @@
-//! The stat stream's messages (proto3, package `metrics`), as Knative Serving defines them in `stat.proto`.
+//! Messages of the stat stream (proto3, package `metrics`), as Knative Serving defines them in `stat.proto`.
 //!
-//! One WebSocket binary frame holds one [`WireStatMessages`]; a scrape answers with one bare [`Stat`].
+//! One binary WebSocket frame holds one [`WireStatMessages`]. The response to a scrape is one bare [`Stat`].
 
 use prost::Message;
 
 /// One measurement from one source.
 #[derive(Clone, PartialEq, Message)]
 pub struct Stat {
-    /// The pod that measured.
+    /// Name of the measured pod.
     #[prost(string, tag = "1")]
     pub pod_name: String,
-    /// Time-weighted mean of requests in flight, queued ones included.
+    /// Time-weighted mean of requests in flight, including queued requests.
     #[prost(double, tag = "2")]
     pub average_concurrent_requests: f64,
-    /// The part of it that came through an activator.
+    /// Part of `average_concurrent_requests` that passed through an activator.
     #[prost(double, tag = "3")]
     pub average_proxied_concurrent_requests: f64,
-    /// Requests that arrived, per second.
+    /// Arrived requests per second.
     #[prost(double, tag = "4")]
     pub request_count: f64,
-    /// The part of it that came through an activator.
+    /// Part of `request_count` that passed through an activator.
     #[prost(double, tag = "5")]
     pub proxied_request_count: f64,
     /// Age of the measuring process in seconds.
     #[prost(double, tag = "6")]
     pub process_uptime: f64,
-    /// Unix seconds; 0: the first receiver stamps its own clock.
+    /// Unix seconds; if 0, the first receiver sets the time of its own clock.
     #[prost(int64, tag = "7")]
     pub timestamp: i64,
 }
 
-/// A stat and the revision it is about. Without a stat it is an attestation: `name` is the activator's pod name,
+/// A stat and its revision. A message without a stat is an attestation: `name` is then the activator's pod name and
 /// `namespace` the system namespace.
 #[derive(Clone, PartialEq, Message)]
 pub struct WireStatMessage {
@@ -43,64 +43,65 @@ pub struct WireStatMessage {
     /// The measurement; absent in an attestation.
     #[prost(message, optional, tag = "3")]
     pub stat: Option<Stat>,
-    /// What else was seen of the revision. Ours alone: activators in standalone send it, and whoever does not know it
-    /// skips it.
+    /// Further observations of the revision. A Zeroscale extension: activators in standalone send it, and other
+    /// receivers skip the unknown field.
     #[prost(message, optional, boxed, tag = "100")]
     pub seen: Option<Box<Seen>>,
-    /// The span of the request that wakes, as W3C's `traceparent`; empty: it is not traced. Ours alone: activators in
-    /// standalone send it, and whoever does not know it skips it.
+    /// Span of the request that triggered a wake, as a W3C `traceparent`; empty if that request is not traced. A
+    /// Zeroscale extension: activators in standalone send it, and other receivers skip the unknown field.
     #[prost(string, tag = "101")]
     pub trace: String,
 }
 
-/// What an activator saw of a revision since its last report, for whoever shows it. No decision depends on it.
+/// Observations that an activator made of a revision since its last report. They are for display only: no scaling
+/// decision depends on them.
 #[derive(Clone, PartialEq, Message)]
 pub struct Seen {
-    /// Requests that were held at some moment.
+    /// Number of requests that were held at any time since the last report.
     #[prost(uint32, tag = "1")]
     pub held: u32,
-    /// Wakes that ended, with an answer or without; at most [`WAKES_MAX`].
+    /// Wakes that ended, successfully or not; at most [`WAKES_MAX`].
     #[prost(message, repeated, tag = "2")]
     pub wakes: Vec<SeenWake>,
-    /// Ports of the Service to which connections came that ended without a byte while the workload slept, where nothing says
-    /// what is spoken.
+    /// Service ports of unknown protocol on which a connection ended without sending a byte while the workload was at
+    /// zero.
     #[prost(uint32, repeated, tag = "10")]
     pub silent: Vec<u32>,
-    /// Ports of the Service on which pods were found to speak first.
+    /// Service ports on which pods were observed to speak first.
     #[prost(uint32, repeated, tag = "11")]
     pub pod_speaks_first: Vec<u32>,
 }
 
-/// One wake, as the activator saw it that answered first. Its parts add up to its length.
+/// One scale from zero, as observed by the activator that responded first. Its phases add up to its duration.
 #[derive(Clone, PartialEq, Message)]
 pub struct SeenWake {
-    /// How long before the report it ended, in milliseconds.
+    /// Milliseconds between the end of the wake and the report.
     #[prost(uint32, tag = "1")]
     pub ended_ms_ago: u32,
-    /// Microseconds from the request's head until the autoscaler was told.
+    /// Microseconds from the request's head until the autoscaler was notified.
     #[prost(uint64, tag = "2")]
     pub signal_us: u64,
-    /// Microseconds from then until the address of a pod was known.
+    /// Microseconds from the notification until the address of a pod was known.
     #[prost(uint64, tag = "3")]
     pub start_us: u64,
-    /// Microseconds from then until a probe of it passed.
+    /// Microseconds from the known address until a readiness probe of the pod passed.
     #[prost(uint64, tag = "4")]
     pub probe_us: u64,
-    /// Microseconds from then until its answer began.
+    /// Microseconds from the passed probe until the response began.
     #[prost(uint64, tag = "5")]
     pub forward_us: u64,
-    /// Why nothing was answered; empty: a pod answered.
+    /// Reason for a failed wake; empty if a pod responded.
     #[prost(string, tag = "6")]
     pub failed: String,
 }
 
-/// Wakes in one report at most.
+/// Maximum number of wakes in one report.
 pub const WAKES_MAX: usize = 4;
 
-/// What one frame carries.
+/// Content of one frame.
 #[derive(Clone, PartialEq, Message)]
 pub struct WireStatMessages {
-    /// One entry for each revision.
+    /// Entries, one per revision.
     #[prost(message, repeated, tag = "1")]
     pub messages: Vec<WireStatMessage>,
 }

@@ -1,13 +1,13 @@
-//! Makes text that others wrote safe to print: in a terminal, a log, a condition, an answer, a page.
+//! Makes text from other parties safe to print in a terminal, a log, a condition, a response or a page.
 //!
 //! Control characters move a terminal's cursor. Bidirectional controls and invisible characters make a name look like
-//! another one (CVE-2021-42574). They are shown by their number, `\u{202e}`, which no longer does anything.
+//! another name (CVE-2021-42574). Such characters are replaced by an escape such as `\u{202e}`, which has no effect.
 
 use std::borrow::Cow;
 
-/// Returns whether a character does something else than show itself: controls, line and paragraph separators, and those
-/// format characters that reorder or hide text. The joiners of emoji and of Indic scripts are no danger by themselves, but
-/// invisible too.
+/// Reports whether a character has an effect other than being displayed. These are controls, line and paragraph
+/// separators, and format characters that reorder or hide text. Joiners of emoji and of Indic scripts are harmless but
+/// invisible, so they count too.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -24,7 +24,7 @@ pub fn is_unprintable(c: char) -> bool {
         )
 }
 
-/// Returns text as a part of one line: blanks are spaces, other unprintable characters numbers.
+/// Returns text that fits on one line: tabs and line breaks become spaces, other unprintable characters become escapes.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_unprintable, |c, out| match c {
         '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => out.push(' '),
@@ -32,8 +32,8 @@ pub fn printable_line(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Returns a document, such as JSON, lines of a log or a coloured table, with its ASCII control characters as they are. What
-/// stands in a string of JSON is still that string when it is read: the backslash is escaped.
+/// Escapes a document such as JSON, log lines or a coloured table, but keeps ASCII control characters other than DEL. A
+/// JSON string still parses to an equivalent string, because the backslash is escaped.
 pub fn printable_document(text: &str) -> Cow<'_, str> {
     let is_replaced = |c: char| is_unprintable(c) && !(c.is_ascii() && c != '\u{7f}');
     replaced(text, is_replaced, |c, out| {
@@ -42,7 +42,7 @@ pub fn printable_document(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Returns the words of a text on one line, cut to `most` characters.
+/// Joins the words of a text into one line of at most `most` characters.
 pub fn excerpt(text: &str, most: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_ascii_control()).collect();
     let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");

@@ -1,40 +1,41 @@
-//! The stat stream's bytes: [`prost`]'s encoding and decoding of [`crate::stat`].
+//! Encodes and decodes the stat stream: [`prost`]'s encoding of [`crate::stat`].
 //!
-//! A frame is encoded with ascending fields and without zeros. An entry's stat is written even where all of it is zero.
+//! Encoding writes fields in ascending order and omits zeros. An entry's stat is written even if all its fields are
+//! zero.
 //!
-//! A frame is decoded as upstream's generated code does: fields come in any order, of a repeated scalar the last
-//! counts, a repeated stat of one entry merges into the first, and unknown fields are skipped, groups as a whole.
-//! Damage anywhere fails the whole frame, and nothing of it counts.
+//! Decoding follows upstream's generated code. Fields come in any order. The last value of a repeated scalar counts.
+//! Repeated stats of one entry are merged into the first. Unknown fields are skipped, groups as a whole. Damage
+//! anywhere invalidates the whole frame.
 //!
-//! Two kinds of frames that upstream takes are damage here, and no known writer sends them: names that are not UTF-8,
-//! and varints with bits beyond the 64th.
+//! Two kinds of frames that upstream accepts are rejected here, and no known writer sends them: names that are not
+//! UTF-8, and varints with bits beyond the 64th.
 
 use crate::stat::{Stat, WireStatMessage, WireStatMessages};
 pub use prost::DecodeError;
 use prost::Message;
 
-/// The bytes of one frame.
+/// Encodes one frame.
 pub fn encode(messages: &WireStatMessages) -> Vec<u8> {
     messages.encode_to_vec()
 }
 
-/// An entry that says nothing but "I am here and connected": see [`crate::stat`].
+/// Creates an attestation: an entry that only says that the activator is connected. See [`crate::stat`].
 pub fn attestation(system_namespace: &str, pod_name: &str) -> WireStatMessage {
     WireStatMessage { namespace: system_namespace.to_owned(), name: pod_name.to_owned(), ..WireStatMessage::default() }
 }
 
-/// Reads one frame of the stat stream.
+/// Decodes one frame of the stat stream.
 ///
 /// # Errors
-/// The bytes are damaged; nothing of the frame counts then.
+/// Fails if the bytes are damaged. No part of the frame counts then.
 pub fn decode(bytes: &[u8]) -> Result<WireStatMessages, DecodeError> {
     WireStatMessages::decode(bytes)
 }
 
-/// Reads the answer to a scrape.
+/// Decodes the response to a scrape.
 ///
 /// # Errors
-/// The bytes are damaged.
+/// Fails if the bytes are damaged.
 pub fn decode_stat(bytes: &[u8]) -> Result<Stat, DecodeError> {
     Stat::decode(bytes)
 }
@@ -77,7 +78,8 @@ mod tests {
         assert_eq!(read.messages[0].stat, None);
     }
 
-    /// Goal: what is ours alone is nothing to a reader that knows upstream's three fields, and changes none of them.
+    /// Goal: a reader that knows only upstream's three fields skips Zeroscale's extensions, and upstream's fields are
+    /// unchanged.
     #[test]
     fn what_is_seen_besides_is_skipped_by_who_does_not_know_it() {
         #[derive(Clone, PartialEq, Message)]
@@ -104,7 +106,7 @@ mod tests {
         WireStatMessage::decode(hex::decode(bytes.replace(' ', "")).expect("hex").as_slice())
     }
 
-    /// One entry's bytes; what they mean.
+    /// Rows: bytes of one entry, then the decoded name and concurrency.
     #[test]
     fn leniency_is_upstreams() {
         let good = [
@@ -112,9 +114,9 @@ mod tests {
             ("1a00", ("", Some(0.0))),
             ("120161 120162", ("b", None)),                    // The last name counts.
             ("1a09 11000000000000f03f 1a00", ("", Some(1.0))), // Stats merge.
-            ("120161 20ffffffffffffffffff01", ("a", None)),    // Ten bytes of an unknown varint.
-            ("23 0801 2b 2c 24 120161", ("a", None)),          // Groups within groups.
-            ("1281808000 61", ("a", None)),                    // A length that is not minimal.
+            ("120161 20ffffffffffffffffff01", ("a", None)),    // A ten-byte varint of an unknown field.
+            ("23 0801 2b 2c 24 120161", ("a", None)),          // Nested groups.
+            ("1281808000 61", ("a", None)),                    // A length that is not minimally encoded.
         ];
         for (bytes, (name, concurrency)) in good {
             let entry = entry(bytes).expect(bytes);

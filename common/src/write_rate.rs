@@ -1,19 +1,21 @@
-//! How fast the API server is written to, and which write goes first.
+//! Limits the rate of writes to the API server and orders writes by urgency.
 //!
-//! A bucket of tokens, as clients of Kubernetes have: [`Rate::burst`] at most, [`Rate::qps`] more each second, one for
-//! each write. Upstream serves it in order of arrival, so a request that is held for a sleeping service waits behind
-//! statuses. Here writes have [classes](WriteClass): a higher one goes first, and a lower one leaves some tokens to the
-//! higher ones, so that a flood of statuses never delays a wake-up, and fifty wake-ups at once do not delay each other.
-//! How long a write stays in a low class is the business of whoever waits for its token.
+//! A token bucket, as Kubernetes clients have: at most [`Rate::burst`] tokens, [`Rate::qps`] more per second, and one
+//! token for each write. Upstream serves writes in order of arrival, so the wake of a workload with held requests waits
+//! behind status updates. Here writes have [classes](WriteClass). A higher class goes first, and a lower class leaves
+//! some tokens to the higher ones. So a flood of statuses never delays a wake, and fifty simultaneous wakes do not
+//! delay each other.
+//!
+//! Not here: waiting. The caller decides how long a write stays in a low class while it waits for its token.
 
 use std::time::{Duration, Instant};
 
-/// How urgent a write is; the first goes first.
+/// Urgency of a write; the first class is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WriteClass {
-    /// Replicas from zero: requests are being held.
+    /// Scaling from zero: requests are being held.
     Wake,
-    /// Any other change of replicas, and of where the traffic goes.
+    /// Other changes of replicas, and routing changes.
     Scale,
     /// Objects and their statuses.
     Object,
@@ -22,7 +24,7 @@ pub enum WriteClass {
 }
 
 impl WriteClass {
-    /// Share of a full bucket that is left to higher classes.
+    /// Returns the share of a full bucket that this class leaves to higher classes.
     fn leaves(self) -> f64 {
         match self {
             Self::Wake => 0.0,
@@ -33,23 +35,24 @@ impl WriteClass {
     }
 }
 
-/// How fast a process may write.
+/// Limits of one process's writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Writes each second in the long run; positive and finite.
+    /// Sustained writes per second; positive and finite.
     pub qps: f64,
-    /// Writes at once; at least 1.
+    /// Writes that may be sent at once; at least 1.
     pub burst: u32,
 }
 
 impl Rate {
-    /// What upstream's autoscaler may do: 10 each second, 20 at once, with each of its four client sets.
+    /// Rate of upstream's autoscaler: 10 per second and 20 at once, for each of its four client sets.
     pub const AUTOSCALER: Self = Self { qps: 40.0, burst: 80 };
-    /// Where the process does the part of Knative's controller as well, which may do 45 and 90 with each of four.
+    /// Rate of a process that also does the work of Knative's controller, which may do 45 per second and 90 at once for
+    /// each of its four client sets.
     pub const WITH_CONTROLLER: Self = Self { qps: 220.0, burst: 440 };
 }
 
-/// Tokens for writes. Time is an argument.
+/// Token bucket for writes. Time is an argument.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     rate: Rate,
@@ -58,12 +61,12 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(rate: Rate, now: Instant) -> Self {
         Self { rate, tokens: f64::from(rate.burst), at: now }
     }
 
-    /// Takes a token for a write of this class, if it may be sent now.
+    /// Takes a token for a write of this class and returns true, if the write may be sent now.
     pub fn take(&mut self, class: WriteClass, now: Instant) -> bool {
         self.refill(now);
         let enough = self.tokens >= self.needs(class);
@@ -73,14 +76,14 @@ impl TokenBucket {
         enough
     }
 
-    /// When a write of this class may be sent, if nothing else is sent before.
+    /// Returns the time at which a write of this class may be sent, if nothing else is sent before.
     pub fn ready_at(&self, class: WriteClass) -> Instant {
         let missing = (self.needs(class) - self.tokens).max(0.0);
-        // Rounded up, so that a look at that time finds the token there.
+        // Rounded up, so a check at that time finds the token.
         self.at + Duration::from_secs_f64((missing / self.rate.qps).min(3600.0)) + Duration::from_nanos(1)
     }
 
-    /// Tokens that must be there for a write of this class.
+    /// Returns the number of tokens that must be available for a write of this class.
     fn needs(&self, class: WriteClass) -> f64 {
         let burst = f64::from(self.rate.burst);
         (1.0 + (burst * class.leaves()).floor()).min(burst)
@@ -106,7 +109,7 @@ mod tests {
         (0..).take_while(|_| bucket.take(class, now)).count() as u32
     }
 
-    /// Goal: each class leaves to the higher ones what is theirs, to the token.
+    /// Goal: each class leaves exactly its reserved share of tokens to the higher classes.
     #[test]
     fn lower_classes_leave_tokens_to_higher_ones() {
         let now = origin();
@@ -118,7 +121,8 @@ mod tests {
         assert_eq!(taken(&mut bucket, WriteClass::Wake, now), 80);
     }
 
-    /// Goal: the long run is the rate, a pause fills the bucket and no more, and the time told is when it works.
+    /// Goal: the sustained rate is `qps`, a pause fills the bucket but not more, and a write succeeds at the returned
+    /// time.
     #[test]
     fn tokens_come_back_at_the_rate() {
         let (start, mut bucket) = (origin(), TokenBucket::new(Rate { qps: 10.0, burst: 4 }, origin()));
@@ -133,7 +137,7 @@ mod tests {
             assert!(!bucket.clone().take(class, ready - Duration::from_millis(1)), "{class:?}");
             assert!(bucket.clone().take(class, ready), "{class:?}");
         }
-        // What is left shortens the wait.
+        // Remaining tokens shorten the wait.
         let mut half = TokenBucket::new(Rate { qps: 10.0, burst: 4 }, start);
         assert!(half.take(WriteClass::Wake, start) && half.take(WriteClass::Wake, start));
         for (class, wait) in
@@ -147,7 +151,7 @@ mod tests {
         assert_eq!(taken(&mut bucket, WriteClass::Wake, later + Duration::from_millis(250)), 2);
     }
 
-    /// Goal: a bucket of one token serves every class, and a clock that goes back gives nothing away.
+    /// Goal: a bucket of one token serves every class, and a clock that goes back adds no tokens.
     #[test]
     fn the_smallest_bucket_serves_all_and_time_that_goes_back_changes_nothing() {
         let now = origin() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! `config-autoscaler`, key by key: what upstream makes of each value, and what it refuses.
+//! Checks `config-autoscaler` key by key: upstream's result for each value, and the values that upstream rejects.
 
 #![allow(missing_docs, reason = "tests")]
 
@@ -11,7 +11,7 @@ fn read(entries: &[(&str, &str)]) -> Result<AutoscalerConfig, String> {
     AutoscalerConfig::from_map(&data).map_err(|error| error.key)
 }
 
-/// Keys and values, and what must be true of the configuration that they make.
+/// Keys and values, and a predicate on the resulting configuration.
 type Good<'a> = (&'a [(&'a str, &'a str)], fn(&AutoscalerConfig) -> bool);
 
 #[test]
@@ -62,7 +62,7 @@ fn fraction(config: &AutoscalerConfig, expected: f64) -> bool {
     (config.container_concurrency_target_fraction - expected).abs() < 1e-12
 }
 
-/// Keys and values, and the key that is named.
+/// Keys and values, and the key that the error names.
 #[test]
 fn what_upstream_refuses() {
     type Bad<'a> = (&'a [(&'a str, &'a str)], &'a str);

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 /// Annotations of an object.
 pub type Annotations = BTreeMap<String, String>;
 
-/// Name of an annotation, perhaps with an older spelling.
+/// Name of an annotation, with an optional older spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The spelling that comes first.
+    /// Preferred spelling.
     pub name: &'static str,
-    /// The spelling that counts where the first is absent.
+    /// Spelling that counts if the preferred one is absent.
     pub alias: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ impl Key {
         Self { name, alias: Some(alias) }
     }
 
-    /// The spelling that is present, and its value.
+    /// Returns the spelling that is present, and its value.
     pub fn entry<'a>(&self, annotations: &'a Annotations) -> Option<(&'static str, &'a str)> {
         [Some(self.name), self.alias]
             .into_iter()
@@ -33,43 +33,43 @@ impl Key {
             .find_map(|name| annotations.get(name).map(|value| (name, value.as_str())))
     }
 
-    /// The value as text.
+    /// Returns the value as text.
     pub fn text<'a>(&self, annotations: &'a Annotations) -> Option<&'a str> {
         self.entry(annotations).map(|(_, value)| value)
     }
 
-    /// The value as a 32-bit integer; malformed: none.
+    /// Returns the value as a 32-bit integer, or `None` if malformed.
     pub fn int32(&self, annotations: &Annotations) -> Option<i32> {
         golang::parse_i32(self.text(annotations)?).ok()
     }
 
-    /// The value as a float; malformed or NaN: none.
+    /// Returns the value as a float, or `None` if malformed or NaN.
     pub fn float(&self, annotations: &Annotations) -> Option<f64> {
         golang::parse_float(self.text(annotations)?).ok().filter(|value| !value.is_nan())
     }
 
-    /// The value as a duration, which may be negative; malformed: none.
+    /// Returns the value as a duration, which may be negative, or `None` if malformed.
     pub fn duration(&self, annotations: &Annotations) -> Option<GoDuration> {
         golang::parse_duration(self.text(annotations)?).ok()
     }
 }
 
-/// The class: the annotation, else KPA, whatever the cluster's default is.
+/// Returns the class: the annotation, else KPA, whatever the cluster's default is.
 pub fn class(annotations: &Annotations) -> &str {
     CLASS.text(annotations).unwrap_or(CLASS_KPA)
 }
 
-/// Whether the class is KPA.
+/// Reports whether the class is KPA.
 pub fn is_kpa(annotations: &Annotations) -> bool {
     class(annotations) == CLASS_KPA
 }
 
-/// Whether the class is HPA.
+/// Reports whether the class is HPA.
 pub fn is_hpa(annotations: &Annotations) -> bool {
     class(annotations) == CLASS_HPA
 }
 
-/// The metric: the annotation, else the default of the class, which for a foreign class is empty.
+/// Returns the metric: the annotation, else the default of the class, which is empty for a foreign class.
 pub fn metric(annotations: &Annotations) -> &str {
     METRIC.text(annotations).unwrap_or_else(|| match class(annotations) {
         CLASS_KPA => METRIC_CONCURRENCY,

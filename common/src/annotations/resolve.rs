@@ -1,15 +1,15 @@
-//! Annotation, else configuration: the parameters of one revision.
+//! Resolves the parameters of one revision: the annotation, else the configuration.
 //!
 //! # The target
 //!
-//! [`AutoscalerConfig::targets`] has the rule. Any metric but `rps` counts as a load of requests in flight; for the metric
-//! `concurrency` the annotation `target` cannot exceed a hard limit.
+//! [`AutoscalerConfig::targets`] defines the rule. Any metric except `rps` is treated as concurrency. For the metric
+//! `concurrency`, the annotation `target` cannot exceed a hard limit.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! Values out of range are used if they parse: negative delays and windows become zero in a
-//! [`DeciderSpec`], where they mean the same; the functions here that return a [`GoDuration`] keep the sign.
-//! A target burst capacity below zero other than -1 keeps activators in the path like -1.
+//! Values out of range are used if they parse. Negative delays and windows become zero in a [`DeciderSpec`], where they
+//! mean the same. The functions here that return a [`GoDuration`] keep the sign. Any negative target burst capacity
+//! keeps activators in the path, like -1.
 
 use super::{
     ACTIVATION_SCALE, AGGREGATION, Annotations, INITIAL_SCALE, MAX_SCALE, METRIC_CONCURRENCY, METRIC_RPS, MIN_SCALE,
@@ -20,9 +20,9 @@ use crate::config::{AutoscalerConfig, DeploymentConfig};
 use crate::golang::GoDuration;
 use crate::scaling::{Aggregation, Bounds, BurstCapacity, DeciderSpec, ScalingMetric};
 
-/// Everything that a decider is told.
+/// Returns all parameters of a decider.
 ///
-/// `container_concurrency` is the hard limit of one pod, 0: none. `reachable` is false only where it is known that no
+/// `container_concurrency` is the hard limit of one pod, 0: none. `reachable` is false only if it is known that no
 /// route leads to the revision.
 pub fn decider_spec(
     annotations: &Annotations,
@@ -50,7 +50,7 @@ pub fn decider_spec(
     }
 }
 
-/// What one pod should see, and what it can bear.
+/// Returns the target value and the total value per pod.
 pub fn targets(annotations: &Annotations, config: &AutoscalerConfig, container_concurrency: i64) -> (f64, f64) {
     let metric = metric(annotations);
     let capped = metric == METRIC_CONCURRENCY && container_concurrency != 0;
@@ -60,14 +60,14 @@ pub fn targets(annotations: &Annotations, config: &AutoscalerConfig, container_c
     config.targets(load, said, TARGET_UTILIZATION.float(annotations), container_concurrency)
 }
 
-/// Least and most scale. The least is 0 for a revision that no route leads to.
+/// Returns the minimum and maximum scale. The minimum is 0 for a revision that no route leads to.
 pub fn bounds(annotations: &Annotations, config: &AutoscalerConfig, reachable: bool) -> Bounds {
     let min = MIN_SCALE.int32(annotations).unwrap_or(config.min_scale);
     let max = MAX_SCALE.int32(annotations).unwrap_or(config.max_scale);
     Bounds { min: if reachable { min } else { 0 }, max: (max != 0).then_some(max) }
 }
 
-/// First scale: the annotation, unless it says 0 and the cluster forbids that.
+/// Returns the initial scale: the annotation, unless it is 0 and the cluster forbids that.
 pub fn initial_scale(annotations: &Annotations, config: &AutoscalerConfig) -> i32 {
     INITIAL_SCALE
         .int32(annotations)
@@ -75,36 +75,37 @@ pub fn initial_scale(annotations: &Annotations, config: &AutoscalerConfig) -> i3
         .unwrap_or(config.initial_scale)
 }
 
-/// Target burst capacity as the number that was written: -1 for unlimited.
+/// Returns the target burst capacity as written: -1 for unlimited.
 pub fn target_burst_capacity(annotations: &Annotations, config: &AutoscalerConfig) -> f64 {
     TARGET_BURST_CAPACITY.float(annotations).unwrap_or(config.target_burst_capacity)
 }
 
-/// Stable window.
+/// Returns the stable window.
 pub fn stable_window(annotations: &Annotations, config: &AutoscalerConfig) -> GoDuration {
     WINDOW.duration(annotations).unwrap_or(config.stable_window.into())
 }
 
-/// Panic window: its percentage of the stable window, rounded to a whole second (half away from zero), at least 1 s.
+/// Returns the panic window: its percentage of the stable window, rounded to a whole second (half away from zero), at
+/// least 1 s.
 pub fn panic_window(annotations: &Annotations, config: &AutoscalerConfig) -> GoDuration {
     let percentage = PANIC_WINDOW.float(annotations).unwrap_or(config.panic_window_percentage);
     let nanos = stable_window(annotations, config).as_nanos() as f64 * percentage / 100.0;
     let second = GoDuration::SECOND.as_nanos();
-    let whole_seconds = (nanos.trunc() / second as f64).round() as i64; // Saturates.
+    let whole_seconds = (nanos.trunc() / second as f64).round() as i64; // The cast saturates.
     GoDuration::from_secs(whole_seconds).max(GoDuration::SECOND)
 }
 
-/// How long a higher decision holds.
+/// Returns the time for which a higher decision holds.
 pub fn scale_down_delay(annotations: &Annotations, config: &AutoscalerConfig) -> GoDuration {
     SCALE_DOWN_DELAY.duration(annotations).unwrap_or(config.scale_down_delay.into())
 }
 
-/// How long the last pod stays. Reachability plays no part here.
+/// Returns the time for which the last pod is retained. It does not depend on reachability.
 pub fn pod_retention(annotations: &Annotations, config: &AutoscalerConfig) -> GoDuration {
     POD_RETENTION.duration(annotations).unwrap_or(config.scale_to_zero_pod_retention_period.into())
 }
 
-/// How long activation may take.
+/// Returns the time in which activation must succeed.
 pub fn progress_deadline(annotations: &Annotations, config: &DeploymentConfig) -> GoDuration {
     PROGRESS_DEADLINE.duration(annotations).unwrap_or(config.progress_deadline.into())
 }
@@ -123,7 +124,7 @@ mod tests {
 
     const UTILIZATION: &str = TARGET_UTILIZATION.name;
 
-    /// Fraction, default concurrency, container concurrency, annotations; target, total.
+    /// Goal: without annotations and settings, a revision has the default parameters.
     #[test]
     fn a_revision_that_says_nothing_has_the_default_parameters() {
         let spec = decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
@@ -134,6 +135,7 @@ mod tests {
     fn targets_follow_the_table() {
         let rps = ("autoscaling.knative.dev/metric", "rps");
         let target = |value| (TARGET.name, value);
+        // Fraction, default concurrency, container concurrency, annotations; target, total.
         type Row<'a> = (f64, f64, i64, &'a [(&'a str, &'a str)], f64, f64);
         let rows: [Row<'_>; 20] = [
             (1.0, 100.0, 0, &[], 100.0, 100.0),
@@ -154,8 +156,9 @@ mod tests {
             (0.8, 100.0, 0, &[rps, target("1")], 0.7, 1.0),
             (0.8, 100.0, 0, &[rps, target("300")], 210.0, 300.0),
             (0.8, 100.0, 0, &[rps, (UTILIZATION, "75")], 150.0, 200.0),
-            (0.8, 100.0, 1, &[rps, target("300")], 210.0, 300.0), // The hard limit is no limit of rates,
-            (0.8, 100.0, 1, &[("autoscaling.knative.dev/metric", "cpu"), target("10")], 8.0, 10.0), // or of others.
+            (0.8, 100.0, 1, &[rps, target("300")], 210.0, 300.0), // The hard limit does not apply to rates.
+            // Nor does it apply to other metrics.
+            (0.8, 100.0, 1, &[("autoscaling.knative.dev/metric", "cpu"), target("10")], 8.0, 10.0),
         ];
         for (index, (fraction, default, limit, annotations, target, total)) in rows.into_iter().enumerate() {
             let config = AutoscalerConfig {
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(bounds(&map(&[]), &config(2, 0), false), Bounds { min: 0, max: None });
     }
 
-    /// Threshold, burst capacity, delay and reachability.
+    /// Goal: annotations override the cluster's threshold and burst capacity, and set delay and reachability in a spec.
     #[test]
     fn annotations_beat_the_cluster_in_a_spec() {
         let config = AutoscalerConfig { target_burst_capacity: 63.0, ..AutoscalerConfig::default() };

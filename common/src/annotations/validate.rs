@@ -1,8 +1,8 @@
-//! What upstream's admission webhook refuses in annotations. All violations are found, not only the first.
+//! Checks annotations like upstream's admission webhook. All violations are reported, not only the first.
 //!
-//! The checks between minimum, maximum and activation scale use annotations alone: one that is absent, malformed or
-//! negative counts as 0 there, and the cluster's own bounds are not consulted. The limit on `max-scale` is checked only
-//! where that is present. An aggregation algorithm is looked at only where the class is spelled out as KPA.
+//! The checks between minimum, maximum and activation scale use annotations alone. An absent, malformed or negative
+//! bound counts as 0 there, and the cluster's own bounds are not consulted. The limit on `max-scale` is checked only if
+//! `max-scale` is present. An aggregation algorithm is checked only if the class annotation is KPA.
 
 use super::{
     ACTIVATION_SCALE, AGGREGATION, Annotations, CLASS, CLASS_HPA, CLASS_KPA, INITIAL_SCALE, Key, MAX_SCALE, METRIC,
@@ -21,7 +21,7 @@ const DURATION: &str = "a duration such as 1m30s is expected";
 /// Checks the annotations under `autoscaling.knative.dev/`.
 ///
 /// # Errors
-/// Every violation, its path being the spelling of the key that was found.
+/// Returns every violation; its path is the spelling of the key that is present.
 pub fn validate(annotations: &Annotations, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     class(annotations, &mut errors);
@@ -43,7 +43,7 @@ pub fn validate(annotations: &Annotations, config: &AutoscalerConfig) -> Result<
 /// Checks `serving.knative.dev/progress-deadline`: not negative, whole seconds.
 ///
 /// # Errors
-/// The one violation.
+/// Returns the violation, if any.
 pub fn validate_progress_deadline(annotations: &Annotations) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     if let Some((path, value)) = PROGRESS_DEADLINE.entry(annotations) {
@@ -64,7 +64,7 @@ fn class(annotations: &Annotations, errors: &mut FieldErrors) {
     }
 }
 
-/// A scale of at least 0; what is absent or wrong counts as 0 for the checks that follow.
+/// Parses a scale of at least 0. An absent or invalid scale counts as 0 in later checks.
 fn scale_or_zero(key: &Key, annotations: &Annotations, errors: &mut FieldErrors) -> i32 {
     let Some((path, value)) = key.entry(annotations) else { return 0 };
     match golang::parse_i32(value) {
@@ -107,7 +107,8 @@ fn scales(annotations: &Annotations, limit: i32, errors: &mut FieldErrors) {
     }
 }
 
-/// Checked as 64 bits although read as 32, as upstream does: 3000000000 is admitted and then ignored.
+/// Checks the value as 64 bits although it is read as 32 bits, as upstream does: 3000000000 is admitted and then
+/// ignored.
 fn initial_scale(annotations: &Annotations, allow_zero: bool, errors: &mut FieldErrors) {
     let Some((path, value)) = INITIAL_SCALE.entry(annotations) else { return };
     match golang::parse_i64(value) {
@@ -163,7 +164,7 @@ fn duration_within(
     }
 }
 
-/// The class that counts here is the annotation, else the cluster's.
+/// Checks the metric for the annotation's class, else the cluster's default class.
 fn metric(annotations: &Annotations, default_class: &str, errors: &mut FieldErrors) {
     let Some((path, value)) = METRIC.entry(annotations) else { return };
     match CLASS.text(annotations).unwrap_or(default_class) {
@@ -188,18 +189,19 @@ mod tests {
     use super::*;
     use crate::config::map;
 
-    /// The first line of the error, without our rule; keys without their prefix. Empty: no error.
+    /// Returns the first line of the error without the rule in parentheses, and keys without their prefix. Empty: no
+    /// error.
     fn check(entries: &[(&str, &str)], config: &AutoscalerConfig) -> String {
         let full: Vec<(String, &str)> =
             entries.iter().map(|(key, value)| (format!("autoscaling.knative.dev/{key}"), *value)).collect();
         let entries: Vec<(&str, &str)> = full.iter().map(|(key, value)| (key.as_str(), *value)).collect();
         let text = validate(&map(&entries), config).err().map(|errors| errors.to_string()).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default().replace("autoscaling.knative.dev/", "");
-        // Only the rule comes in parentheses after the path.
+        // Only the rule follows the path in parentheses.
         line.rsplit_once(" (").filter(|(_, rule)| rule.ends_with(')')).map_or(line.clone(), |(head, _)| head.into())
     }
 
-    /// Upstream's answers, without the rule that ours adds in parentheses.
+    /// Goal: results equal upstream's, apart from the rule in parentheses.
     #[test]
     fn single_annotations_are_checked() {
         let kpa = "class";
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(check(&[("initial-scale", "0")], &zero), "");
     }
 
-    /// Several violations: one on each line, sorted.
+    /// Goal: several violations are reported one per line, sorted.
     #[test]
     fn all_violations_are_reported() {
         let annotations = map(&[(TARGET.name, "abc"), (MIN_SCALE.name, "-1"), (WINDOW.name, "x")]);

@@ -6,19 +6,19 @@ use crate::scaling::ScalingMetric;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Share of the requests-per-second target that pods are scaled for; not configurable for the cluster.
+/// Utilization of the requests-per-second target; not configurable for the cluster.
 pub const TARGET_UTILIZATION_RPS: f64 = 0.7;
-/// Least target, of requests in flight or requests a second.
+/// Minimum target, in concurrent requests or requests per second.
 pub const TARGET_MIN: f64 = 0.01;
 /// Shortest stable window.
 pub const WINDOW_MIN: GoDuration = GoDuration::from_secs(6);
 /// Longest stable window.
 pub const WINDOW_MAX: GoDuration = GoDuration::from_secs(3600);
 
-/// Settings: for each its meaning, name, type and default, what reads it, and its key.
+/// Settings. Each has its meaning, name, type, default, reader and key.
 macro_rules! settings {
     ($($(#[$meaning:meta])+ $field:ident: $type:ty = $default:expr, $read:ident $key:literal;)+) => {
-        /// Everything that `config-autoscaler` says.
+        /// Content of `config-autoscaler`.
         #[derive(Clone, Debug, PartialEq)]
         pub struct AutoscalerConfig {
             $($(#[$meaning])+ pub $field: $type,)+
@@ -31,7 +31,7 @@ macro_rules! settings {
         }
 
         impl AutoscalerConfig {
-            /// Every key that is read.
+            /// All keys that are read.
             pub const KEYS: &[&str] = &[$($key),+];
 
             fn read(read: Reader<'_>) -> Result<Self, ConfigError> {
@@ -50,11 +50,11 @@ settings! {
     max_scale_up_rate: f64 = 1000.0, float "max-scale-up-rate";
     /// `max-scale-down-rate`, more than 1, default 2.
     max_scale_down_rate: f64 = 2.0, float "max-scale-down-rate";
-    /// `container-concurrency-target-percentage`, as a fraction in (0, 1], default 0.7. Values up to 1 are fractions
-    /// already: `1` means all of it.
+    /// `container-concurrency-target-percentage`, as a fraction in (0, 1], default 0.7. Values up to 1 are already
+    /// fractions: `1` means 100 %.
     container_concurrency_target_fraction: f64 = 0.7, float "container-concurrency-target-percentage";
-    /// `container-concurrency-target-default`: requests in flight per pod without a hard limit, default 100. Times the
-    /// fraction it is at least [`TARGET_MIN`].
+    /// `container-concurrency-target-default`: concurrent requests per pod without a hard limit, default 100.
+    /// Multiplied by the fraction it is at least [`TARGET_MIN`].
     container_concurrency_target_default: f64 = 100.0, float "container-concurrency-target-default";
     /// `requests-per-second-target-default`, at least [`TARGET_MIN`], default 200.
     rps_target_default: f64 = 200.0, float "requests-per-second-target-default";
@@ -62,17 +62,17 @@ settings! {
     target_burst_capacity: f64 = 211.0, float "target-burst-capacity";
     /// `panic-window-percentage` of the stable window, from 1 to 100, default 10.
     panic_window_percentage: f64 = 10.0, float "panic-window-percentage";
-    /// `activator-capacity`: requests in flight that one activator can carry, at least 1, default 100.
+    /// `activator-capacity`: concurrent requests that one activator can carry, at least 1, default 100.
     activator_capacity: f64 = 100.0, float "activator-capacity";
-    /// `panic-threshold-percentage` of what the ready pods can take, default 200; any number.
+    /// `panic-threshold-percentage` of the ready pods' capacity, default 200; any number.
     panic_threshold_percentage: f64 = 200.0, float "panic-threshold-percentage";
-    /// `initial-scale`, at least 1 (0 where allowed), default 1.
+    /// `initial-scale`, at least 1 (or 0 if `allow-zero-initial-scale`), default 1.
     initial_scale: i32 = 1, int32 "initial-scale";
     /// `min-scale`, at least 0, at most `max-scale` if that is set; default 0.
     min_scale: i32 = 0, int32 "min-scale";
     /// `max-scale`; 0: unlimited, the default.
     max_scale: i32 = 0, int32 "max-scale";
-    /// `max-scale-limit`: the most that `max-scale` may say; 0: no limit, the default.
+    /// `max-scale-limit`: largest permitted `max-scale`; 0: no limit, the default.
     max_scale_limit: i32 = 0, int32 "max-scale-limit";
     /// `stable-window`, whole seconds from 6 s to 1 h, default 60 s.
     stable_window: Duration = Duration::from_secs(60), time "stable-window";
@@ -82,7 +82,7 @@ settings! {
     scale_to_zero_pod_retention_period: Duration = Duration::ZERO, time "scale-to-zero-pod-retention-period";
     /// `scale-down-delay`, whole seconds, default 0.
     scale_down_delay: Duration = Duration::ZERO, time "scale-down-delay";
-    /// `pod-autoscaler-class`, what a PodAutoscaler without a class is admitted as.
+    /// `pod-autoscaler-class`: class of PodAutoscalers that name none, as admission assumes.
     pod_autoscaler_class: String = crate::names::CLASS_KPA.to_owned(), word "pod-autoscaler-class";
 }
 
@@ -90,7 +90,7 @@ impl AutoscalerConfig {
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// The first value that cannot be read; else the first rule that is broken.
+    /// Returns the first value that cannot be parsed, else the first broken rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let mut config = Self::read(Reader(data))?;
         if config.container_concurrency_target_fraction > 1.0 {
@@ -103,12 +103,12 @@ impl AutoscalerConfig {
         Ok(config)
     }
 
-    /// What one pod should see of a load, and what it can bear. `said`: the target that was asked for; `utilization`: the
-    /// percentage of it that is aimed for; `limit`: the hard limit of one pod, 0: none.
+    /// Returns the target value and the total value of one pod for a load. `said` is the requested target,
+    /// `utilization` the percentage of it to aim for, and `limit` the hard limit of one pod (0: none).
     ///
-    /// Without a target, requests a second start from the cluster's own, of which [`TARGET_UTILIZATION_RPS`] is aimed for,
-    /// and requests in flight from the hard limit, or where there is none from the cluster's default, of which the
-    /// cluster's fraction is aimed for. What is aimed for is at least [`TARGET_MIN`].
+    /// Without a requested target, requests per second default to the cluster's target with utilization
+    /// [`TARGET_UTILIZATION_RPS`]. Concurrency defaults to the hard limit, or without one to the cluster's default,
+    /// with the cluster's fraction as utilization. The target value is at least [`TARGET_MIN`].
     pub fn targets(&self, load: ScalingMetric, said: Option<f64>, utilization: Option<f64>, limit: i64) -> (f64, f64) {
         let (default, share) = match load {
             ScalingMetric::Rps => (self.rps_target_default, TARGET_UTILIZATION_RPS),
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Both sides of every bound.
+    /// Goal: every bound is checked on both sides.
     #[test]
     fn bounds_are_held_on_both_sides() {
         let good = [

@@ -1,17 +1,17 @@
-//! `config-deployment`, as far as scaling reads it.
+//! `config-deployment`, limited to the keys that scaling uses.
 //!
-//! Not here: the sidecar's image and resources, which only Knative's controller needs. Upstream refuses a map without
-//! an image; we do not ask for one.
+//! Not here: the sidecar's image and resources, which only Knative's controller needs. Upstream rejects a map without
+//! an image; this parser does not require one.
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::GoDuration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `config-deployment` says about time.
+/// Times in `config-deployment`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeploymentConfig {
-    /// `progress-deadline`: how long a revision may take to become ready; positive, whole seconds, default 600 s.
+    /// `progress-deadline`: time in which a revision must become ready; positive, whole seconds, default 600 s.
     pub progress_deadline: Duration,
 }
 
@@ -25,7 +25,7 @@ impl DeploymentConfig {
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// A deadline that is no duration, not positive or not in whole seconds.
+    /// Fails if the deadline is not a duration, not positive or not in whole seconds.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let key = "progress-deadline";
         let deadline = Reader(data).duration(&[key, "progressDeadline"], Self::default().progress_deadline.into())?;

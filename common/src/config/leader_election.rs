@@ -1,35 +1,36 @@
-//! `config-leader-election`: timing of the leases, and into how many buckets revisions are shared out.
+//! `config-leader-election`: timing of the leases, and the number of buckets that share the revisions.
 //!
-//! A Lease holds its duration in whole seconds, and others go by what it holds. So a fraction of `lease-duration` is
-//! dropped, here as when it is written: no holder believes in a lease that has ended for everybody else.
+//! A Lease stores its duration in whole seconds, and other processes use the stored value. So a fraction of
+//! `lease-duration` is dropped here as well as on writing. Otherwise a holder could rely on a lease that has ended for
+//! all other processes.
 //!
-//! `map-lease-prefix.PREFIX` renames the leases of a process that does not name them itself, as the autoscaler does
-//! ([`LeaderElectionConfig::lease_names`]).
+//! `map-lease-prefix.PREFIX` renames the leases of a process that does not choose the names itself, as the autoscaler
+//! does ([`LeaderElectionConfig::lease_names`]).
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::{self, GoDuration};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Most owner buckets.
+/// Maximum number of buckets.
 const BUCKETS_MAX: u32 = 10;
-/// Longest lease: what a Lease can hold.
+/// Longest lease that a Lease can store.
 const LEASE_SECONDS_MAX: u64 = i32::MAX as u64;
-/// A retry may take this much longer than its period, and must still come before the renew deadline.
+/// Factor by which a retry may exceed its period and must still come before the renew deadline.
 const RETRY_JITTER: f64 = 1.2;
 
-/// What `config-leader-election` says.
+/// Content of `config-leader-election`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
     /// `buckets`, from 1 to 10, default 1.
     pub buckets: u32,
-    /// `lease-duration`: a lease not renewed for so long may be taken, in whole seconds, default 60 s.
+    /// `lease-duration`: time after which an unrenewed lease may be taken, in whole seconds, default 60 s.
     pub lease_duration: Duration,
-    /// `renew-deadline`: a holder that cannot renew for so long steps down; less than the lease, default 40 s.
+    /// `renew-deadline`: time after which a holder that cannot renew steps down; less than the lease, default 40 s.
     pub renew_deadline: Duration,
-    /// `retry-period` between attempts; times 1.2 less than the deadline, default 10 s.
+    /// `retry-period`: time between attempts; 1.2 times this is less than the deadline, default 10 s.
     pub retry_period: Duration,
-    /// `map-lease-prefix.PREFIX`: another prefix in place of that one.
+    /// `map-lease-prefix.PREFIX`: replacements of lease name prefixes.
     pub lease_prefixes: BTreeMap<String, String>,
 }
 
@@ -46,10 +47,10 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Reads and checks the map's data. Each key has an alias in camelCase, which the kebab-case one beats.
+    /// Reads and checks the map's data. Each duration has an alias in camelCase; the kebab-case key wins.
     ///
     /// # Errors
-    /// The first value that cannot be read; else the first rule that is broken.
+    /// Returns the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let default = Self::default();
@@ -79,7 +80,7 @@ impl LeaderElectionConfig {
         })
     }
 
-    /// Names of the leases of a controller, one for each bucket: `COMPONENT.QUEUE.00-of-01`, in lower case.
+    /// Returns the names of a controller's leases, one for each bucket: `COMPONENT.QUEUE.00-of-01`, in lower case.
     pub fn lease_names(&self, component: &str, queue: &str) -> Vec<String> {
         let own = format!("{component}.{queue}");
         let prefix = self.lease_prefixes.get(&own).filter(|prefix| !prefix.is_empty()).unwrap_or(&own);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
     }
 
-    /// Goal: what a process believes of its own lease is what others read in it.
+    /// Goal: a process assumes the same duration for its lease that other processes read in it.
     #[test]
     fn a_lease_lasts_for_whole_seconds() {
         let leased = |text: &str| {

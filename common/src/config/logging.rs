@@ -1,10 +1,11 @@
-//! `config-logging`, as far as a plane reads it: how much it says.
+//! `config-logging`, limited to the log level.
 //!
-//! A component's own key, `loglevel.COMPONENT`, beats the `level` inside `zap-logger-config`; where neither is set it
-//! is `info`. Levels are zap's names, in any case. `dpanic`, `panic` and `fatal` mean `error` here: nothing of ours is
-//! said above it.
+//! A component's own key, `loglevel.COMPONENT`, overrides the `level` inside `zap-logger-config`. If neither is set,
+//! the level is `info`. Levels are zap's names, in any case. `dpanic`, `panic` and `fatal` count as `error`, because
+//! Zeroscale logs nothing above it.
 //!
-//! Not here: the other keys of `zap-logger-config` (encoding, output, sampling, time format): lines are JSON on stderr.
+//! Not here: the other keys of `zap-logger-config` (encoding, output, sampling, time format). Log lines are always JSON
+//! on stderr.
 
 use super::ConfigError;
 use serde::Deserialize;
@@ -14,32 +15,32 @@ use std::fmt;
 const LEVEL: &str = "loglevel.";
 const ZAP: &str = "zap-logger-config";
 
-/// How much is said.
+/// Log level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What is useful while looking for a fault.
+    /// Details that help to find a fault.
     Debug,
-    /// What an operator may want to know.
+    /// Events of interest to an operator.
     #[default]
     Info,
-    /// What is wrong and may pass.
+    /// Faults that may be temporary.
     Warn,
-    /// What needs somebody.
+    /// Faults that need an operator's attention.
     Error,
 }
 
-/// The part of `zap-logger-config` that is heeded.
+/// Part of `zap-logger-config` that is used.
 #[derive(Deserialize)]
 struct Zap {
     level: Option<String>,
 }
 
 impl LogLevel {
-    /// What the map's data says for `component`.
+    /// Reads the level of `component` from the map's data.
     ///
     /// # Errors
-    /// A level, be it another component's (as upstream, whose rule makes the whole map invalid), is none of zap's; or
-    /// `zap-logger-config` is no JSON object.
+    /// Fails if any component's level is not one of zap's: as upstream, this makes the whole map invalid. Also fails if
+    /// `zap-logger-config` is not a JSON object.
     pub fn from_map(data: &BTreeMap<String, String>, component: &str) -> Result<Self, ConfigError> {
         let mut own = None;
         for (key, value) in data {

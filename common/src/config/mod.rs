@@ -1,12 +1,13 @@
-//! Config maps as typed structs: one file for each map.
+//! ConfigMaps as typed structs: one file for each map.
 //!
-//! Only keys that are present override a default. Unknown keys, `_example` among them, are ignored. All keys of a map
-//! are read first and its rules checked after that, in a fixed order, and the first failure aborts: a caller keeps
-//! what it had. Booleans, numbers and durations are not trimmed (see [`crate::golang`]), texts are.
+//! Only keys that are present override a default. Unknown keys, including `_example`, are ignored. All keys of a map
+//! are read before its rules are checked in a fixed order. The first failure aborts, and the caller keeps its current
+//! configuration. Booleans, numbers and durations are not trimmed (see [`crate::golang`]); texts are.
 //!
-//! One difference from upstream: `NaN` is refused wherever a number is read. Upstream takes it and poisons decisions.
+//! One difference from upstream: `NaN` is rejected wherever a number is read. Upstream accepts it, which corrupts
+//! scaling decisions.
 //!
-//! Not here: every key that neither plane reads.
+//! Not here: keys that neither plane reads.
 
 mod autoscaler;
 mod deployment;
@@ -31,32 +32,33 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Name of the config map that [`AutoscalerConfig`] reads.
+/// Name of the ConfigMap that [`AutoscalerConfig`] reads.
 pub const AUTOSCALER: &str = "config-autoscaler";
-/// Name of the config map that [`DeploymentConfig`] reads.
+/// Name of the ConfigMap that [`DeploymentConfig`] reads.
 pub const DEPLOYMENT: &str = "config-deployment";
-/// Default name of the config map that [`LeaderElectionConfig`] reads.
+/// Default name of the ConfigMap that [`LeaderElectionConfig`] reads.
 pub const LEADER_ELECTION: &str = "config-leader-election";
-/// Default name of the config map that [`LogLevel`] reads.
+/// Default name of the ConfigMap that [`LogLevel`] reads.
 pub const LOGGING: &str = "config-logging";
-/// Default name of the config map that [`ObservabilityConfig`] reads.
+/// Default name of the ConfigMap that [`ObservabilityConfig`] reads.
 pub const OBSERVABILITY: &str = "config-observability";
-/// Name of the config map that [`NetworkConfig`] reads.
+/// Name of the ConfigMap that [`NetworkConfig`] reads.
 pub const NETWORK: &str = "config-network";
-/// Name of the config map with the cluster's page: HTML that browsers see while a workload wakes that has no page of its own.
+/// Name of the ConfigMap with the cluster's waiting page: HTML for browsers while a workload without its own page
+/// scales from zero.
 pub const PAGE: &str = "config-page";
-/// Name of the config map that [`PortsConfig`] reads.
+/// Name of the ConfigMap that [`PortsConfig`] reads.
 pub const PORTS: &str = "config-ports";
 
 /// A value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {rule}")]
 pub struct ConfigError {
-    /// The key, or the keys that contradict each other.
+    /// The key, or the conflicting keys.
     pub key: String,
-    /// The value as resolved or, if it could not be read, as written.
+    /// The resolved value, or the text if it could not be parsed.
     pub value: String,
-    /// What it should have been.
+    /// Rule for the expected value.
     pub rule: String,
 }
 
@@ -68,12 +70,12 @@ fn ensure(holds: bool, key: &str, value: impl Display, rule: impl Into<String>) 
     Err(ConfigError { key: key.to_owned(), value: value.to_string(), rule: rule.into() })
 }
 
-/// Reads single values out of a config map.
+/// Reads single values from a ConfigMap.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a BTreeMap<String, String>);
 
 impl<'a> Reader<'a> {
-    /// Value of the first of `keys` that is present.
+    /// Returns the first of `keys` that is present, with its value.
     fn first(self, keys: &[&'a str]) -> Option<(&'a str, &'a str)> {
         keys.iter().find_map(|key| self.0.get(*key).map(|value| (*key, value.as_str())))
     }
@@ -110,7 +112,7 @@ impl<'a> Reader<'a> {
         self.parse(keys, default, golang::parse_duration)
     }
 
-    /// A time that is not negative.
+    /// Reads a duration that must not be negative.
     fn time(self, key: &'a str, default: Duration) -> Result<Duration, ConfigError> {
         let time = self.duration(&[key], default.into())?;
         ensure(time >= GoDuration::ZERO, key, time, "cannot be negative")?;

@@ -1,40 +1,40 @@
-//! `config-network`, as far as either plane reads it: how a service mesh stands between them and the pods, and whether
-//! what the system says to itself is encrypted.
+//! `config-network`, limited to the keys that either plane uses: the presence of a service mesh, and encryption of
+//! internal traffic.
 //!
-//! Not here: everything about ingresses, domains and their certificates.
+//! Not here: ingresses, domains and their certificates.
 
 use super::{ConfigError, Reader};
 use std::collections::BTreeMap;
 
-/// What `config-network` says about meshes and encryption.
+/// Mesh and encryption settings of `config-network`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkConfig {
     /// `mesh-compatibility-mode`, default auto.
     pub mesh_mode: MeshMode,
-    /// `enable-mesh-pod-addressability`: pods are reached through the mesh by their address, default false.
+    /// `enable-mesh-pod-addressability`: pods are reachable through the mesh by their address, default false.
     pub mesh_pod_addressability: bool,
     /// `system-internal-tls`, or its predecessor `internal-encryption`: TLS between ingress, activator and queue-proxy.
     pub system_internal_tls: bool,
 }
 
-/// Whether pods may be reached by address in spite of a mesh.
+/// Use of pod addresses under a mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MeshMode {
-    /// Try the address, fall back to the Service.
+    /// Try the address, then fall back to the Service.
     #[default]
     Auto,
-    /// There is a mesh: only ever use the Service.
+    /// There is a mesh: always use the Service.
     Enabled,
-    /// There is none: only ever use addresses.
+    /// There is no mesh: always use addresses.
     Disabled,
 }
 
 impl NetworkConfig {
-    /// Reads the map's data. A mesh mode that does not exist means the default, as upstream has it.
+    /// Reads the map's data. An unknown mesh mode means the default, as upstream.
     ///
     /// # Errors
-    /// `enable-mesh-pod-addressability` or `internal-encryption` is no boolean, or `system-internal-tls` neither
-    /// enabled nor disabled.
+    /// Fails if `enable-mesh-pod-addressability` or `internal-encryption` is not a boolean, or if `system-internal-tls`
+    /// is neither enabled nor disabled.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let mesh_mode = match read.text("mesh-compatibility-mode", "auto").to_ascii_lowercase().as_str() {

@@ -1,4 +1,4 @@
-//! `config-observability`, as far as both planes read it: where metrics and traces go, and whether profiles are served.
+//! `config-observability`, limited to the keys that both planes use: export of metrics and traces, and profiling.
 //!
 //! | key | default | values |
 //! |---|---|---|
@@ -10,52 +10,52 @@
 //! | `tracing-sampling-rate` | 0 | from 0 to 1 |
 //! | `runtime-profiling` | `disabled` | `enabled`, `disabled` |
 //! | `runtime-export-interval` | 15 s | a duration, not negative |
-//! | `request-metrics-*` | | read and checked as the three `metrics-*` keys; only a queue-proxy acts on them |
+//! | `request-metrics-*` | | read and checked like the three `metrics-*` keys; only a queue-proxy acts on them |
 //!
-//! One difference from Knative: there a missing `metrics-protocol` means `none`, and no metrics at all.
+//! One difference from Knative: there, a missing `metrics-protocol` means `none`, so no metrics at all.
 //!
-//! Not here: `logging.*`, which is the activator's own affair.
+//! Not here: `logging.*`, which only the activator reads.
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::GoDuration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `config-observability` says to both planes.
+/// Settings of `config-observability` for both planes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservabilityConfig {
-    /// How metrics leave the process.
+    /// Export of metrics.
     pub metrics: MetricsConfig,
-    /// How traces do.
+    /// Export of traces.
     pub tracing: TracingConfig,
-    /// `runtime-profiling`: whether CPU profiles are served.
+    /// `runtime-profiling`: set if CPU profiles are served.
     pub profiling: bool,
 }
 
-/// How metrics leave the process.
+/// Export of metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// `metrics-protocol`.
     pub protocol: MetricsProtocol,
     /// `metrics-endpoint`, empty if absent.
     pub endpoint: String,
-    /// `metrics-export-interval`; none: OpenTelemetry's default.
+    /// `metrics-export-interval`; `None`: OpenTelemetry's default.
     pub export_interval: Option<Duration>,
 }
 
-/// How metrics leave the process.
+/// Protocol of exported metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsProtocol {
-    /// Not at all.
+    /// Metrics are not exported.
     None,
-    /// Whoever wants them fetches them.
+    /// Prometheus scrapes the metrics.
     #[default]
     Prometheus,
-    /// They are sent.
+    /// Metrics are pushed by OTLP.
     Otlp(OtlpProtocol),
 }
 
-/// How traces leave the process.
+/// Export of traces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracingConfig {
     /// `tracing-protocol`.
@@ -66,19 +66,19 @@ pub struct TracingConfig {
     pub sampling_rate: f64,
 }
 
-/// How traces leave the process.
+/// Protocol of exported traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TracingProtocol {
-    /// There are none.
+    /// No traces.
     #[default]
     None,
-    /// Written to standard output; all of them.
+    /// All traces are written to standard output.
     Stdout,
-    /// Sent.
+    /// Traces are pushed by OTLP.
     Otlp(OtlpProtocol),
 }
 
-/// The two transports of OTLP.
+/// Transport of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtlpProtocol {
     /// `grpc`.
@@ -91,7 +91,7 @@ impl ObservabilityConfig {
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// The first value that cannot be read, or breaks a rule.
+    /// Returns the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let metrics = MetricsConfig::read(read, MetricsKeys::OWN)?;
@@ -107,7 +107,7 @@ impl ObservabilityConfig {
     }
 }
 
-/// The names of one set of keys.
+/// Names of one set of keys.
 struct MetricsKeys {
     protocol: &'static str,
     endpoint: &'static str,

@@ -1,51 +1,51 @@
-//! `config-ports`: which TCP port numbers workloads may have on the activators.
+//! `config-ports`: TCP port numbers that workloads may have on the activators.
 //!
-//! One key: `range`, as in `20000-29999`, its first and last number. An edit moves workloads whose numbers are no longer
-//! in it, without a closed port on the way.
+//! The single key `range`, as in `20000-29999`, gives the first and last number. If it changes, workloads whose numbers
+//! are outside the new range move to new numbers, and no port is closed on the way.
 //!
-//! Not refused, and to be minded: numbers of the machine's own for outgoing connections (`ip_local_port_range`, 32768 and
-//! above on Linux), some of which are in use at any moment; a number in use is skipped.
+//! Not rejected, but best avoided: the machine's ephemeral ports (`ip_local_port_range`, 32768 and above on Linux).
+//! Some of them are in use at any moment, and a number in use is skipped.
 
 use super::{ConfigError, Reader, ensure};
 use crate::names;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The key.
+/// Key of the range.
 const RANGE: &str = "range";
-/// Numbers below need privileges.
+/// First number that needs no privileges.
 const FIRST_MIN: u16 = 1024;
-/// What activators listen on besides: profiles, HTTP/1.1, h2c, TLS, metrics.
+/// Numbers on which activators listen themselves: profiles, HTTP/1.1, h2c, TLS, metrics.
 const RESERVED: [u16; 5] = [8008, names::ACTIVATOR_HTTP1_PORT, names::ACTIVATOR_H2C_PORT, names::HTTPS_PORT, 9090];
 
-/// What `config-ports` says.
+/// Content of `config-ports`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortsConfig {
     /// `range`, default 20000-29999.
     pub range: PortRange,
 }
 
-/// Numbers from the first to the last, both included.
+/// Range of port numbers, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
-    /// At least 1024.
+    /// First number, at least 1024.
     pub first: u16,
-    /// No less than the first.
+    /// Last number, not below the first.
     pub last: u16,
 }
 
 impl PortRange {
-    /// Whether a number is one of them.
+    /// Reports whether the range contains a number.
     pub fn contains(self, number: u16) -> bool {
         (self.first..=self.last).contains(&number)
     }
 
-    /// How many there are.
+    /// Returns the number of ports.
     pub fn len(self) -> usize {
         usize::from(self.last.saturating_sub(self.first)) + 1
     }
 
-    /// Never: there is a first number.
+    /// Returns false: a range has at least one number.
     pub fn is_empty(self) -> bool {
         false
     }
@@ -67,7 +67,8 @@ impl PortsConfig {
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// The range is not FIRST-LAST, begins below 1024, ends before it begins, or holds a port of the activator's own.
+    /// Fails if the range is not FIRST-LAST, begins below 1024, ends before it begins, or contains a port on which
+    /// activators listen themselves.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let range = match Reader(data).first(&[RANGE]) {
             None => PortRange::default(),

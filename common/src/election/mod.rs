@@ -1,20 +1,20 @@
-//! The rules of holding leases: what to write when. Pure; time and chance are arguments.
+//! Decides which Leases to write, and when. Pure: time and randomness are arguments.
 //!
-//! An [`Election`] is told what the Leases look like ([`Election::observe`]) and how its writes ended
-//! ([`Election::written`], …), and answers with the next writes ([`Election::due`]) and when to ask again
-//! ([`Election::wake`]). One write at most is under way for each lease.
+//! The caller reports the observed Leases ([`Election::observe`]) and the results of writes ([`Election::written`], …).
+//! The [`Election`] returns the next writes ([`Election::due`]) and the time of the next call ([`Election::wake`]).
+//! Each lease has at most one write in flight.
 //!
 //! # Why two processes never hold one lease
 //!
 //! Every write carries the resource version it is based on. A holder counts its lease from the moment *before* it sent
-//! the last successful write; others wait for the recorded duration from the moment *after* they saw that write. So a
-//! holder stops believing before anybody may take over, whatever the wall clocks say, as long as monotonic clocks run
-//! at one speed. The duration is what the Lease can hold, whole seconds, for the holder too, and it is counted by one
-//! rule wherever a record is read.
+//! the last successful write. Other processes wait for the recorded duration from the moment *after* they observed that
+//! write. So a holder stops before any other process may take over, whatever the wall clocks say, provided that
+//! monotonic clocks run at the same speed. The duration is in whole seconds, as the Lease stores it, for the holder
+//! too. Every reader of a record applies the same rule to it.
 //!
 //! # Not here
 //!
-//! Reading and writing Leases, and which bucket a key belongs to ([`crate::ownership`]).
+//! Reading and writing Leases, and the bucket of a key ([`crate::ownership`]).
 
 mod timing;
 
@@ -27,65 +27,65 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng, RngExt};
 
-/// Wait after a write that failed for want of an answer.
+/// Delay after a write without a usable response.
 const RETRY_AFTER_ERROR: Duration = Duration::from_millis(500);
-/// A free lease is taken later by who holds more: so much for each lease held, at most [`STAGGER_MAX`].
+/// Extra delay before a process takes a free lease, for each lease that it already holds; at most [`STAGGER_MAX`].
 const STAGGER_PER_LEASE: Duration = Duration::from_millis(100);
-/// Longest head start for those who hold less.
+/// Maximum of that delay, and so the longest head start for processes with fewer leases.
 const STAGGER_MAX: Duration = Duration::from_millis(800);
-/// Random part of that wait, so that equals do not collide each time.
+/// Random part of that delay, so that equal processes do not collide each time.
 const STAGGER_JITTER: Duration = Duration::from_millis(100);
-/// Time between claims, which lets one handover show before the next is asked for.
+/// Time between claims, so that one handover is visible before the next claim.
 const CLAIM_PERIOD: Duration = Duration::from_secs(1);
-/// A claim older than this is ignored: its author may be gone.
+/// Age after which a claim is ignored, because its author may be gone.
 const CLAIM_FRESH: Duration = Duration::from_secs(2);
-/// A recorded lease duration that is shorter counts as this: it may be somebody's mistake, and nobody holds a lease for
-/// no time. There is no upper bound: a holder believes what it has written, however long that is.
+/// Minimum duration of a recorded lease. A shorter one may be a mistake, and no process holds a lease for no time.
+/// There is no upper bound: a holder relies on the duration that it has written, however long.
 const DURATION_MIN: Duration = Duration::from_secs(1);
 
-/// What a Lease says, as far as it matters here.
+/// Content of a Lease that matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Holder's identity; empty: free.
+    /// Identity of the holder; empty: free.
     pub holder: String,
-    /// How long others wait after the last change before they take it; whole seconds.
+    /// Time after the last change for which other processes wait before they take the lease; whole seconds.
     pub duration: Duration,
-    /// Changes with every renewal; opaque.
+    /// Opaque value that changes with every renewal.
     pub renewal: String,
-    /// Who asks for the lease, if anybody.
+    /// Identity of the process that asks for the lease, if any.
     pub claim: Option<String>,
     /// Resource version.
     pub version: String,
 }
 
 impl Record {
-    /// How long it outlives its last change.
+    /// Returns the time for which the lease outlives its last change.
     fn lasts(&self) -> Duration {
         self.duration.max(DURATION_MIN)
     }
 }
 
-/// What to do with one lease.
+/// Operation on one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Create it, held by this process.
+    /// Create the Lease with this process as its holder.
     Create,
     /// Write a holder, based on a version.
     Write {
-        /// The version that the write replaces.
+        /// Version that the write replaces.
         version: String,
-        /// The new holder; empty: nobody.
+        /// New holder; empty: none.
         holder: String,
-        /// Whether this begins a new tenure.
+        /// Set if this begins a new tenure.
         transition: bool,
     },
-    /// Ask its holder for it.
+    /// Ask the holder for the lease.
     Claim,
-    /// Read it again.
+    /// Read the lease again.
     Read,
 }
 
-/// All leases of one group, from the point of view of one process.
+/// All leases of one group from the point of view of one process.
 #[derive(Debug)]
 pub struct Election {
     me: String,
@@ -97,20 +97,20 @@ pub struct Election {
 
 #[derive(Debug)]
 struct LeaseState {
-    /// Whether the API server has told yet whether it exists.
+    /// Set once the API server has reported whether the lease exists.
     known: bool,
     record: Option<Record>,
-    /// When the record last changed, on our clock.
+    /// Local time of the record's last change.
     changed: Instant,
-    /// When its claim appeared.
+    /// Local time at which the claim appeared.
     claimed: Instant,
-    /// When the last successful write that made or kept us the holder was sent.
+    /// Time at which the last successful write that made or kept us the holder was sent.
     held: Option<Instant>,
-    /// Until when it is not given away: what an earlier life of ours was writing under it may still be on its way.
+    /// Time until which the lease is not given away: writes by an earlier run of this process may still be in flight.
     kept_until: Option<Instant>,
-    /// A write is under way.
+    /// Set while a write is in flight.
     busy: bool,
-    /// Another write came between: read before writing.
+    /// Set if another write may have intervened: read before writing.
     stale: bool,
     not_before: Instant,
     stagger: Duration,
@@ -123,7 +123,8 @@ impl LeaseState {
 }
 
 impl Election {
-    /// Campaigns as `me` for `count` leases, of which nothing is known yet. `balance`: asks for and yields fair shares.
+    /// Creates a candidate `me` for `count` leases in unknown state. If `balance` is set, it claims and yields fair
+    /// shares.
     pub fn new(me: String, count: usize, timing: Timing, balance: bool, now: Instant) -> Self {
         let lease = || LeaseState {
             known: false,
@@ -137,31 +138,32 @@ impl Election {
             not_before: now,
             stagger: Duration::ZERO,
         };
-        let lease_duration = Duration::from_secs(timing.lease_duration.as_secs()); // What is recorded.
+        let lease_duration = Duration::from_secs(timing.lease_duration.as_secs()); // The duration as recorded.
         let timing = Timing { lease_duration, ..timing };
-        // Claims wait until everybody has had a turn at the free leases.
+        // Claims wait until every process could take some of the free leases.
         let next_claim = now + CLAIM_PERIOD * 2;
         Self { me, timing, balance, leases: std::iter::repeat_with(lease).take(count).collect(), next_claim }
     }
 
-    /// Until when this process may believe to hold the lease; `None`: it does not.
+    /// Returns the time until which this process may regard itself as the holder, or `None` if it is not.
     pub fn held_until(&self, lease: usize) -> Option<Instant> {
         self.leases[lease].held.map(|sent| sent + self.timing.lease_duration)
     }
 
-    /// The holder's identity as last seen.
+    /// Returns the last observed holder's identity.
     pub fn holder(&self, lease: usize) -> Option<&str> {
         self.leases[lease].record.as_ref().map(|record| record.holder.as_str()).filter(|holder| !holder.is_empty())
     }
 
-    /// Until when the holder as last seen counts: as long after its last sign of life as it asked for. Somebody else
-    /// may have taken over since, which a process that is cut off from the API server does not see. `None`: no holder.
+    /// Returns the time until which the last observed holder counts: its recorded duration after its last observed
+    /// renewal. Another process may have taken over since; a process without a connection to the API server does not
+    /// notice that. Returns `None` without a holder.
     pub fn believed_until(&self, lease: usize) -> Option<Instant> {
         let state = &self.leases[lease];
         state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.lasts())
     }
 
-    /// The lease looks like this now, or is not there.
+    /// Records the observed state of a lease; `None`: it does not exist.
     pub fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         let held = self.leases.iter().filter(|lease| lease.held.is_some()).count();
         let state = &mut self.leases[lease];
@@ -174,7 +176,7 @@ impl Election {
         if let (Some(old), Some(new)) = (&state.record, &record)
             && older(&new.version, &old.version)
         {
-            return; // The watch lags behind what a write has answered.
+            return; // The watch lags behind the response to a write.
         }
         let tenure = |record: &Option<Record>| record.as_ref().map(|r| (r.holder.clone(), r.renewal.clone()));
         if tenure(&state.record) != tenure(&record) {
@@ -192,7 +194,7 @@ impl Election {
         state.record = record;
     }
 
-    /// A write that was sent at `sent` was accepted, and this is the lease since.
+    /// Records that a write sent at `sent` was accepted, with the resulting lease.
     pub fn written(&mut self, lease: usize, record: Record, sent: Instant, now: Instant, rng: &mut impl Rng) {
         let mine = record.holder == self.me;
         self.observe(lease, Some(record), now, rng);
@@ -201,18 +203,18 @@ impl Election {
         state.held = mine.then_some(sent);
     }
 
-    /// A claim was made, or what was asked for is not there.
+    /// Records that a claim was written.
     pub fn done(&mut self, lease: usize) {
         self.leases[lease].busy = false;
     }
 
-    /// A write was refused because the lease has changed: look again.
+    /// Records that a write was rejected because the lease has changed. The lease must be read again.
     pub fn conflict(&mut self, lease: usize) {
         self.leases[lease].busy = false;
         self.leases[lease].stale = true;
     }
 
-    /// A write got no answer, or an unusable one. It may have been carried out.
+    /// Records that a write failed or had no usable response. The write may have been carried out.
     pub fn failed(&mut self, lease: usize, now: Instant) {
         let state = &mut self.leases[lease];
         state.busy = false;
@@ -220,21 +222,21 @@ impl Election {
         state.not_before = now + RETRY_AFTER_ERROR;
     }
 
-    /// What was read in answer to [`Op::Read`].
+    /// Records the result of [`Op::Read`].
     pub fn read(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
         self.leases[lease].busy = false;
         self.leases[lease].stale = false;
         self.observe(lease, record, now, rng);
     }
 
-    /// The writes whose time has come. Each counts as under way until it is reported back.
+    /// Returns the operations that are due. Each counts as in flight until its result is reported.
     pub fn due(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for lease in 0..self.leases.len() {
             let deadline = self.timing.renew_deadline;
             let state = &mut self.leases[lease];
             if state.held.is_some_and(|sent| now >= sent + deadline) {
-                state.held = None; // Not renewed in time: step down, then compete as anybody.
+                state.held = None; // Not renewed in time: step down, then compete like any other process.
             }
             if let Some((at, op)) = self.next(lease, now)
                 && at <= now
@@ -242,7 +244,7 @@ impl Election {
                 let state = &mut self.leases[lease];
                 state.busy = true;
                 if matches!(&op, Op::Write { holder, .. } if *holder != self.me) {
-                    state.held = None; // Stop acting before the other one starts.
+                    state.held = None; // Stop acting before the next holder starts.
                 }
                 ops.push((lease, op));
             }
@@ -257,7 +259,7 @@ impl Election {
         ops
     }
 
-    /// When [`Election::due`] may have something to say again, if nothing else happens.
+    /// Returns the time at which [`Election::due`] may return something, if nothing else happens before.
     pub fn wake(&self, now: Instant) -> Option<Instant> {
         let step_downs = self.leases.iter().filter_map(|lease| Some(lease.held? + self.timing.renew_deadline));
         let writes = (0..self.leases.len()).filter_map(|lease| Some(self.next(lease, now)?.0));
@@ -265,8 +267,8 @@ impl Election {
         step_downs.chain(writes).chain(claim).min()
     }
 
-    /// The writes that give up everything held, but for what is not to be given away yet: that ends by itself. Nothing
-    /// is held afterwards.
+    /// Returns the writes that give up all held leases. Leases that must not be given away yet are left to expire. No
+    /// lease is held afterwards.
     pub fn release(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for (index, lease) in self.leases.iter_mut().enumerate() {
@@ -281,7 +283,7 @@ impl Election {
         ops
     }
 
-    /// The next write for one lease and its time.
+    /// Returns the next operation for one lease and its time.
     fn next(&self, lease: usize, now: Instant) -> Option<(Instant, Op)> {
         let state = &self.leases[lease];
         if state.busy || !state.known {
@@ -303,7 +305,7 @@ impl Election {
             if let Some(claimant) = self.entitled(lease, now) {
                 return Some((at_earliest(state.claimed), write(claimant, true)));
             }
-            // Not held, yet in our name: handed over to us, or left by an earlier life of this very process.
+            // In our name but not held: handed over to us, or left by an earlier run of this very process.
             let at = state.held.map_or(state.changed, |sent| sent + self.timing.retry_period);
             return Some((at_earliest(at), write(&self.me, false)));
         }
@@ -311,7 +313,7 @@ impl Election {
         Some((at_earliest(free_at + state.stagger), write(&self.me, true)))
     }
 
-    /// Who has freshly claimed a lease of ours and holds at least two fewer than we do.
+    /// Returns the process that has recently claimed our lease, if it holds at least two leases fewer than we do.
     fn entitled(&self, lease: usize, now: Instant) -> Option<&str> {
         let state = &self.leases[lease];
         let claimant = state.record.as_ref()?.claim.as_deref()?;
@@ -321,7 +323,8 @@ impl Election {
         (self.balance && claimant != self.me && fresh && fair && free && self.all_held()).then_some(claimant)
     }
 
-    /// The lease to ask for: the last one of the richest holder, if that holds at least two more than we do.
+    /// Returns the lease to claim: the last one of the process with the most leases, if it holds at least two more than
+    /// we do.
     fn claimable(&self) -> Option<usize> {
         if !self.all_held() {
             return None;
@@ -345,7 +348,8 @@ impl Election {
     }
 }
 
-/// Whether one resource version is older than another. Kubernetes' are numbers; what is not is never older.
+/// Reports whether one resource version is older than another. Kubernetes' versions are numbers; any other text is
+/// never older.
 fn older(a: &str, b: &str) -> bool {
     matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)
 }

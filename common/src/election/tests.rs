@@ -1,4 +1,4 @@
-//! Several elections against one store, in steps of 50 ms, with answers lost and watches late where a test asks for it.
+//! Several elections against one store, in steps of 50 ms. Tests may lose responses and delay watches.
 
 use super::*;
 use rand::rngs::StdRng;
@@ -18,16 +18,16 @@ struct Cluster {
     version: u64,
     nodes: Vec<Node>,
     rng: StdRng,
-    /// Share of writes whose answer is lost, before or after they take effect.
+    /// Share of writes whose response is lost, before or after they take effect.
     loss: f64,
-    /// Share of steps in which a node sees nothing of what happened.
+    /// Share of steps in which a node observes no changes.
     lag: f64,
 }
 
 struct Node {
     name: String,
     election: Election,
-    /// A node that is not alive does nothing, as one that crashed or is cut off.
+    /// Cleared for a crashed or disconnected node, which does nothing.
     alive: bool,
 }
 
@@ -76,7 +76,8 @@ impl Cluster {
         }
     }
 
-    /// Those who believe to hold a lease, crashed ones included: their last write may still be on its way.
+    /// Returns the nodes that regard themselves as holders. Crashed nodes count, because their last write may be in
+    /// flight.
     fn holders(&self, lease: usize) -> Vec<&str> {
         let holds = |node: &&Node| node.election.held_until(lease).is_some_and(|until| self.now < until);
         self.nodes.iter().filter(holds).map(|node| node.name.as_str()).collect()
@@ -115,7 +116,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the store accepted the write.
+    /// Applies a write and returns true if the store accepted it.
     fn apply(&mut self, node: usize, lease: usize, op: &Op) -> bool {
         self.version += 1;
         let me = self.nodes[node].name.clone();
@@ -155,7 +156,7 @@ impl Cluster {
         self.nodes.iter().map(share).collect()
     }
 
-    /// Time until every lease is held again.
+    /// Returns the time until every lease is held again.
     fn time_to_recover(&mut self, patience: Duration) -> Duration {
         let start = self.now;
         while self.shares().iter().sum::<usize>() < self.store.len() {
@@ -166,7 +167,7 @@ impl Cluster {
     }
 }
 
-/// Goal: alone, a process holds everything within a second, and keeps it.
+/// Goal: a single process takes all leases within a second and keeps them.
 #[test]
 fn one_process_takes_all_leases() {
     let mut cluster = Cluster::new(4, 1, 1);
@@ -177,7 +178,7 @@ fn one_process_takes_all_leases() {
     }
 }
 
-/// Goal: shares end up at most one apart, whoever came first, and stay so.
+/// Goal: shares end up at most one apart, whatever the order of arrival, and stay so.
 #[test]
 fn shares_become_fair() {
     for (nodes, mut expected) in [(2, vec![2, 2]), (3, vec![1, 1, 2]), (4, vec![1, 1, 1, 1]), (5, vec![0, 1, 1, 1, 1])]
@@ -209,8 +210,8 @@ fn an_orderly_exit_is_taken_over_within_two_seconds() {
     }
 }
 
-/// Goal: a crash is taken over within the lease duration and 2 s, and never before the duration has passed since the
-/// last renewal (the cluster checks at each step that no two hold one lease).
+/// Goal: a crash is taken over within the lease duration plus 2 s, and never before the duration has passed since the
+/// last renewal. At each step the cluster checks that no lease has two holders.
 #[test]
 fn a_crash_is_taken_over_after_the_lease_duration() {
     for seed in 0..20 {
@@ -235,8 +236,8 @@ fn a_holder_that_cannot_renew_steps_down() {
     assert!(cluster.now < until, "it stepped down before its lease ended");
 }
 
-/// Goal: whatever is lost or late, no lease ever has two holders, and once the network heals shares are fair.
-/// Method: seeded runs with lost answers, late watches, crashes and returns; the check is in `step`.
+/// Goal: no lease ever has two holders, whatever is lost or late, and once the network heals the shares are fair.
+/// Method: seeded runs with lost responses, late watches, crashes and restarts; the check is in `step`.
 #[test]
 fn no_lease_has_two_holders_whatever_is_lost() {
     for seed in 0..40 {
@@ -256,7 +257,7 @@ fn no_lease_has_two_holders_whatever_is_lost() {
     }
 }
 
-/// Goal: the same identity that comes back (a restarted container) resumes its leases at once.
+/// Goal: a restarted container with the same identity resumes its leases at once.
 #[test]
 fn a_restarted_process_resumes_its_own_leases() {
     let mut cluster = Cluster::new(2, 1, 1);
@@ -267,8 +268,8 @@ fn a_restarted_process_resumes_its_own_leases() {
     assert!(cluster.time_to_recover(Duration::from_secs(1)) <= STEP * 3);
 }
 
-/// Goal: a process that starts anew holds what stands in its name at once, but gives none of it away while writes of
-/// its earlier life may be on their way, neither to who is entitled nor at its end.
+/// Goal: a restarted process holds the leases in its name at once. While writes of its earlier run may be in flight it
+/// gives none of them away, neither to an entitled claimant nor when it exits.
 #[test]
 fn what_an_earlier_life_left_is_not_given_away_too_soon() {
     let mut cluster = Cluster::new(4, 1, 7);
@@ -295,8 +296,8 @@ fn what_an_earlier_life_left_is_not_given_away_too_soon() {
     assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (2, 2), "then shares are fair");
 }
 
-/// Goal: a holder and whoever watches it read one duration: a fraction that the Lease cannot hold is nobody's, and a
-/// long lease is respected for as long as it lasts, by who believes in its holder as by who waits for it.
+/// Goal: the holder and its observers apply the same duration. A fraction that the Lease cannot store is dropped, and a
+/// long lease is respected in full by processes that rely on the holder and by those that wait for it.
 #[test]
 fn holder_and_observers_read_one_duration() {
     let (now, mut rng) = (origin(), StdRng::seed_from_u64(1));

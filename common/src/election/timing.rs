@@ -1,18 +1,18 @@
-//! How long leases last, and how early their holder stops.
+//! Durations of leases, and the margin by which their holder stops early.
 
 use std::time::Duration;
 
-/// A holder writes only while its lease is certain to last for this long: the time that a write may take to land.
+/// Minimum remaining lease time for a write; covers the time that the write may take to arrive.
 pub const WRITE_MARGIN: Duration = Duration::from_secs(2);
 
-/// When leases are renewed, given up and taken over.
+/// Times of renewal, step-down and takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a lease outlives its last renewal; whole seconds, a fraction is dropped.
+    /// Time for which a lease outlives its last renewal; whole seconds, a fraction is dropped.
     pub lease_duration: Duration,
-    /// How long a holder goes on without a renewal; less than the lease duration.
+    /// Time for which a holder continues without a renewal; less than the lease duration.
     pub renew_deadline: Duration,
-    /// Time between renewals; 1.2 times that is less than the renew deadline.
+    /// Time between renewals; 1.2 times this is less than the renew deadline.
     pub retry_period: Duration,
 }
 
@@ -24,8 +24,9 @@ impl Timing {
         retry_period: Duration::from_secs(10),
     };
 
-    /// Standalone's: what Kubernetes' own controllers use, give or take. While a crashed owner's lease runs no sleeping
-    /// service of its share wakes, so the lease is short; four leases at 3 s cost little more than one write a second.
+    /// Standalone's defaults, close to those of Kubernetes' own controllers. The lease is short because no workload in
+    /// a crashed owner's share scales from zero until its lease ends. Renewing four leases every 3 s costs little more
+    /// than one write per second.
     pub const STANDALONE: Self = Self {
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),

@@ -1,11 +1,11 @@
-//! `strconv.ParseBool`.
+//! Go's `strconv.ParseBool`.
 
 use super::{ParseError, Problem};
 
-/// Reads a boolean: `1 t T TRUE true True` or `0 f F FALSE false False`.
+/// Parses a boolean: `1 t T TRUE true True` or `0 f F FALSE false False`.
 ///
 /// # Errors
-/// Anything else, `yes` and ` true` included.
+/// Rejects anything else, including `yes` and ` true`.
 pub fn parse_bool(text: &str) -> Result<bool, ParseError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),

@@ -1,10 +1,10 @@
-//! `time.Duration`: parsing and formatting.
+//! Go's `time.Duration`: parsing and formatting.
 
 use super::{ParseError, Problem};
 use std::fmt;
 use std::time::Duration;
 
-/// Units, longest spelling first where one is a prefix of another. Both code points for micro are Go's.
+/// Units; a unit comes before its own prefixes. Go accepts both code points for micro.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -15,60 +15,60 @@ const UNITS: [(&str, u64); 8] = [
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// One above the largest magnitude of a duration; the negative end reaches it.
+/// One more than the largest positive duration; the magnitude of the smallest negative one.
 const MAGNITUDE_MAX: u64 = 1 << 63;
 
-/// A signed duration in nanoseconds, at most some 292 years.
+/// Signed duration in nanoseconds, up to about 292 years.
 ///
-/// Annotations may hold negative ones. Where a rule has no use for those, [`GoDuration::to_std`] makes them zero.
+/// Annotations may contain negative durations. If a rule cannot use them, [`GoDuration::to_std`] turns them into zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
 impl GoDuration {
-    /// No time at all.
+    /// Zero duration.
     pub const ZERO: Self = Self(0);
     /// One second.
     pub const SECOND: Self = Self(1_000_000_000);
 
-    /// From nanoseconds.
+    /// Creates a duration from nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// From whole seconds, saturating.
+    /// Creates a duration from whole seconds, saturating.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(Self::SECOND.0))
     }
 
-    /// In nanoseconds.
+    /// Returns nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// In seconds.
+    /// Returns seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Whether it has no fraction of a second.
+    /// Reports whether the duration has no fraction of a second.
     pub const fn is_whole_seconds(self) -> bool {
         self.0 % Self::SECOND.0 == 0
     }
 
-    /// As an unsigned duration; negative ones become zero.
+    /// Converts to an unsigned duration; negative durations become zero.
     pub fn to_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
     }
 }
 
 impl From<Duration> for GoDuration {
-    /// Saturates at some 292 years.
+    /// Converts the duration, saturating at about 292 years.
     fn from(duration: Duration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }
 }
 
-/// As Go prints it: `1h0m0s`, `1m30s`, `1.5s`, `20ms`, `0s`.
+/// Formats like Go: `1h0m0s`, `1m30s`, `1.5s`, `20ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();
@@ -93,7 +93,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// `nanos / unit` with as many decimals as it takes.
+/// Formats `nanos / unit` with as many decimals as needed.
 fn decimal(nanos: u64, unit: u64) -> String {
     let (whole, rest) = (nanos / unit, nanos % unit);
     if rest == 0 {
@@ -103,10 +103,10 @@ fn decimal(nanos: u64, unit: u64) -> String {
     format!("{whole}.{}", format!("{rest:0width$}").trim_end_matches('0'))
 }
 
-/// Reads a duration: an optional sign, then numbers with units in any order; or a bare `0`.
+/// Parses a duration: an optional sign, then numbers with units in any order; or a bare `0`.
 ///
 /// # Errors
-/// Anything else, a number without a unit included, and durations beyond 63 bits of nanoseconds.
+/// Rejects anything else, including numbers without a unit and durations beyond 63 bits of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<GoDuration, ParseError> {
     let fail = |problem| Err(ParseError::new(text, problem));
     let (negative, mut rest) = match text.as_bytes().first() {
@@ -144,7 +144,7 @@ pub fn parse_duration(text: &str) -> Result<GoDuration, ParseError> {
     signed.map(GoDuration).map_or_else(|| fail(Problem::DurationRange), Ok)
 }
 
-/// A number before a unit: `whole + fraction / scale`.
+/// Number before a unit: `whole + fraction / scale`.
 struct Number {
     whole: u64,
     fraction: u64,
@@ -152,12 +152,12 @@ struct Number {
 }
 
 impl Number {
-    /// Takes digits, perhaps with a point among them, from the head of `rest`.
+    /// Takes digits with an optional decimal point from the start of `rest`.
     fn take(rest: &mut &str) -> Result<Self, Problem> {
         let whole_digits = take_digits(rest);
         let mut whole: u64 = 0;
         for digit in whole_digits.bytes() {
-            // Saturated is out of range in any unit.
+            // A saturated number is out of range in any unit.
             whole = whole.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
         }
         let (mut fraction, mut scale) = (0_u64, 1.0);
@@ -179,14 +179,14 @@ impl Number {
         Ok(Self { whole, fraction, scale })
     }
 
-    /// In nanoseconds, rounded down; none if too large.
+    /// Returns nanoseconds, rounded down, or `None` if too large.
     fn times(&self, unit: u64) -> Option<u64> {
         let fraction = self.fraction as f64 * (unit as f64 / self.scale);
         self.whole.checked_mul(unit)?.checked_add(fraction as u64).filter(|&nanos| nanos <= MAGNITUDE_MAX)
     }
 }
 
-/// Splits the leading ASCII digits off.
+/// Splits off the leading ASCII digits.
 fn take_digits<'a>(rest: &mut &'a str) -> &'a str {
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (digits, after) = rest.split_at(end);
@@ -279,7 +279,8 @@ mod tests {
             let _ = parse_duration(&text);
         }
 
-        /// Up to 2^53 ns, beyond which a fraction of a second is no longer exact in Go either.
+        /// Goal: printed durations up to 2^53 ns parse to the same value. Beyond that, a fraction of a second is
+        /// inexact in Go too.
         #[test]
         fn what_is_printed_can_be_read(nanos in -(1_i64 << 53)..1_i64 << 53) {
             let printed = GoDuration::from_nanos(nanos).to_string();

@@ -1,21 +1,21 @@
-//! `strconv.ParseFloat` for 64 bits.
+//! Go's `strconv.ParseFloat` for 64 bits.
 //!
-//! Decimal with optional exponent, hexadecimal with mandatory binary exponent, `Inf`, `Infinity` and `NaN` in any case
-//! (only the first two take a sign). Underscores may separate digits. What rounds to infinity is out of range; what
-//! rounds to zero is zero.
+//! Accepts decimals with an optional exponent, hexadecimals with a mandatory binary exponent, and `Inf`, `Infinity` and
+//! `NaN` in any case (only the first two take a sign). Underscores may separate digits. A number that rounds to
+//! infinity is out of range; one that rounds to zero is zero.
 //!
-//! Hexadecimal is here because upstream takes `max-scale-up-rate: 0x1p4`, and one config map that is refused keeps all
-//! of its values from coming into force. At most 16 digits count; upstream takes any number of them.
+//! Hexadecimal is supported because upstream accepts `max-scale-up-rate: 0x1p4`, and a ConfigMap with one rejected
+//! value takes no effect at all. At most 16 hexadecimal digits are accepted; upstream accepts any number.
 
 use super::{ParseError, Problem};
 
-/// Powers of two beyond this are infinite or zero, whichever the significand of 64 bits.
+/// Limit of binary exponents: beyond it any significand of 64 bits becomes infinite or zero.
 const EXPONENT_MAX: i64 = 2200;
 
-/// Reads a float.
+/// Parses a float.
 ///
 /// # Errors
-/// Text that is no number, and numbers too large for 64 bits.
+/// Rejects text that is not a number, and numbers too large for 64 bits.
 pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     let syntax = || ParseError::new(text, Problem::Float);
     let (negative, magnitude) = match text.as_bytes().first() {
@@ -44,7 +44,7 @@ pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     Ok(sign * value)
 }
 
-/// Whether every underscore has a digit (or the prefix `0x`) before and a digit after it.
+/// Reports whether every underscore has a digit (or the prefix `0x`) before it and a digit after it.
 fn underscores_separate_digits(text: &str, hex: bool) -> bool {
     let mut after_digit = hex;
     let mut pending = false;
@@ -59,7 +59,7 @@ fn underscores_separate_digits(text: &str, hex: bool) -> bool {
     !pending
 }
 
-/// An unsigned decimal: digits with at most one point, at least one digit, then perhaps an exponent.
+/// Parses an unsigned decimal: digits with at most one point, at least one digit, then an optional exponent.
 fn parse_decimal(text: &str) -> Option<f64> {
     let plain: String = text.chars().filter(|&c| c != '_').collect();
     let (significand, exponent) = match plain.find(['e', 'E']) {
@@ -77,14 +77,14 @@ fn parse_decimal(text: &str) -> Option<f64> {
     plain.parse().ok()
 }
 
-/// What follows `0x`: hexadecimal digits with at most one point, then `p` and a power of two.
+/// Parses the text after `0x`: hexadecimal digits with at most one point, then `p` and a power of two.
 fn parse_hex(text: &str) -> Option<f64> {
     let (significand, exponent) = text.split_once(['p', 'P'])?;
     let significand = significand.replace('_', "");
     let (whole, fraction) = significand.split_once('.').unwrap_or((&significand, ""));
     let digits = [whole, fraction].concat();
     if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None; // Before the conversion, which takes a sign.
+        return None; // Checked before the conversion, which would accept a sign.
     }
     let significand = u64::from_str_radix(&digits, 16).ok()?;
     let exponent = parse_exponent(&exponent.replace('_', ""))?;
@@ -93,11 +93,11 @@ fn parse_hex(text: &str) -> Option<f64> {
     if significand == 0 {
         return Some(0.0);
     }
-    // In two halves, since neither the power nor its inverse need be a float of its own.
+    // Scale in two steps, because neither the power nor its inverse need be representable as a float.
     Some(significand as f64 * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2))
 }
 
-/// An optional sign and at least one digit; the greatest number where there are too many.
+/// Parses an optional sign and at least one digit, saturating if there are too many digits.
 fn parse_exponent(text: &str) -> Option<i64> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'+') => (false, &text[1..]),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Among them what rounds half to even, and the edges of the range.
+    /// Goal: values equal Go's, including numbers that round half to even and the edges of the range.
     #[test]
     fn numbers_follow_go() {
         let cases = [
@@ -201,7 +201,7 @@ mod tests {
             let _ = parse_float(&text);
         }
 
-        /// Hexadecimal is exact, so any float survives being written that way.
+        /// Goal: every float survives a round trip through hexadecimal, which is exact.
         #[test]
         fn hexadecimal_gives_every_float_back(bits in any::<u64>()) {
             let value = f64::from_bits(bits);

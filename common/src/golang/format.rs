@@ -1,9 +1,9 @@
-//! What Go writes: `strconv.Quote` (`%q`), in which its programs show names, and `html.EscapeString`.
+//! Go's `strconv.Quote` (`%q`), used by Go programs to print names, and `html.EscapeString`.
 
 use crate::text::is_unprintable;
 use std::fmt::Write;
 
-/// `bytes` in double quotes, with what does not print as escapes. Invalid UTF-8 shows as `\xNN`.
+/// Quotes `bytes` in double quotes, with escapes for unprintable characters. Invalid UTF-8 becomes `\xNN`.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
@@ -19,7 +19,7 @@ pub fn quote(bytes: &[u8]) -> String {
     out
 }
 
-/// HTML's five special characters escaped as Go's `html.EscapeString` does. Works on bytes, valid UTF-8 or not.
+/// Escapes HTML's five special characters like Go's `html.EscapeString`. Accepts bytes that are not valid UTF-8.
 pub fn escape_html(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     for byte in bytes {

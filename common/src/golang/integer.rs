@@ -1,21 +1,21 @@
-//! `strconv.ParseInt` in base 10.
+//! Go's `strconv.ParseInt` in base 10.
 
 use super::{ParseError, Problem};
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-/// Reads a signed 32-bit integer: an optional sign, then digits.
+/// Parses a signed 32-bit integer: an optional sign, then digits.
 ///
 /// # Errors
-/// Anything else, and integers that do not fit.
+/// Rejects anything else, and integers that do not fit.
 pub fn parse_i32(text: &str) -> Result<i32, ParseError> {
     parse(text)
 }
 
-/// Reads a signed 64-bit integer: an optional sign, then digits.
+/// Parses a signed 64-bit integer: an optional sign, then digits.
 ///
 /// # Errors
-/// Anything else, and integers that do not fit.
+/// Rejects anything else, and integers that do not fit.
 pub fn parse_i64(text: &str) -> Result<i64, ParseError> {
     parse(text)
 }

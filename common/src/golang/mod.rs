@@ -1,10 +1,10 @@
-//! Go's syntax for booleans, integers, floats and durations, and its way to quote.
+//! Go's syntax for booleans, integers, floats and durations, and Go's quoting.
 //!
-//! Config maps and annotations were written for programs in Go, so what is valid there is what Go's `strconv` and
-//! `time.ParseDuration` accept: nothing is trimmed, `t` is true, `+3` and `007` are integers, `0x1p4` and `1_0.5` are
-//! floats, `1h2m3.5s` and a bare `0` are durations.
+//! ConfigMaps and annotations were written for Go programs. So the valid syntax is that of Go's `strconv` and
+//! `time.ParseDuration`: nothing is trimmed, `t` is true, `+3` and `007` are integers, `0x1p4` and `1_0.5` are floats,
+//! `1h2m3.5s` and a bare `0` are durations.
 //!
-//! Parsers never panic, and their errors name the value and the rule. They do not name the key: callers know it.
+//! Parsers never panic. Their errors name the value and the rule, but not the key, which the caller knows.
 
 mod boolean;
 mod duration;
@@ -18,13 +18,13 @@ pub use float::parse_float;
 pub use format::{escape_html, quote};
 pub use integer::{parse_i32, parse_i64};
 
-/// A text that is not what it should be.
+/// Error of a text that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} {problem}")]
 pub struct ParseError {
-    /// The text as it was given.
+    /// Text that was parsed.
     pub value: String,
-    /// The rule that it breaks.
+    /// Rule that the text breaks.
     pub problem: Problem,
 }
 
@@ -33,16 +33,16 @@ impl ParseError {
         Self { value: value.to_owned(), problem }
     }
 
-    /// Whether the text is well-formed and merely too large or too small.
+    /// Reports whether the text is well-formed but too large or too small.
     pub fn is_out_of_range(&self) -> bool {
         matches!(self.problem, Problem::IntegerRange | Problem::FloatRange | Problem::DurationRange)
     }
 }
 
-/// The rule that a text breaks.
+/// Rule that a text breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Not one of the twelve spellings.
+    /// Not one of the twelve accepted spellings.
     #[error("is not a boolean (true, false, 1, 0, t, f)")]
     Boolean,
     /// Not an integer.
@@ -66,7 +66,7 @@ pub enum Problem {
     /// A number without a unit.
     #[error("is a duration without a unit (ns, us, ms, s, m, h)")]
     MissingUnit,
-    /// A number with a unit that does not exist.
+    /// A number with an unknown unit.
     #[error("is a duration with the unknown unit {0:?} (ns, us, ms, s, m, h)")]
     UnknownUnit(String),
 }

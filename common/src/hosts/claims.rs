@@ -1,14 +1,14 @@
-//! Which workload has which host, of those that ask for it.
+//! Decides which workload gets which host.
 //!
-//! Whoever has a host keeps it for as long as the same object (by uid) asks for it, whoever else asks: so an old object
-//! whose owner writes a host into it later takes nothing from anybody. A host that nobody has goes to the oldest object
-//! that asks; of two that were made in the same second to the first by namespace and name. Age and uid are the API
-//! server's words, which no owner can change.
+//! A workload keeps its host while the same object (by uid) claims it, whatever other workloads claim. So an old object
+//! whose owner adds a host later takes nothing from another workload. A free host goes to the oldest object that claims
+//! it; among objects created in the same second, to the first by namespace and name. The API server sets age and uid,
+//! so no owner can change them.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - An object whose hosts cannot be read asks for those that it has: a typing error gives nothing away.
-//! - A namespace that is not known, or whose confinement cannot be read, may claim nothing.
+//! - An object whose hosts cannot be parsed claims the hosts that it has, so a typing error gives up no host.
+//! - A namespace that is unknown, or whose confinement cannot be parsed, may claim nothing.
 
 use super::ledger::{Grant, Grants};
 use super::reserved::{Covered, covered};
@@ -17,36 +17,36 @@ use crate::host::HostPattern;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What one workload asks for.
+/// Hosts that one workload claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The object's uid.
     pub uid: String,
-    /// When it was made, in seconds since the epoch.
+    /// Creation time, in seconds since the epoch.
     pub created: i64,
-    /// Its hosts; none: they cannot be read.
+    /// Claimed hosts; `None` if they cannot be parsed.
     pub hosts: Option<Vec<HostPattern>>,
 }
 
 impl Claim {
-    /// Whether it asks for anything.
+    /// Reports whether the workload claims any host. Hosts that cannot be parsed count as a claim.
     pub fn asks(&self) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| !hosts.is_empty())
     }
 }
 
-/// What a namespace may claim.
+/// Hosts that a namespace may claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// Whatever is not reserved.
+    /// Every host that is not reserved.
     Free,
-    /// Of that, what one of these matches.
+    /// Unreserved hosts that match one of these patterns.
     To(Vec<HostPattern>),
 }
 
 impl Confinement {
-    /// From the annotation [`HOSTS`](crate::annotations::HOSTS) of a Namespace: patterns, separated by commas. None of
-    /// them can be read: nothing may be claimed.
+    /// Parses the annotation [`HOSTS`](crate::annotations::HOSTS) of a Namespace: comma-separated patterns. If none of
+    /// them can be parsed, the namespace may claim nothing.
     pub fn read(annotation: Option<&str>) -> Self {
         match annotation {
             None => Self::Free,
@@ -70,25 +70,25 @@ impl Confinement {
     }
 }
 
-/// What the cluster says of hosts.
+/// Cluster-wide facts about hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// Such as `cluster.local`.
+    /// DNS domain of the cluster, such as `cluster.local`.
     pub cluster_domain: &'a str,
-    /// All namespaces.
+    /// All namespaces and their confinement.
     pub namespaces: &'a BTreeMap<String, Confinement>,
 }
 
-/// Why a namespace may not claim a host.
+/// Reason why a namespace may not claim a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody may.
+    /// No namespace may claim it.
     Nobodys(&'static str),
-    /// It is a name of another namespace's Services.
+    /// The host is a name of Services in the given other namespace.
     Reserved(String),
     /// The namespace is confined to other hosts.
     Confined,
-    /// The namespace is not known, or not yet.
+    /// The namespace is not known, or not known yet.
     Unknown,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Rules<'_> {
-    /// Why `namespace` may not claim `host`, if so.
+    /// Returns the reason why `namespace` may not claim `host`, or `None` if it may.
     pub fn refuse(&self, namespace: &str, host: &HostPattern) -> Option<Refusal> {
         let confinement = self.namespaces.get(namespace);
         let others = |owner: &str| owner != namespace;
@@ -123,16 +123,16 @@ impl Rules<'_> {
     }
 }
 
-/// Who has what, by namespace.
+/// All granted hosts, by namespace.
 pub type Ledger = BTreeMap<String, Grants>;
 
-/// Who has what from now on, of those that claim; `held`: who had what until now.
+/// Assigns hosts to the workloads that claim them; `held` is the previous assignment.
 pub fn settle<'a>(
     claims: impl IntoIterator<Item = (&'a RevisionKey, &'a Claim)>,
     held: &Ledger,
     rules: Rules<'_>,
 ) -> Ledger {
-    /// Less is better: not the holder, age, name.
+    /// Lower is better: not the current holder, creation time, key.
     type Rank<'a> = (bool, i64, &'a RevisionKey);
     let mut best: BTreeMap<String, (Rank<'a>, &'a Claim)> = BTreeMap::new();
     for (key, claim) in claims {

@@ -1,13 +1,14 @@
-//! Whose a host is, where many namespaces share one port.
+//! Decides which workload owns a host if many namespaces share one port.
 //!
-//! 1. A Service's own names (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`, `NAME.NS.localhost`) are its namespace's, and a bare `NAME` is one
-//!    of the caller's namespace. Nobody claims them for another namespace: [`reserved`].
-//! 2. Any other host belongs to one workload: to the one that has it, for as long as it asks for it, else to the oldest
-//!    that asks: [`claims`].
-//! 3. Who has what is written down where no workload's owner can write: [`ledger`].
+//! 1. A Service's own names (`NAME.NS`, `NAME.NS.svc`, `NAME.NS.svc.DOMAIN`, `NAME.NS.localhost`) belong to its
+//!    namespace. A bare `NAME` means a Service in the caller's namespace. No other namespace may claim these names:
+//!    [`reserved`].
+//! 2. Any other host belongs to one workload: to its current owner while that workload claims it, else to the oldest
+//!    workload that claims it: [`claims`].
+//! 3. Grants are recorded where no workload's owner can write: [`ledger`].
 //! 4. The [`table`] looks hosts up in that order.
 //!
-//! The autoscaler does 2 and 3, whoever routes by host 4. Everything here is pure.
+//! The autoscaler does 2 and 3. Components that route by host do 4. Everything here is pure.
 
 pub mod claims;
 pub mod ledger;

@@ -1,31 +1,31 @@
-//! Which Services' own names a pattern covers.
+//! Decides which Service names a pattern covers.
 //!
-//! Two labels are odd: `shop.com` is a host of the world, and the name of the Service `shop` if there is a namespace
-//! `com`. So they, and a wildcard of one label, are reserved only where there is such a namespace
-//! ([`Covered::OfNamespaceIfAny`]). What ends in `.svc`, in `.svc` and the cluster's domain, or in `.localhost` is reserved
-//! always, however many labels it has.
+//! A name of two labels is ambiguous: `shop.com` is a public host, and the name of the Service `shop` if there is a
+//! namespace `com`. Such names, and wildcards of one label, are reserved only if that namespace exists
+//! ([`Covered::OfNamespaceIfAny`]). Names that end in `.svc`, in `.svc` and the cluster's domain, or in `.localhost`
+//! are always reserved, however many labels they have.
 
 use crate::host::HostPattern;
 
 const SVC: &str = "svc";
 const LOCALHOST: &str = "localhost";
 
-/// What a pattern covers.
+/// Names that a pattern covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covered<'a> {
-    /// No Service's own name.
+    /// No Service name.
     Free,
-    /// Names of Services of this namespace.
+    /// Names of Services in this namespace.
     OfNamespace(&'a str),
-    /// The same, if there is such a namespace.
+    /// Names of Services in this namespace, if it exists.
     OfNamespaceIfAny(&'a str),
-    /// Addresses, which are whoever's that listens there.
+    /// An IP address, which belongs to the process that listens there.
     Address,
-    /// What nobody can claim; the rule.
+    /// Names that no namespace may claim, with the rule.
     Nobodys(&'static str),
 }
 
-/// What `pattern` covers in a cluster with this DNS domain.
+/// Returns the names that `pattern` covers in a cluster with this DNS domain.
 pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a> {
     let (HostPattern::Exact(name) | HostPattern::Wildcard(name)) = pattern;
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
         HostPattern::Exact(_) => {
             below(&in_domain).or(below(SVC).or(below(LOCALHOST)).filter(|rest| rest.contains('.')))
         }
-        // `svc.DOMAIN`, or some of its end.
+        // `svc.DOMAIN`, or a suffix of it.
         HostPattern::Wildcard(_)
             if [SVC, LOCALHOST, &in_domain].contains(&name.as_str()) || ends_below(&in_domain, name) =>
         {

@@ -1,54 +1,54 @@
-//! From a host to whom it means.
+//! Resolves a host to its owner.
 //!
-//! 1. A Service's own name: the Service of that namespace.
-//! 2. Else a claim: the exact one, else the longest wildcard. A claim of what is reserved for another namespace is no
-//!    claim, whoever wrote it down.
-//! 3. A bare name: a Service of the caller's namespace.
+//! 1. A Service's own name means the Service of that namespace.
+//! 2. Otherwise a claim applies: the exact name, else the longest wildcard. Recorded claims of names that are reserved
+//!    for another namespace are ignored.
+//! 3. A bare name means a Service in the caller's namespace.
 //!
-//! A host that is written plainly (lower case, no port) takes two lookups at most and no allocation, unless a wildcard is
-//! meant. `T` is whom a host means.
+//! A plain host (lower case, no port) takes at most two lookups and no allocation, unless it matches a wildcard. `T`
+//! identifies the owner.
 
 use super::reserved::{Covered, covered};
 use crate::host::{self, HostPattern};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// All hosts of one moment.
+/// All hosts at one point in time.
 #[derive(Clone, Debug)]
 pub struct HostTable<T, S = RandomState> {
     cluster_domain: String,
-    /// `.svc.DOMAIN`.
+    /// The suffix `.svc.DOMAIN`.
     suffix: String,
-    /// `NAME.NS`.
+    /// Owners by `NAME.NS`.
     services: HashMap<Box<str>, T, S>,
-    /// Names and `*.domain`.
+    /// Owners by name or `*.domain`.
     claims: HashMap<Box<str>, T, S>,
 }
 
-/// A Service that has names of its own.
+/// A Service, which has names of its own.
 #[derive(Clone, Debug)]
 pub struct Named<'a, T> {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the Service.
     pub service: &'a str,
-    /// Whom its names mean.
+    /// Owner to which the Service's names resolve.
     pub means: T,
 }
 
-/// A host that a workload has.
+/// A host that was granted to a workload.
 #[derive(Clone, Debug)]
 pub struct Claimed<'a, T> {
     /// The workload's namespace.
     pub namespace: &'a str,
     /// The host.
     pub host: &'a HostPattern,
-    /// Whom it means.
+    /// Owner to which the host resolves.
     pub means: T,
 }
 
 impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
-    /// Of these. Where one thing stands twice, the first counts.
+    /// Builds a table. If an entry occurs twice, the first counts.
     pub fn new<'a>(
         cluster_domain: &str,
         services: impl IntoIterator<Item = Named<'a, T>>,
@@ -72,13 +72,14 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
         table
     }
 
-    /// One without hosts.
+    /// Creates a table without hosts.
     pub fn empty(cluster_domain: &str) -> Self {
         let (cluster_domain, suffix) = (cluster_domain.to_owned(), format!(".svc.{cluster_domain}"));
         Self { cluster_domain, suffix, services: HashMap::default(), claims: HashMap::default() }
     }
 
-    /// Whom `host` means, as a caller wrote it; `caller` tells the caller's namespace, if it is known.
+    /// Returns the owner of `host`, which may be as a client wrote it. `caller` returns the caller's namespace, if
+    /// known.
     pub fn get<N: AsRef<str>>(&self, host: &str, caller: impl FnOnce() -> Option<N>) -> Option<&T> {
         if let Some(found) = self.plain(host) {
             return Some(found);
@@ -90,7 +91,7 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
         })
     }
 
-    /// Whom a host means that is written as it stands in the table, or is a Service's own name.
+    /// Returns the owner of a host that is spelled as in the table or is a Service's own name.
     fn plain(&self, host: &str) -> Option<&T> {
         let own = match host.strip_suffix(self.suffix.as_str()).or_else(|| host.strip_suffix(".svc")) {
             Some(own) => Some(own),
@@ -99,7 +100,7 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
         own.and_then(|own| self.services.get(own)).or_else(|| self.claims.get(host))
     }
 
-    /// Whom a normalized host with a dot means.
+    /// Returns the owner of a normalized host with a dot.
     fn resolve(&self, host: &str) -> Option<&T> {
         let service = host::service_name(host, &self.cluster_domain);
         let own = service.and_then(|service| self.service(service.name, service.namespace?));

@@ -1,4 +1,4 @@
-//! What no tenant can do to another: the rules together, over worlds of any objects.
+//! Isolation of tenants: the rules together, over worlds of arbitrary objects.
 
 use super::claims::{Claim, Confinement, Ledger, Refusal, Rules, settle};
 use super::ledger::{self, Grant};
@@ -11,7 +11,7 @@ use proptest::sample::select;
 use std::collections::BTreeMap;
 
 const DOMAIN: &str = "cluster.local";
-/// Namespaces that exist, some of them named as domains are.
+/// Existing namespaces; some are named like parts of domains.
 const NAMESPACES: [&str; 4] = ["prod", "evil", "dev", "svc"];
 const SERVICES: [&str; 4] = ["hello", "shop", "svc", "prod"];
 const HOSTS: [&str; 28] = [
@@ -45,11 +45,11 @@ const HOSTS: [&str; 28] = [
     "cluster.local",
 ];
 
-/// One object of a namespace, as its owner writes it. Age and uid are the API server's.
+/// One object of a namespace, as its owner writes it. The API server sets age and uid.
 #[derive(Clone, Debug)]
 struct Object {
     key: RevisionKey,
-    /// What it says the name of its Service is, true or not.
+    /// Claimed name of its Service, true or not.
     service: &'static str,
     claim: Claim,
 }
@@ -72,7 +72,7 @@ prop_compose! {
     }
 }
 
-/// What exists at one time: one object for each name.
+/// Generates the objects that exist at one time, at most one for each name.
 fn world() -> impl Strategy<Value = BTreeMap<RevisionKey, Object>> {
     vec(object(), 0..10).prop_map(|all| all.into_iter().map(|object| (object.key.clone(), object)).collect())
 }
@@ -105,7 +105,7 @@ fn table(world: &BTreeMap<RevisionKey, Object>, held: &Ledger) -> HostTable<Revi
     HostTable::new(DOMAIN, services, claims)
 }
 
-/// All spellings of the names of one namespace's Services.
+/// Returns all spellings of the names of one namespace's Services.
 fn reserved(namespace: &str) -> Vec<String> {
     let names = SERVICES.iter().map(|service| format!("{service}.{namespace}"));
     names.flat_map(|name| [name.clone(), format!("{name}.svc"), format!("{name}.svc.{DOMAIN}")]).collect()
@@ -117,8 +117,8 @@ fn mine<V: Clone>(all: &BTreeMap<RevisionKey, V>, namespace: &str) -> BTreeMap<R
 }
 
 proptest! {
-    /// Goal: whatever others write, and have ever written, a reserved name means what it means without them; a bare name
-    /// means what it means in the caller's namespace alone.
+    /// Goal: a reserved name keeps its meaning whatever other namespaces write or have ever written; a bare name
+    /// depends on the caller's namespace alone.
     #[test]
     fn others_never_change_whom_a_reserved_name_means(before in world(), now in world()) {
         let held = settled(&now, &settled(&before, &Ledger::new()));
@@ -141,7 +141,8 @@ proptest! {
         }
     }
 
-    /// Goal: the same where the ledger itself holds anything: a table believes no claim of what is always reserved.
+    /// Goal: the same holds if the ledger itself contains anything: a table ignores claims of names that are always
+    /// reserved.
     #[test]
     fn no_ledger_gives_a_reserved_name_away(now in world(), grants in vec((select(&NAMESPACES[..]), select(&HOSTS[..])), 0..20)) {
         let mut held = Ledger::new();
@@ -158,8 +159,8 @@ proptest! {
         }
     }
 
-    /// Goal: whoever has a host keeps it while the same object asks for it, whatever others write or age they have; and a
-    /// host that somebody asks for and may have has exactly one owner, who asks for it.
+    /// Goal: a workload keeps its host while the same object claims it, whatever other objects write or how old they
+    /// are. A host that is claimed and permitted has exactly one owner, which claims it.
     #[test]
     fn a_host_is_kept_by_whoever_has_it(before in world(), now in world()) {
         let held = settled(&before, &Ledger::new());

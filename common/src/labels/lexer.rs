@@ -1,13 +1,13 @@
-//! A selector's text as tokens. Spaces separate and are dropped; the end is the empty text.
+//! Splits a selector's text into tokens. Spaces separate tokens and are dropped. The end is a token with empty text.
 
-/// What a word or sign is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// A key, a value or an operator in words.
     Word,
-    /// `! = == != > < ( ) ,`, and what cannot be told from them.
+    /// One of the signs `! = == != > < ( ) ,`.
     Sign,
-    /// Nothing is left.
+    /// End of the text.
     End,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether it is that sign.
+    /// Reports whether the token is that sign.
     pub(super) fn is(self, sign: &str) -> bool {
         self.kind == TokenKind::Sign && self.text == sign
     }
@@ -27,7 +27,7 @@ impl Token<'_> {
 
 const SIGNS: [&str; 9] = ["!=", "==", "!", "=", ">", "<", "(", ")", ","];
 
-/// All tokens, a [`TokenKind::End`] last.
+/// Splits the text into tokens; the last one is [`TokenKind::End`].
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut rest = text.trim_start();
     let mut tokens = Vec::new();

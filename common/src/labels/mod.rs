@@ -1,14 +1,14 @@
-//! Labels, and what selects by them: the text form of a selector, the structured form, and whether labels match.
+//! Labels and label selectors: the text form, the structured form, and matching.
 //!
 //! ```text
 //! selector    = [ requirement *( "," requirement ) ]
 //! requirement = key | "!" key | key op value | key ("in" | "notin") "(" value *( "," value ) ")"
 //! op          = "=" | "==" | "!=" | ">" | "<"
 //! ```
-//! An empty text selects everything. A key that is absent satisfies `!=` and `notin`. Error texts are Kubernetes',
-//! because they are shown to users in a condition and an event.
+//! An empty text selects everything. An absent key satisfies `!=` and `notin`. Error texts are those of Kubernetes,
+//! because users see them in a condition and an event.
 //!
-//! The embedded API server reads and matches by these rules as well.
+//! The embedded API server uses these rules as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,66 +21,66 @@ mod parser;
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What labels must satisfy.
+/// Requirements that labels must satisfy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
-/// One condition on one label.
+/// Requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
     test: Test,
 }
 
-/// What one label must satisfy.
+/// Test of one label's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// It is there, with one of these values.
+    /// The label is present with one of these values.
     In(BTreeSet<String>),
-    /// It has none of these values, or is absent.
+    /// The label is absent or has none of these values.
     NotIn(BTreeSet<String>),
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is not there.
+    /// The label is absent.
     Absent,
-    /// It is there, and a number above this.
+    /// The label is present and a number above this.
     Above(i64),
-    /// It is there, and a number below this.
+    /// The label is present and a number below this.
     Below(i64),
 }
 
-/// Whether `labels` have everything that `selector` asks for: the whole rule of a Service's selector.
+/// Reports whether `labels` contain every label of `selector`, which is the complete rule of a Service's selector.
 pub fn have_all(labels: &Labels, selector: &Labels) -> bool {
     selector.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
 impl Selector {
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// Says what was found and what was expected in its place.
+    /// Names the unexpected text and the expected one.
     pub fn parse(text: &str) -> Result<Self, String> {
         parser::parse(text).map(Self)
     }
 
-    /// Whether all requirements hold for `labels`.
+    /// Reports whether `labels` satisfy all requirements.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// The same for labels that `value` finds by their keys.
+    /// Reports the same for labels that `value` looks up by key.
     pub fn matches_with<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|Requirement { key, test }| test.holds(value(key)))
     }
 
-    /// Whether it requires nothing.
+    /// Reports whether there are no requirements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Test {
-    /// Whether it holds for a label's value; none: the label is absent.
+    /// Reports whether a label's value satisfies the test; `None` means that the label is absent.
     pub fn holds(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|v| v.parse::<i64>().ok());
         match self {
@@ -94,41 +94,41 @@ impl Test {
     }
 }
 
-/// The structured form of a selector, as objects hold it.
+/// Structured form of a selector, as objects contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels and the value of each.
+    /// Required labels and their values.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
-    /// Further conditions.
+    /// Additional requirements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Expression>,
 }
 
-/// A condition of a [`LabelSelector`].
+/// Requirement in a [`LabelSelector`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Expression {
-    /// The label.
+    /// Key of the label.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// For `In` and `NotIn`.
+    /// Values, for `In` and `NotIn` only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
 impl LabelSelector {
-    /// Whether it requires nothing.
+    /// Reports whether there are no requirements.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// What it requires, to be matched here.
+    /// Converts to a selector that can be matched.
     ///
     /// # Errors
-    /// An operator that there is not, or values that its operator cannot have.
+    /// Fails for an unknown operator, or for values that its operator does not permit.
     pub fn selector(&self) -> Result<Selector, String> {
         let requirement = |key: &String, test| Requirement { key: key.clone(), test };
         let labels =
@@ -137,10 +137,10 @@ impl LabelSelector {
         labels.chain(expressions).collect::<Result<_, _>>().map(Selector)
     }
 
-    /// The text that the metrics APIs take, keys in order; empty if nothing is required.
+    /// Formats the text that the metrics APIs accept, sorted by key; empty without requirements.
     ///
     /// # Errors
-    /// An operator that there is not, or values that its operator cannot have.
+    /// Fails for an unknown operator, or for values that its operator does not permit.
     pub fn text(&self) -> Result<String, String> {
         let mut parts: Vec<(&str, String)> =
             self.match_labels.iter().map(|(key, value)| (key.as_str(), format!("{key}={value}"))).collect();
@@ -183,7 +183,7 @@ impl Expression {
     }
 }
 
-/// As the controller prints a selector within a metric's name.
+/// Formats like the Kubernetes controller prints a selector within a metric's name.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("&LabelSelector{MatchLabels:map[string]string{")?;
@@ -203,7 +203,7 @@ impl fmt::Display for LabelSelector {
 mod tests {
     use super::*;
 
-    /// Goal: the structured form selects what its text selects.
+    /// Goal: the structured form selects the same objects as its text.
     #[test]
     fn both_forms_select_the_same() {
         let expression = |operator: &str, values: &[&str]| Expression {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Goal: no text stops the parser, and a selector that was read answers for any labels.
+        /// Goal: no text makes the parser panic or hang, and a parsed selector can be matched with any labels.
         #[test]
         fn any_text_is_read_or_refused(text in r"([a-z/.=!<>(),-]| in | notin |é){0,24}") {
             if let Ok(selector) = Selector::parse(&text) {

@@ -1,14 +1,14 @@
-//! A selector's tokens as requirements.
+//! Parses a selector's tokens into requirements.
 
 use std::collections::BTreeSet;
 
 use super::lexer::{Token, TokenKind, tokens};
 use super::{Requirement, Test};
 
-/// Reads a whole selector.
+/// Parses a whole selector.
 ///
 /// # Errors
-/// In Kubernetes' words.
+/// Texts are those of Kubernetes.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { tokens: tokens(text), at: 0 };
     let mut requirements = Vec::new();
@@ -39,7 +39,7 @@ fn starts_requirement(token: Token<'_>) -> bool {
 }
 
 struct Parser<'a> {
-    /// Ends with [`TokenKind::End`], which is never passed.
+    /// Tokens; the last one is [`TokenKind::End`].
     tokens: Vec<Token<'a>>,
     at: usize,
 }
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value; nothing at all is the empty one.
+    /// Parses one value; nothing means the empty value.
     fn value(&mut self, key: &str) -> Result<String, String> {
         let token = self.peek();
         if token.kind == TokenKind::End || token.is(",") {
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `(a,b)`; between two commas, or at a comma at either end, stands the empty value.
+    /// Parses `(a,b)`. A missing value between two commas, or next to a comma at either end, is the empty value.
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
         let open = self.next();
         if !open.is("(") {
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         }
         let mut values = BTreeSet::new();
         loop {
-            // A value, or none before a comma or the end of the list.
+            // A value, or the empty value before a comma or the closing parenthesis.
             let token = self.peek();
             if token.kind == TokenKind::Word {
                 check_value(key, token.text)?;
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `[prefix/]name`: the name at most 63 characters, the prefix at most 253.
+/// Checks a key of the form `[prefix/]name`: name at most 63 characters, prefix at most 253.
 fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_fits = prefix.is_none_or(|p| {

@@ -1,9 +1,9 @@
-//! What an activator answers on a workload's number to who asks with `K-Network-Probe: activator`.
+//! The response header of an activator that is probed with `K-Network-Probe: activator` on a workload's port number.
 //!
-//! Beside status and body of every such answer (200, `activator`), the header [`HEADER`]:
-//! `INSTANCE UID held` or `INSTANCE UID closing`: which process answers, which workload has the number there, and whether
-//! the number may be written into slices (it may not once it was released). The instance is chosen at each start, so that a process that comes back at the same address
-//! is told from the one before.
+//! Every such response has status 200, the body `activator` and the header [`HEADER`]: `INSTANCE UID held` or `INSTANCE
+//! UID closing`. The header names the process, the workload that has the number there, and whether the number may be
+//! written into slices. A released number is `closing` and may not. The instance is random for each start. It
+//! distinguishes a restarted process at the same address from the former one.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ const CLOSING: &str = "closing";
 /// Name of the header, in lower case.
 pub const HEADER: &str = "zeroscale-port";
 
-/// What the header says.
+/// Content of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// The process that answers, until it ends.
+    /// Identifier of the responding process, valid until it ends.
     pub instance: String,
-    /// uid of the ZeroScaler whose number this is.
+    /// Uid of the ZeroScaler that owns this number.
     pub uid: String,
-    /// Whether the workload still has it, to the process that answers.
+    /// Set if the responding process regards the number as held by the workload.
     pub is_held: bool,
 }
 
 impl Listening {
-    /// Reads the header's value.
+    /// Parses the header's value.
     pub fn parse(value: &str) -> Option<Self> {
         let mut words = value.split_ascii_whitespace().map(str::to_owned);
         let (instance, uid) = (words.next()?, words.next()?);
@@ -34,7 +34,7 @@ impl Listening {
     }
 }
 
-/// The header's value.
+/// Formats the header's value.
 impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.instance, self.uid, if self.is_held { HELD } else { CLOSING })

@@ -1,4 +1,4 @@
-//! How it is written down who has which number: ConfigMaps of the system namespace, one for each block of numbers.
+//! Records the owner of each port number in ConfigMaps of the system namespace, one for each block of numbers.
 //!
 //! ```yaml
 //! kind: ConfigMap
@@ -8,19 +8,20 @@
 //!   "20001": released:1795000000 default/gone 5a1e2f0c-1b2c-4d5e-8f90-a1b2c3d4e5f6 5432
 //! ```
 //!
-//! A number is a key of one map, so it has one line; and a map is only ever replaced under the resource version that
-//! was read (compare and set), so of two that want a number one is refused. Which block a number belongs to never
-//! changes, whatever the range is: edits of it move no line.
+//! A number is a key of exactly one map, so it has one line. A map is replaced only under the resource version that was
+//! read (compare and set), so of two writers that want the same number one is rejected. The block of a number never
+//! changes, whatever the configured range is: changing the range moves no line.
 //!
-//! A line: its state, NAMESPACE/NAME and uid of the ZeroScaler, number and name (if it has one) of its Service's port.
-//! Only administrators of the install may write there.
+//! A line consists of the state, NAMESPACE/NAME and uid of the ZeroScaler, and number and name (if any) of its
+//! Service's port. Only administrators of the installation may write these maps.
 //!
-//! A line stays when its workload does not want the number any more. It then says since when no slice names the number,
-//! in seconds since 1970, until another workload gets the number and the line is replaced.
+//! A line stays after its workload has released the number. It then records since when no slice names the number, in
+//! seconds since 1970. The line is replaced when another workload gets the number.
 //!
 //! # Bounds
 //!
-//! [`BLOCK`] lines of at most 450 bytes, the longest names there are: 230 KB, a quarter of what a ConfigMap may hold.
+//! A map has at most [`BLOCK`] lines of at most 450 bytes, which is the size with the longest possible names. That is
+//! 230 KB, a quarter of the ConfigMap limit.
 
 use crate::RevisionKey;
 use crate::time::Timestamp;
@@ -29,58 +30,59 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Numbers of one map.
+/// Port numbers per map.
 pub const BLOCK: u16 = 500;
-/// Time for which activators go on listening on a released number: caches of slices, clocks and watches differ by less.
+/// Time for which activators keep listening on a released number. It exceeds the lag of slice caches, clocks and
+/// watches.
 pub const OPEN_FOR: Duration = Duration::from_secs(7 * 60);
-/// State of a line whose number its workload has.
+/// State of a line whose number is held by its workload.
 const HELD: &str = "held";
-/// State of a line whose number was given back; `:` and the time follow.
+/// State of a line whose number was released; `:` and the time follow.
 const RELEASED: &str = "released";
-/// What a map's name begins with; the first number of its block follows.
+/// Prefix of a map's name; the first number of its block follows.
 const NAME_PREFIX: &str = "ports.";
 
-/// Who has which number: what all maps say together.
+/// All entries of all maps, by number.
 pub type Ledger = BTreeMap<u16, Entry>;
 
-/// The numbers of one map, by the first of them.
+/// Block of numbers that share one map, identified by its first number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(u16);
 
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId {
-    /// Its name; empty for the only port of a Service.
+    /// Name of the port; empty for the only port of a Service.
     pub name: String,
-    /// Its own number, which clients call.
+    /// Port number of the Service, which clients call.
     pub port: u16,
 }
 
-/// A number that somebody has.
+/// Owner of one port number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether the workload still has it.
+    /// Held or released.
     pub state: State,
-    /// The ZeroScaler.
+    /// Key of the ZeroScaler.
     pub key: RevisionKey,
-    /// Its uid: another object of the same name is somebody else.
+    /// Uid of the ZeroScaler: another object of the same name is a different owner.
     pub uid: Arc<str>,
-    /// Which of its ports.
+    /// The Service port behind the number.
     pub port: PortId,
 }
 
-/// Whether a workload still has a number.
+/// Ownership state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Activators listen there, and their addresses may be written into slices.
+    /// Activators listen on the number, and their addresses may be written into slices.
     Held,
-    /// No slice has named it since this time. No address is written into a slice any more; activators go on listening for
-    /// [`OPEN_FOR`].
+    /// No slice has named the number since this time. Addresses are not written into slices any more; activators keep
+    /// listening for [`OPEN_FOR`].
     Released(Timestamp),
 }
 
 impl State {
-    /// Returns whether activators listen there.
+    /// Reports whether activators listen on the number.
     pub fn is_open(self, now: Timestamp) -> bool {
         match self {
             Self::Held => true,
@@ -97,7 +99,7 @@ impl State {
     }
 }
 
-/// As a line begins.
+/// Formats the state as a line begins.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,22 +110,22 @@ impl fmt::Display for State {
 }
 
 impl Block {
-    /// The block of a number.
+    /// Returns the block that contains a number.
     pub fn of(number: u16) -> Self {
         Self(number - number % BLOCK)
     }
 
-    /// All of them.
+    /// Returns all blocks.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..=u16::MAX).step_by(usize::from(BLOCK)).map(Self)
     }
 
-    /// The name of its map.
+    /// Returns the name of the block's map.
     pub fn map_name(self) -> String {
         format!("{NAME_PREFIX}{}", self.0)
     }
 
-    /// The block of a map's name, if it is one of these.
+    /// Returns the block of a map by its name, or `None` for another kind of map.
     pub fn of_map(name: &str) -> Option<Self> {
         let first: u16 = name.strip_prefix(NAME_PREFIX)?.parse().ok()?;
         (first.is_multiple_of(BLOCK) && Self(first).map_name() == name).then_some(Self(first))
@@ -131,7 +133,7 @@ impl Block {
 }
 
 impl Entry {
-    /// Reads a line.
+    /// Parses a line.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let state = State::parse(words.next()?)?;
@@ -142,7 +144,7 @@ impl Entry {
     }
 }
 
-/// As [`Entry::parse`] reads it.
+/// Formats the line that [`Entry::parse`] reads.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { state, key, uid, port } = self;
@@ -157,23 +159,23 @@ impl fmt::Display for PortId {
     }
 }
 
-/// What one map says.
+/// Content of one map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Its lines.
+    /// Parsed lines.
     pub entries: Ledger,
-    /// Numbers whose line cannot be read, and the line. Nobody has them, and nobody is given them.
+    /// Numbers whose line cannot be parsed, with that line. They have no owner and are not allocated.
     pub unreadable: BTreeMap<u16, String>,
 }
 
-/// Reads a map's data. Keys that are no numbers of this block say nothing: their numbers have a map of their own.
+/// Parses a map's data. Keys outside this block are ignored, because their numbers belong to another map.
 pub fn read(block: Block, data: Option<&BTreeMap<String, String>>) -> Page {
     let mut page = Page::default();
     for (key, line) in data.into_iter().flatten() {
         let Some(number) = key.parse().ok().filter(|number| *number > 0 && Block::of(*number) == block) else {
             continue;
         };
-        // `020000` would be a second key of one number.
+        // `020000` would be a second key for the number 20000.
         match Entry::parse(line).filter(|_| number.to_string() == *key) {
             Some(entry) if !page.unreadable.contains_key(&number) => _ = page.entries.insert(number, entry),
             _ => {
@@ -185,7 +187,7 @@ pub fn read(block: Block, data: Option<&BTreeMap<String, String>>) -> Page {
     page
 }
 
-/// Writes one line; other lines stay as they are, unreadable ones too.
+/// Writes one line. All other lines are left unchanged, even unreadable ones.
 pub fn write(data: &mut BTreeMap<String, String>, number: u16, entry: &Entry) {
     data.insert(number.to_string(), entry.to_string());
 }
@@ -222,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Goal: a number is a key of one map, and of that map once.
+    /// Goal: a number is a key of exactly one map, and has one line there.
     #[test]
     fn a_map_speaks_of_the_numbers_of_its_block_alone() {
         let block = Block::of(20_499);

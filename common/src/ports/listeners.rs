@@ -1,22 +1,22 @@
-//! What an activator listens on: all numbers that the ledger has open, each for the workload that it names.
+//! Decides which ports an activator listens on: every number that is open in the ledger, for the workload in its line.
 //!
-//! [`Listeners::follow`] compares what is bound with what the ledger says and answers with what is to be bound and
-//! unbound. It knows no socket: what cannot be bound is asked for again, by whoever carries this out.
+//! [`Listeners::follow`] compares the bound numbers with the ledger and returns the sockets to bind and to unbind. It
+//! handles no sockets: the caller retries a number that cannot be bound.
 //!
-//! A Service's port that gets another name or number keeps its number here: its line is written anew in place. The socket
-//! stays, and stands for the port as it is called now ([`Action::Rename`]).
+//! A Service port that gets another name or number keeps its allocated number: its line is rewritten in place. The
+//! socket stays open and now stands for the renamed port ([`Action::Rename`]).
 //!
 //! # Never from one workload to another
 //!
-//! A released number is unbound [`OPEN_FOR`] after its release and given to another workload later
-//! than that, so a number does not change hands while it is bound. If the ledger says so all the same, an old ledger was
-//! restored. Slices may then lead here for either workload: the number is unbound, and bound for its new workload only
-//! after [`SETTLE`], by when slices have moved away from it. Clients are refused meanwhile, and never misled.
+//! A released number is unbound [`OPEN_FOR`] after its release, and allocated to another workload only later. So a
+//! number never changes owners while it is bound. If the ledger says otherwise, an old ledger was restored, and slices
+//! may lead here for either workload. The number is then unbound, and bound for its new workload only after [`SETTLE`],
+//! when slices no longer lead to it. Meanwhile clients are refused rather than sent to the wrong workload.
 //!
-//! # A line that is gone
+//! # A missing line
 //!
-//! Lines are replaced and never removed. One that vanishes (a map was deleted by hand) is written again as soon as its
-//! workload's owner sees it, so the number stays bound for [`SETTLE`].
+//! Lines are replaced and never removed. If a line disappears (a map was deleted by hand), the workload's owner writes
+//! it again as soon as it notices. Until then the number stays bound, for at most [`SETTLE`].
 
 use super::ledger::{Entry, OPEN_FOR, State};
 use crate::time::Timestamp;
@@ -24,27 +24,28 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time in which slices and their readers follow an activator that closes a number against the ledger's rules.
+/// Time after which slices and their readers no longer lead to an activator that closed a number against the ledger's
+/// rules.
 pub const SETTLE: Duration = Duration::from_secs(60);
 
-/// What an activator has bound, and what it must not bind yet. `E` is how the ledger at hand has its entries.
+/// Numbers that an activator has bound, and numbers that it must not bind yet. `E` is the ledger's type of entries.
 #[derive(Clone, Debug)]
 pub struct Listeners<E = Entry> {
     bound: BTreeMap<u16, E>,
     barred: BTreeMap<u16, Timestamp>,
-    /// Since when the ledger has had no line for those that are bound all the same.
+    /// Bound numbers without a line in the ledger, and the time since when.
     vanished: BTreeMap<u16, Timestamp>,
     wake: Option<Timestamp>,
 }
 
-/// What is to be done with a socket.
+/// Operation on a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Listen on this number.
     Bind(u16),
-    /// Stop to accept connections there; those that stand go on.
+    /// Stop accepting connections on this number; existing connections continue.
     Unbind(u16),
-    /// The Service's port behind this number, which is bound, has another name or number.
+    /// The Service port behind this bound number has another name or number.
     Rename(u16),
 }
 
@@ -55,8 +56,8 @@ impl<E> Default for Listeners<E> {
 }
 
 impl<E: Borrow<Entry> + Clone> Listeners<E> {
-    /// What changes, unbinding first. The same again as long as the ledger is the same, but for what time brings
-    /// ([`Self::wake`]).
+    /// Returns the changes, first the numbers to unbind. With an unchanged ledger, only the passing of time brings
+    /// further changes ([`Self::wake`]).
     pub fn follow(&mut self, ledger: &BTreeMap<u16, E>, now: Timestamp) -> Vec<Action> {
         let (mut unbound, mut renamed, mut actions) = (Vec::new(), Vec::new(), Vec::new());
         self.barred.retain(|_, until| now < *until);
@@ -100,17 +101,17 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
         actions
     }
 
-    /// Whose a number is; none where this does not listen.
+    /// Returns the owner of a bound number, or `None` if the number is not bound.
     pub fn entry(&self, number: u16) -> Option<&E> {
         self.bound.get(&number)
     }
 
-    /// All numbers, and whose they are.
+    /// Returns all bound numbers and their owners.
     pub fn entries(&self) -> impl Iterator<Item = (u16, &E)> {
         self.bound.iter().map(|(number, entry)| (*number, entry))
     }
 
-    /// When time alone changes something; then the same ledger is to be followed again.
+    /// Returns the next time at which [`Self::follow`] must be called again even if the ledger is unchanged.
     pub fn wake(&self) -> Option<Timestamp> {
         self.wake
     }
@@ -134,7 +135,8 @@ mod tests {
         lines.iter().map(|(number, uid, state)| (*number, entry(uid, *state))).collect()
     }
 
-    /// Goal: a number is bound while it is held and for a while after its release, by an activator that starts then too.
+    /// Goal: a number is bound while it is held and for a while after its release, also by an activator that starts
+    /// meanwhile.
     #[test]
     fn a_number_is_bound_while_it_is_open() {
         let mut listeners = Listeners::default();
@@ -156,7 +158,8 @@ mod tests {
         assert_eq!(listeners.follow(&ledger(&[(4, "e", RELEASED)]), later), [], "it was closed long ago");
     }
 
-    /// Goal: a port that is renamed or renumbered is told, once, and its number stays bound; nothing else of a line is.
+    /// Goal: a renamed or renumbered port is reported once and its number stays bound. Other changes of a line are not
+    /// reported.
     #[test]
     fn a_port_that_is_called_otherwise_keeps_its_number() {
         let (now, mut listeners) = (NOW, Listeners::default());
@@ -180,7 +183,7 @@ mod tests {
         assert_eq!(listeners.entry(1).map(|entry| entry.port.port), Some(80));
     }
 
-    /// Goal: a ledger from a backup makes no number somebody else's at once.
+    /// Goal: a ledger restored from a backup does not transfer a number to another workload at once.
     #[test]
     fn a_number_that_changes_hands_is_closed_first() {
         let (now, mut listeners) = (NOW, Listeners::default());
@@ -193,7 +196,7 @@ mod tests {
         assert_eq!(listeners.wake(), None);
     }
 
-    /// Goal: a map deleted by hand closes nothing before its lines can have been written again.
+    /// Goal: a map deleted by hand closes no port before its lines could be written again.
     #[test]
     fn a_number_whose_line_vanishes_stays_for_a_while() {
         let (now, mut listeners) = (NOW, Listeners::default());

@@ -1,11 +1,11 @@
-//! Whose a request is, told by the number of the port that it came to.
+//! Identifies the workload of a connection by the port number on which it arrived.
 //!
-//! Each port of each workload has a TCP port number of its own on every activator. What both planes must agree on lies
-//! here: where it is written down who has which number ([`ledger`]), what an activator listens on ([`listeners`]), and
-//! what it answers to who asks there ([`answer`]). How numbers are given and taken back is the autoscaler's business.
+//! Each port of each workload has its own TCP port number on every activator. This module holds the parts on which both
+//! planes must agree: the record of all owners ([`ledger`]), the numbers on which an activator listens ([`listeners`]),
+//! and the response to a probe of a number ([`answer`]). The autoscaler allocates and releases numbers.
 //!
-//! The ledger is the arbiter, and the only one. What an object's status says of its numbers is for people and tools to
-//! read: whoever may edit a status, or puts an old one back from a backup, moves nobody's requests by it.
+//! The ledger is the only authority. Port numbers in an object's status are for people and tools to read. A tenant that
+//! edits a status, or restores an old one from a backup, redirects no requests.
 
 pub mod answer;
 pub mod ledger;
