@@ -1,10 +1,10 @@
-//! What standalone looks at before it scales: is the ZeroScaler valid, is its target there, is its Service ours?
+//! Checks before scaling: the ZeroScaler is valid, its target exists, and its Service is available to us.
 //!
-//! Whatever is refused is refused in the status, with the field, the value and the rule, and nothing else is changed.
-//! Of an edit that breaks a rule, or whose target or Service the cluster refuses, the former version stays in force.
+//! A refusal is reported in the status with field, value and rule, and nothing else changes. If an edit violates a
+//! rule, or the cluster rejects its target or Service, the former version stays in force.
 //!
-//! A Service may lose a port that the version in force names. What was taken up is then served and scaled all the same,
-//! at the ports that are there: it may be asleep, and nobody could wake it.
+//! A Service may lose a port that the version in force names. A workload that was already taken up is then still served
+//! and scaled, at the ports that exist: it may be asleep, and nothing else could wake it.
 
 use super::adoption::Adoption;
 use super::cluster::{Cluster, held};
@@ -49,9 +49,9 @@ use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The field that names Services.
+/// Field that names Services.
 const SERVICES: &str = "spec.services";
-/// Most names of Services that a message has.
+/// Maximum number of Service names in a message.
 const NAMES_MAX: usize = 10;
 
 /// Decides which ZeroScalers may be acted upon.
@@ -61,31 +61,32 @@ pub(super) struct Admission {
     pub(super) stores: Arc<Stores>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) configs: ReconcilerConfigs,
-    /// Workloads to look at again.
+    /// Queue of workloads to reconcile.
     pub(super) decisions: WorkQueue<Key>,
     pub(super) clock: Clock,
 }
 
-/// A ZeroScaler that may be acted upon.
+/// ZeroScaler that may be acted upon.
 pub(super) struct Admitted {
     pub(super) workload: Workload,
     pub(super) notes: Notes,
 }
 
-/// What there is to report of a ZeroScaler that is acted upon.
+/// Items to report about a ZeroScaler that is acted upon.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What is wrong, where it is served all the same: mostly with the present version, while a former one is in force.
+    /// Fault that does not keep it from being served: usually a fault of the newest version, while a former one is in
+    /// force.
     pub(super) broken: Option<NotReady>,
-    /// Hosts that it asks for and does not have.
+    /// Hosts that it claims and does not have.
     pub(super) lost_hosts: Option<Finding>,
     /// Settings that have no effect.
     pub(super) ignored: Option<String>,
-    /// The target of the version in force.
+    /// Target of the version in force.
     pub(super) target: ObjectReference,
 }
 
-/// Why a ZeroScaler is not acted upon.
+/// Reason why a ZeroScaler is not acted upon.
 pub(super) enum Stop {
     /// It is refused.
     Refused(NotReady, Afterwards),
@@ -99,31 +100,31 @@ impl From<Error> for Stop {
     }
 }
 
-/// A version's target, which may be scaled.
+/// Target of a version, which may be scaled.
 struct Taken {
     reference: ObjectReference,
     key: TargetKey,
     target: Arc<Target>,
     pods: PodSet,
-    /// What is wrong with the target, which stays taken up all the same.
+    /// Fault of the target that does not keep it from staying taken up.
     contender: Option<NotReady>,
 }
 
-/// A version's Services, which may be served.
+/// Services of a version, which may be served.
 struct Served {
-    /// Name of the one that counts first.
+    /// Name of the first Service in precedence.
     name: String,
-    /// Whether that one exists.
+    /// Whether the first Service exists.
     exists: bool,
     services: Vec<Arc<Service>>,
     port: backend::BackendPort,
 }
 
 impl Admission {
-    /// Looks at everything. There may be no finalizer yet.
+    /// Runs all checks. The finalizer may not be set yet.
     ///
     /// # Errors
-    /// It is not to be acted upon, or something is not known yet.
+    /// Returns a refusal, or an error if something is not known yet.
     pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Stop> {
         let newest = self.validation.newest(key, object);
         let looked = match &newest {
@@ -139,7 +140,7 @@ impl Admission {
             Err(Stop::Refused(refused, afterwards)) => (refused, afterwards),
             Err(failed) => return Err(failed),
         };
-        // Where nobody knows which version was in force, it was the newest, perhaps.
+        // If it is unknown which version was in force, it may have been the newest.
         if let Some(former) = self.validation.former(key, object).or(newest.ok()) {
             match self.look(key, object, findings, &former, Some(refused.clone())) {
                 Ok(admitted) => {
@@ -157,15 +158,15 @@ impl Admission {
         Err(Stop::Refused(refused, afterwards))
     }
 
-    /// Stops if another target was taken up than the one that is asked for now: that is given back first, by the version
-    /// that is in force, as if the object were deleted.
+    /// Stops if a target other than the requested one was taken up. The version in force gives that target back first,
+    /// as if the object were deleted.
     fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Stop> {
         let held = held(object).filter(|held| held != to);
         let Some((held, reference)) = held.zip(adopted_target(object.annotations())) else { return Ok(()) };
         let names = |version: &Arc<ZeroScaler>| translation::target(version) == reference;
         let former = self.validation.former(key, object).map(|former| former.original).filter(names);
         let former = former.unwrap_or_else(|| {
-            // Nobody has written down more than its target.
+            // Only the target of that version is recorded.
             let mut version = ZeroScaler::clone(object);
             version.spec.target = translation::named(&reference);
             Arc::new(version)
@@ -182,9 +183,9 @@ impl Admission {
         Err(Stop::Refused(not_ready, Afterwards::GiveBack))
     }
 
-    /// Looks at what one version of it asks for. `broken`: what is wrong with the newest, where this one is in force;
-    /// a port that its Service has lost does not keep it from that. Whether it is paused, and what is asked of it once,
-    /// is as the newest says: that needs nothing of the rest of it.
+    /// Checks one version. `broken` is the fault of the newest version if this older one is in force; a port that its
+    /// Service has lost is then no obstacle. Pause and request always come from the newest version, since they depend
+    /// on nothing else in it.
     fn look(
         &self,
         key: &Key,
@@ -230,7 +231,7 @@ impl Admission {
         Ok(Admitted { workload, notes })
     }
 
-    /// Looks at the target of a version.
+    /// Checks the target of a version.
     fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<Taken, Stop> {
         let reference = translation::target(original);
         let target_key =
@@ -262,8 +263,8 @@ impl Admission {
         let Some(pods) = target.selector.pods() else {
             return Err(invalid(at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned())));
         };
-        // Nothing is changed that could not be seen afterwards: asleep it would be taken for awake, and never woken. One that
-        // we have already stays as it is.
+        // No change is allowed whose result could not be observed: a sleeping workload would count as awake, and never
+        // be woken. A target that we already have stays taken up.
         let is_new = held(newest).as_ref() != Some(&target_key);
         if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
             let rule = "spec.replicas must be set, which is where its scale is read: a kind that has it elsewhere cannot be \
@@ -273,7 +274,7 @@ impl Admission {
         Ok(Taken { reference, key: target_key, target, pods, contender })
     }
 
-    /// Looks at the Services of a version. `is_former`: the newest version is not in force.
+    /// Checks the Services of a version. `is_former`: the newest version is not in force.
     fn services(
         &self,
         key: &Key,
@@ -298,7 +299,7 @@ impl Admission {
         let unfit = service.as_deref().and_then(adopt::unfit);
         let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
         match (standing(service.as_deref(), claimant), unfit) {
-            // Clients go past the activators from now on.
+            // From now on clients bypass the activators.
             (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(newest) => {
                 return Err(not_owned(why, Afterwards::GiveBack));
             }
@@ -308,7 +309,7 @@ impl Admission {
                 let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, target));
                 if let Some(Err(error)) = ports {
                     let message = at(SERVICES, format!("{error}: it cannot be adopted"));
-                    // One that we have already stays as it is.
+                    // A Service that we already have stays adopted.
                     let is_ours = standing == Standing::Adopted;
                     return Err(if is_ours { invalid(message) } else { not_owned(message, Afterwards::LetGo) });
                 }
@@ -322,7 +323,7 @@ impl Admission {
         Ok(Served { name: name.clone(), exists: service.is_some(), services, port })
     }
 
-    /// Resolves the parameters of a version, and has the workload looked at again when its schedules change them.
+    /// Resolves the parameters of a version, and queues the workload for the time when its schedules change them.
     fn parameters(
         &self,
         key: &Key,
@@ -338,12 +339,12 @@ impl Admission {
         let scheduled = schedules::bounds(&original.spec, &config, now);
         if let Some(after) = schedules::until_look(&scheduled, now) {
             self.decisions.add_after(key.clone(), after);
-            self.cluster.scalers.queue().add_after(key.clone(), after); // Its status says what comes next.
+            self.cluster.scalers.queue().add_after(key.clone(), after); // The status shows the next change.
         }
         let is_initialized = findings.is_initialized;
         let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, is_initialized);
         if newest.spec.paused {
-            // As many as there are make it awake, whatever is asked for.
+            // The present pods make it awake, whatever the minimum.
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));
         }
         parameters
@@ -358,7 +359,7 @@ impl Admission {
         let each = services.iter().zip(ports).enumerate().map(|(index, (service, ports))| {
             (index, Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
         });
-        // A further Service of which activators carry nothing leads to the pods always.
+        // A further Service without carried ports always leads to the pods.
         let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
         Probed::Known(Arc::new(PathByPort {
             key: key.clone(),
@@ -369,7 +370,7 @@ impl Admission {
         }))
     }
 
-    /// Returns what there is to report of hosts that a version asks for and does not have.
+    /// Returns the finding about hosts that a version claims and does not have.
     fn lost_hosts(&self, key: &Key, original: &ZeroScaler) -> Option<Finding> {
         let hosts = original.spec.host_patterns();
         let lost: Vec<_> = hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host)).collect();
@@ -381,7 +382,7 @@ impl Admission {
 }
 
 impl Admission {
-    /// Returns what is said where there is no Service to serve: which there are.
+    /// Returns the message for a workload without a Service to serve; it lists the existing Services.
     fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
         let namespace = key.namespace();
         let mut there = self.cluster.service_names(namespace);
@@ -406,7 +407,8 @@ impl Admission {
         }
     }
 
-    /// Another ZeroScaler that scales a target before this one may: whoever has it, else the oldest that asks for it.
+    /// Returns another ZeroScaler that has precedence for a target: the one that took it up, or else the oldest that
+    /// names it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
         let naming = self.stores.index.naming(target);
         if naming.iter().all(|naming| naming == key) {
@@ -422,7 +424,7 @@ impl Admission {
     }
 }
 
-/// A wake or a sleep that is asked for, unless it is over.
+/// Returns the requested wake or sleep, unless it is over.
 fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> Option<Requested> {
     let written = request.filter(|request| !findings.request.as_ref().is_some_and(|told| told.ends(request)))?;
     let wanted = match written.state.as_str() {
@@ -436,19 +438,19 @@ fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> 
     Some(Requested { wanted, age, is_begun })
 }
 
-/// Whether a ZeroScaler has taken a target up.
+/// Reports whether a ZeroScaler has taken a target up.
 fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
     let is_taken_up = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
     let held = || adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
     is_taken_up && TargetKey::of(target.object.namespace(), &held()).is_ok_and(|held| held == *target)
 }
 
-/// What is asked for beside the scale. Where the pods of a ZeroScaler take requests follows from its Service.
+/// Returns the settings apart from the scale. The traffic port of the pods follows from the Services.
 pub(crate) fn settings_beside(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Settings {
     translation::settings(original, traffic_port(original, services, target))
 }
 
-/// The pods' port behind the port that counts first.
+/// Returns the pod port of the first port in precedence.
 fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<PortReference> {
     match tcp_ports(original, services, Some(target)).into_iter().next()?.target {
         IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
@@ -456,7 +458,7 @@ fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
     }
 }
 
-/// A port of the ZeroScaler that no Service has.
+/// Returns a message about a port of the ZeroScaler that no Service has.
 fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<String> {
     let tcp = tcp_ports(original, services, Some(target));
     let known = |name: &str| tcp.iter().any(|port| port.is_named(name));
@@ -472,12 +474,13 @@ fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
     Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port: {there}"))
 }
 
-/// Names the field that a user has written.
+/// Prefixes a message with the field that the user wrote.
 fn at(field: &str, message: String) -> String {
     format!("{field}: {message}")
 }
 
-/// Two that scale one target undo each other's work.
+/// Returns the refusal because a HorizontalPodAutoscaler scales the same target: two autoscalers undo each other's
+/// work.
 fn contested(by: &Key, target: &TargetKey) -> NotReady {
     let (by, resource, name) = (by.name(), &target.resource, target.object.name());
     let message = format!(
@@ -495,14 +498,14 @@ fn invalid(message: String) -> Stop {
     refused(INVALID, Obstacle::Invalid, message)
 }
 
-/// A Service of another owner. Replicas are not ours to change then, not even to give them back, unless the Service was ours
-/// until now.
+/// Returns the refusal because a Service has another owner. In this case we must not change the replicas, not even to
+/// give them back, unless the Service was ours until now.
 fn not_owned(message: String, afterwards: Afterwards) -> Stop {
     let why = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
     Stop::Refused(why, afterwards)
 }
 
-/// The configuration is the ZeroScaler itself, where nobody says otherwise.
+/// Returns the metric labels of a workload. The configuration defaults to the name of the ZeroScaler.
 fn subject_labels(key: &Key, object: &ZeroScaler) -> SubjectLabels {
     let label = |name: &str| object.labels().get(name).filter(|value| !value.is_empty());
     SubjectLabels {

@@ -1,4 +1,4 @@
-//! Choice of the Services of a workload that are served; the others go on leading to its pods directly.
+//! Choice of the served Services of a workload; its other Services lead directly to its pods.
 //!
 //! | `spec.services` | a Service that selects the pods | |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | | has a cluster IP, and shares a port of the pods with the first or is a LoadBalancer or NodePort | served |
 //! | | leads to other ports, is headless or an ExternalName | direct |
 //!
-//! A Service that another ZeroScaler has, or that has another's name, is that one's: it is direct, and told of as a conflict
-//! if it would be served otherwise.
+//! A Service that another ZeroScaler serves, or that has another ZeroScaler's name, belongs to that ZeroScaler. It is
+//! direct, and reported as a conflict if it would be served otherwise.
 
 use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
 use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
@@ -25,19 +25,19 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The Services of one workload.
+/// Services of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Choice {
-    /// Services that are served, the one that counts first first; they may not exist yet.
+    /// Served Services, the first in precedence first; they may not exist yet.
     pub(crate) names: Vec<ServiceChoice>,
-    /// Services that select its pods and are not.
+    /// Services that select the pods but are not served.
     pub(crate) direct: Vec<ServiceStatus>,
-    /// Fault of some that should be served.
+    /// Faults of Services that should be served.
     pub(crate) conflict: Option<String>,
 }
 
 impl Choice {
-    /// The one that the status of an object tells of; else what it names.
+    /// Returns the choice in the status of an object, or else the Service that its spec names.
     pub(crate) fn told(object: &ZeroScaler) -> Self {
         let told = object.status.iter().flat_map(|status| status.services.iter().cloned());
         let (served, direct): (Vec<_>, Vec<_>) = told.partition(|told| told.path == ServicePath::Served);
@@ -50,15 +50,15 @@ impl Choice {
     }
 }
 
-/// Facts that a choice follows from.
+/// Inputs of a choice.
 pub(crate) struct Inputs<'a> {
     pub(crate) original: &'a ZeroScaler,
     pub(crate) target: &'a Target,
-    /// ZeroScaler that asks.
+    /// ZeroScaler that claims the Services.
     pub(crate) claimant: Claimant<'a>,
     /// Services of the namespace that select the pods, and those that the ZeroScaler names.
     pub(crate) services: &'a [Arc<Service>],
-    /// The ZeroScaler whose Service has a name, if that is another.
+    /// Returns the other ZeroScaler that owns the Service of this name, if there is one.
     pub(crate) other: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
 }
 
 impl Inputs<'_> {
-    /// Why a Service that should be served cannot be; none: it can.
+    /// Returns the reason why a Service cannot be served although it should be, or `None` if it can be.
     fn why_not(&self, name: &str, service: Option<&Arc<Service>>, create: bool) -> Option<String> {
         let other = (self.original.spec.services.is_empty()).then(|| (self.other)(name)).flatten();
         match standing(service.map(|service| &**service), self.claimant) {
@@ -121,8 +121,8 @@ impl Inputs<'_> {
     }
 }
 
-/// The Service that counts first where none is named: the one with the target's name, else the oldest that can be served;
-/// else one that cannot, for its reason.
+/// Returns the first Service if the spec names none: the one with the target's name, or else the oldest that can be
+/// served. Falls back to one that cannot be served, so that its fault is reported.
 fn main<'a>(inputs: &Inputs<'a>) -> Option<&'a Arc<Service>> {
     let Inputs { original, target, services, .. } = inputs;
     let selects = |service: &&Arc<Service>| target.labels.is_empty() || is_selected(service, &target.labels);
@@ -139,7 +139,8 @@ fn age(service: &Service) -> (i64, String) {
     (service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()), service.name_any())
 }
 
-/// Why a Service that selects the pods is not to be served; none: it is. `first`: the one that counts first.
+/// Returns the reason why a Service that selects the pods is not served, or `None` if it is served. `first` is the
+/// first Service in precedence.
 fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>, target: &Target) -> Option<String> {
     if let Some(why) = unfit(service) {
         return Some(why.to_owned());
@@ -161,7 +162,7 @@ fn direct(service: &Service, why: &str) -> ServiceStatus {
     ServiceStatus { name: service.name_any(), path: ServicePath::Direct, on_shared_ports: false, message }
 }
 
-/// The selector that a Service has, or had before it was borrowed; none: it has none.
+/// Returns the selector of a Service, or the one it had before it was borrowed; `None` if it has neither.
 fn noted_or_live(service: &Service) -> Option<Labels> {
     let live = service.spec.as_ref().and_then(|spec| spec.selector.clone()).filter(|selector| !selector.is_empty());
     live.or_else(|| noted_selector(service)).filter(|selector| !selector.is_empty())
@@ -171,11 +172,12 @@ fn is_selected(service: &Service, pods: &Labels) -> bool {
     noted_or_live(service).is_some_and(|selector| selector.iter().all(|(name, value)| pods.get(name) == Some(value)))
 }
 
-/// In order, each once; mostly there is one.
+/// Sorted list without duplicates; most have one element.
 type Few<T> = SmallVec<[T; 1]>;
 
-/// Services by what they select, workloads by the labels of their pods, and which Services each is served by: from an event
-/// to those whom it concerns. Pairs of labels are told apart by their hashes; what is found is looked at as a whole.
+/// Index of Services by selector, of workloads by the labels of their pods, and of served Services. It leads from an
+/// event to the workloads that it concerns. Label pairs are compared by their hashes, so callers check the results in
+/// full.
 #[derive(Debug, Default)]
 pub(crate) struct Selections {
     inner: RwLock<Inner>,
@@ -183,11 +185,11 @@ pub(crate) struct Selections {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Services, by one pair of what each selects.
+    /// Services by one label pair of their selectors.
     services: HashMap<u64, Few<Key>>,
-    /// ZeroScalers, by every pair of their pods' labels.
+    /// ZeroScalers by every label pair of their pods.
     pods: HashMap<u64, Few<Key>>,
-    /// ZeroScalers, by the Services that they are served by.
+    /// ZeroScalers by the Services that serve them.
     served: HashMap<Key, Few<Key>>,
     known: HashMap<Key, Known>,
 }
@@ -199,7 +201,8 @@ struct Known {
 }
 
 impl Selections {
-    /// Takes in a Service. Whose pods it selects, or did.
+    /// Records a change of a Service. Returns the workloads whose pods its selector may match, before or after the
+    /// change.
     pub(crate) fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) -> Vec<Key> {
         let selector = |service: Option<&Arc<Service>>| service.and_then(|service| noted_or_live(service));
         let (before, after) = (selector(old), selector(new));
@@ -215,7 +218,7 @@ impl Selections {
         }
         let mut concerned = Vec::new();
         for selector in [before, after].iter().flatten() {
-            // Of what all of its pairs lead to, the shortest list has them all.
+            // Each list contains all matching workloads; the shortest one is enough.
             let lists = pairs(key.namespace(), selector).map(|pair| inner.pods.get(&pair).map_or(&[][..], |keys| keys));
             concerned.extend(lists.min_by_key(|keys| keys.len()).into_iter().flatten().cloned());
         }
@@ -224,7 +227,7 @@ impl Selections {
         concerned
     }
 
-    /// Takes in the labels of a workload's pods. The Services that may select them.
+    /// Records the pod labels of a workload. Returns the Services that may select its pods.
     pub(crate) fn selecting(&self, key: &Key, labels: &Labels) -> Vec<Key> {
         let mut inner = self.inner.write();
         let pairs: Few<u64> = pairs(key.namespace(), labels).collect();
@@ -237,7 +240,7 @@ impl Selections {
         pairs.iter().filter_map(|pair| inner.services.get(pair)).flatten().cloned().collect()
     }
 
-    /// Takes in by which Services a workload is served.
+    /// Records the Services that serve a workload.
     pub(crate) fn serve(&self, key: &Key, names: &[ServiceChoice]) {
         let services: Few<Key> = names.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect();
         let mut inner = self.inner.write();
@@ -249,17 +252,17 @@ impl Selections {
         }
     }
 
-    /// The Services that a workload is served by.
+    /// Returns the Services that serve a workload.
     pub(crate) fn services_of(&self, key: &Key) -> Vec<Key> {
         self.inner.read().known.get(key).map(|known| known.services.to_vec()).unwrap_or_default()
     }
 
-    /// Workloads that are served by a Service.
+    /// Returns the workloads that a Service serves.
     pub(crate) fn served_by(&self, service: &Key) -> Vec<Key> {
         self.inner.read().served.get(service).into_iter().flatten().cloned().collect()
     }
 
-    /// A workload is no more.
+    /// Forgets a workload.
     pub(crate) fn forget(&self, key: &Key) {
         let mut inner = self.inner.write();
         if let Some(known) = inner.known.remove(key) {
@@ -318,7 +321,7 @@ mod tests {
         Target::from_object(&serde_json::from_value(object).expect("an object"))
     }
 
-    /// Served ones in order, then direct ones, then whether there is a conflict.
+    /// Returns the served names in order, the direct names, and whether there is a conflict.
     fn chosen(spec: Value, all: Vec<Value>) -> (Vec<String>, Vec<String>, bool) {
         let mut object = json!({"metadata": {"name": "shop", "namespace": "ns"}, "spec": {"target": {"name": "shop"}}});
         json_patch::merge(&mut object["spec"], &spec);
@@ -357,7 +360,7 @@ mod tests {
                 &["shop", "edge"],
                 &[],
             ),
-            // What a StatefulSet has beside the Service that its clients call.
+            // A StatefulSet often has a headless Service beside the one that its clients call.
             (vec![service("shop", 1, &json!({"clusterIP": "None"})), service("z", 2, &plain)], &["z"], &["shop"]),
             (vec![service("shop", 1, &json!({"clusterIP": "None"}))], &["shop"], &[]),
             (vec![service("shop", 1, &json!({"selector": {"app": "another"}})), service("z", 2, &plain)], &["z"], &[]),
@@ -378,7 +381,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    /// Goal: what is named is served and nothing else, and what is another's stays so, which is told of.
+    /// Goal: only named Services are served, and Services of other owners are left alone and reported.
     #[test]
     fn what_is_anothers_is_told_of_and_left() {
         let plain = json!({});
@@ -396,8 +399,8 @@ mod tests {
         assert_eq!(absent, (owned(&["shop", "made"]), owned(&["blog", "taken"]), true));
     }
 
-    /// Goal: a Service leads to the workloads whose pods it selects, and a workload to the Services that select them, and
-    /// nothing is left of what has gone.
+    /// Goal: a Service leads to the workloads whose pods it selects, a workload leads to the Services that select its
+    /// pods, and deleted objects leave no entries.
     #[test]
     fn services_and_pods_are_found_by_their_labels() {
         let selections = Selections::default();

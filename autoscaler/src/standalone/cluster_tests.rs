@@ -1,4 +1,4 @@
-//! Which keys an event leads to.
+//! Tests of the keys that events lead to.
 
 use super::*;
 use crate::cluster::Stores;
@@ -33,12 +33,12 @@ impl Fixture {
         Self { stores, queue, cluster, versions: AtomicU64::new(1) }
     }
 
-    /// What is queued for scale and path, in order.
+    /// Drains the queues of scale and path, each in order.
     async fn drain(&self) -> (Vec<String>, Vec<String>) {
         (drain(&self.queue).await, drain(&self.cluster.queue()).await)
     }
 
-    /// Passes over the ledger of hosts that are due once what happened together has been merged. Time is paused.
+    /// Returns the ledger passes that are due after the merge interval. Time is paused.
     async fn host_passes(&self) -> Vec<String> {
         tokio::time::advance(MERGED_WITHIN).await;
         let queue = self.cluster.hosts.queue();
@@ -54,7 +54,7 @@ impl Fixture {
         self.take(value);
     }
 
-    /// Has the watch tell of a ZeroScaler, as the next version of it.
+    /// Delivers a ZeroScaler as the watch would, as its next version.
     fn take(&self, value: Value) {
         let mut object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
         object.metadata.resource_version = Some(self.versions.fetch_add(1, Ordering::Relaxed).to_string());
@@ -116,8 +116,8 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
 }
 
-/// Goal: of many that come at once the first is led to activators before the last has its Services, whatever else is
-/// written of the others meanwhile; those who are awake, or leave, need no look to go first.
+/// Goal: in a mass creation the first workload is led to activators before the last has its Services, whatever else is
+/// written of the others meanwhile. Workloads that are awake, or being deleted, need no earlier pass to go first.
 #[tokio::test]
 async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() {
     let f = Fixture::new();
@@ -147,7 +147,8 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     assert_eq!([next(), next()], ["second", "third"], "somebody waits for its end");
 }
 
-/// Goal: a pass that comes before the watch does not make a slice again. Method: an answer that only the store was shown.
+/// Goal: a pass that runs before the watch delivers a slice does not create the slice again. Method: the response to
+/// the write reaches only the store.
 #[tokio::test]
 async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
     let f = Fixture::new();
@@ -166,8 +167,8 @@ async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
     assert_eq!(names(), [""; 0]);
 }
 
-/// Goal: what a ZeroScaler has borrowed is found by its uid, whatever the watch tells: changes, ends, and lists that name a
-/// Service no more. What a Service of another namespace says of it is not believed.
+/// Goal: borrowed Services are found by the uid of their ZeroScaler after each kind of watch event: changes, deletions,
+/// and lists without a Service. A claim by a Service of another namespace is ignored.
 #[tokio::test]
 async fn borrowed_services_are_found_by_who_has_them() {
     let f = Fixture::new();
@@ -203,7 +204,8 @@ async fn borrowed_services_are_found_by_who_has_them() {
     assert!(f.cluster.routes.borrowed.read().is_empty(), "nothing is left of what has gone");
 }
 
-/// Goal: while a former version is in force, what happens to its Service concerns it, whatever the newest one names.
+/// Goal: while a former version is in force, events of its Service concern the ZeroScaler, whatever the newest version
+/// names.
 #[tokio::test]
 async fn the_service_that_is_served_concerns_its_zeroscaler() {
     let f = Fixture::new();
@@ -226,7 +228,8 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
     assert_eq!(f.drain().await, (vec![], vec![]), "not in force any more");
 }
 
-/// Goal: the hosts of an edit are asked for once it is in force, and until then those of the version before.
+/// Goal: the hosts of an edit are claimed once it is in force; until then the hosts of the previous version are
+/// claimed.
 #[tokio::test]
 async fn hosts_move_with_the_version_that_is_in_force() {
     let f = Fixture::new();

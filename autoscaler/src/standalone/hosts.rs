@@ -1,12 +1,17 @@
-//! Who has which host: decided by the rules of [`common::hosts`], and written ([`super::ledger`]) into the ledger in the
-//! system namespace, which activators follow.
+//! Ownership of hosts, decided by the rules of [`common::hosts`]. The result is written ([`super::ledger`]) into the
+//! ledger in the system namespace, which activators follow.
 //!
-//! What may move a host, and so leads to a pass: a ZeroScaler that comes, goes, or asks for others; a namespace that
-//! comes, goes, or is confined; a map that somebody has edited; another leader. Until namespaces and ledger have been
-//! listed, nothing moves; nor does what ZeroScalers have that are not known, until the API server says that there are none
-//! ([`super::unread`]). What moves at about the same time is one pass.
+//! A pass follows each event that may change an owner:
 //!
-//! ZeroScalers hear of what they have gained and lost: their status says what they do not have, and why.
+//! - a ZeroScaler is created or deleted, or claims other hosts;
+//! - a namespace is created, deleted or confined;
+//! - a map is edited by another client;
+//! - the leader changes.
+//!
+//! No host moves before namespaces and ledger are listed. Hosts of unknown ZeroScalers do not move until the API server
+//! confirms that these do not exist ([`super::unread`]). Events within a short time are merged into one pass.
+//!
+//! ZeroScalers whose hosts change are reconciled: their status lists the hosts that they lack, and the reasons.
 
 use super::claims::Claims;
 use super::confinements;
@@ -28,15 +33,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What happens within this time of each other is one pass, which reads every claim and the whole ledger.
+/// Interval within which events are merged into one pass, which reads every claim and the whole ledger.
 pub(super) const MERGED_WITHIN: Duration = Duration::from_millis(100);
 
-/// A host that a ZeroScaler asks for and does not have.
+/// Host that a ZeroScaler claims and does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LostHost {
-    /// Another ZeroScaler has it.
+    /// Another ZeroScaler has the host.
     Taken { host: String, owner: Key },
-    /// Its namespace may not have it.
+    /// The namespace may not have the host.
     Refused { host: String, why: Refusal },
 }
 
@@ -49,7 +54,7 @@ impl fmt::Display for LostHost {
     }
 }
 
-/// Namespaces, the ledger, and what follows from them.
+/// Namespaces, the ledger, and the owners of hosts.
 pub(crate) struct Hosts {
     pub(crate) namespaces: Store<Confinement>,
     pub(crate) ledger: Store<ConfigMap>,
@@ -61,20 +66,20 @@ struct Shared {
     cluster_domain: String,
     claims: Arc<Claims>,
     namespaces: RwLock<BTreeMap<String, Confinement>>,
-    /// Everything has been listed, and all have been told.
+    /// Whether everything has been listed and all claimants have been queued.
     is_listed: AtomicBool,
-    /// As the ledger says.
+    /// Owners of hosts according to the ledger.
     owners: RwLock<HashMap<String, Key>>,
-    /// Namespaces that have a map, or were given one a moment ago.
+    /// Namespaces that have a map, or were just given one.
     mapped: RwLock<BTreeSet<String>>,
-    /// Passes over the ledger.
+    /// Queue of passes over the ledger.
     queue: WorkQueue<Key>,
-    /// ZeroScalers to reconcile.
+    /// Queue of ZeroScalers to reconcile.
     autoscalers: WorkQueue<Key>,
 }
 
 impl Hosts {
-    /// Nothing is known yet.
+    /// Returns hosts without any known owner.
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
@@ -104,12 +109,12 @@ impl Hosts {
         })
     }
 
-    /// Passes over the ledger.
+    /// Returns the queue of passes over the ledger.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.shared.queue.clone()
     }
 
-    /// Follows namespaces and ledger until `shutdown`, in tasks of its own.
+    /// Follows namespaces and ledger until `shutdown`, in separate tasks.
     pub(crate) fn follow(self: &Arc<Self>, client: &Client, namespaces: &Namespaces, shutdown: &CancellationToken) {
         let (client, namespaces) = (client.clone(), namespaces.clone());
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
@@ -132,12 +137,13 @@ impl Hosts {
         });
     }
 
-    /// Something is asked for that may move a host.
+    /// Queues a pass over the ledger.
     pub(crate) fn look(&self) {
         self.shared.look();
     }
 
-    /// Why a ZeroScaler does not have a host that it asks for; none: it has it, or it is not known yet.
+    /// Returns the reason why a ZeroScaler does not have a host that it claims. Returns `None` if it has the host, or
+    /// nothing is known yet.
     pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<LostHost> {
         if !self.namespaces.is_synced() {
             return None;
@@ -150,12 +156,12 @@ impl Hosts {
         Some(LostHost::Taken { host, owner })
     }
 
-    /// Whether a host leads to a workload, as the ledger says.
+    /// Reports whether a host leads to a workload according to the ledger.
     pub(crate) fn has(&self, workload: &Key, host: &HostPattern) -> bool {
         self.shared.owners.read().get(&host.to_string()) == Some(workload)
     }
 
-    /// Who has what, and who should; none until everything has been listed.
+    /// Returns the present and the intended ledger, or `None` until everything has been listed.
     pub(super) fn settle(&self) -> Option<(Ledger, Ledger)> {
         if !(self.namespaces.is_synced() && self.ledger.is_synced()) {
             return None;
@@ -170,7 +176,7 @@ impl Hosts {
         Some((held, wanted))
     }
 
-    /// ZeroScalers that have hosts and are not known, and their uids.
+    /// Returns the unknown ZeroScalers that have hosts, and their uids.
     pub(super) fn missing(&self, held: &Ledger) -> BTreeMap<Key, String> {
         let granted = held.iter().flat_map(|(namespace, grants)| {
             grants.iter().map(move |(name, grant)| (Key::new(namespace, name), grant.uid.clone()))
@@ -178,12 +184,12 @@ impl Hosts {
         granted.filter(|(key, _)| !self.shared.claims.knows(key)).collect()
     }
 
-    /// The key of a namespace's map.
+    /// Returns the key of a namespace's map.
     pub(super) fn map_key(&self, namespace: &str) -> Key {
         self.shared.map_key(namespace)
     }
 
-    /// A namespace was given a map, which the watch has not told of yet.
+    /// Records that a namespace was given a map, before the watch reports it.
     pub(super) fn note_map(&self, namespace: &str) {
         self.shared.mapped.write().insert(namespace.to_owned());
     }
@@ -191,7 +197,7 @@ impl Hosts {
 
 impl Shared {
     fn look(&self) {
-        // Whatever stands for the ledger will do: there is one.
+        // There is only one ledger, so one constant key is enough.
         let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
         self.queue.add_after(key, MERGED_WITHIN);
     }
@@ -240,14 +246,14 @@ impl Shared {
         for host in &changed {
             match after.get(*host) {
                 Some(owner) => owners.insert((*host).clone(), owner.clone()),
-                // Another namespace's map may have told of it first.
+                // The map of another namespace may have named the host already.
                 None if owners.get(*host) == before.get(*host) => owners.remove(*host),
                 None => None,
             };
         }
         drop(owners);
         for host in changed {
-            // Of those that come at once one map tells at once, and each has a pass before it anyway.
+            // In a mass creation one map reports all claimants at once, and each of them is queued for a pass anyway.
             let priority = Priority::of_change(before.get(host), after.get(host));
             self.claims.of_host(host).into_iter().for_each(|autoscaler| self.autoscalers.add(autoscaler, priority));
         }
@@ -255,7 +261,7 @@ impl Shared {
     }
 }
 
-/// What a map says. What cannot be read says nothing, and is written anew.
+/// Parses a map. An unreadable map counts as empty, and is written anew.
 fn read(map: &ConfigMap) -> Grants {
     ledger::grants(map.data.as_ref()).unwrap_or_else(|error| {
         tracing::error!(config_map = map.name_any(), %error, "hosts cannot be read, and are settled anew");
@@ -275,7 +281,7 @@ mod tests {
         keys
     }
 
-    /// Goal: what happens at about the same time is one pass, and that soon.
+    /// Goal: events within a short time cause one pass, and that soon.
     #[tokio::test(start_paused = true)]
     async fn what_happens_together_is_one_pass() {
         let hosts = Hosts::new("system", "cluster.local", Arc::default(), WorkQueue::new());
@@ -289,7 +295,7 @@ mod tests {
         assert_eq!(drain(&hosts.queue()), [], "both were served");
     }
 
-    /// Goal: of a namespace that comes, changes or goes hears who may gain or lose a host by it, and nobody else.
+    /// Goal: a change of a namespace queues the ZeroScalers that may gain or lose a host by it, and no others.
     #[tokio::test]
     async fn a_namespace_concerns_its_own_and_who_asks_for_its_names() {
         let (claims, autoscalers) = (Arc::<Claims>::default(), WorkQueue::<Key>::new());

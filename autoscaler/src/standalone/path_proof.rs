@@ -1,10 +1,15 @@
-//! Proof that a ZeroScaler's clients are led to activators, before its last pod goes: the same as that on which addresses
-//! enter its slices ([`autoscaler_core::ports::slices`]), asked for anew.
+//! Proof that clients of a ZeroScaler are led to activators, required before its last pod goes. It uses the same
+//! evidence by which addresses enter its slices ([`autoscaler_core::ports::slices`]), asked for anew.
 //!
-//! It holds if every slice of each of its Services, whoever wrote it, leads to activators or to nobody (ports that activators do not
-//! carry aside), each port that they carry leads to one, and each of them has answered within
-//! [`autoscaler_core::ports::PROOF_HOLDS`] that it listens on the number for this object. How soon all nodes follow the
-//! slices nobody can prove: that is what the grace period is for.
+//! The proof holds under three conditions:
+//!
+//! - Every slice of each of its Services, whatever wrote it, leads to activators or is empty. Ports that activators do
+//!   not carry are exempt.
+//! - Each port that activators carry leads to an activator.
+//! - Each of these activators has confirmed within [`autoscaler_core::ports::PROOF_HOLDS`] that it listens on the
+//!   number for this object.
+//!
+//! The time until all nodes follow the slices cannot be proven; the grace period covers it.
 
 use super::cluster::Cluster;
 use super::serverless::slices;
@@ -20,14 +25,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon it is looked for again, while slices lead elsewhere.
+/// Delay before the next check, while slices lead elsewhere.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// That of one object.
+/// Path proof of one object.
 pub(super) struct PathByPort {
     pub(super) key: Key,
     pub(super) uid: String,
-    /// Its Services, and the names of the ports of each that activators carry.
+    /// Services of the object, each with the names of the ports that activators carry.
     pub(super) services: Vec<(Key, BTreeSet<String>)>,
     pub(super) cluster: Arc<Cluster>,
     pub(super) decisions: WorkQueue<Key>,
@@ -50,7 +55,8 @@ impl PathProof for PathByPort {
 }
 
 impl PathByPort {
-    /// Returns where the slices of all Services lead, if that is to activators alone by what they say.
+    /// Returns the addresses to which the slices of all Services lead, if these are only activators according to the
+    /// slices.
     fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
         let each =
             self.services.iter().map(|(service, carried)| leads(&self.cluster.slices_of(service), &self.uid, carried));
@@ -58,7 +64,7 @@ impl PathByPort {
     }
 }
 
-/// Where a Service's slices lead, if that is to activators alone by what they say.
+/// Returns the addresses to which the slices of a Service lead, if these are only activators according to the slices.
 fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -> Option<Vec<(IpAddr, u16)>> {
     let (mut leads, mut covered) = (Vec::new(), BTreeSet::new());
     for slice in slices {

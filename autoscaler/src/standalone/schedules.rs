@@ -1,4 +1,4 @@
-//! The schedules of ZeroScalers: read, and looked at in time.
+//! Schedules of ZeroScalers: parsing, bounds in force, and the time of the next check.
 
 use autoscaler_core::schedules::{InForce, Schedule, ScheduleError, Written, in_force};
 use common::config::AutoscalerConfig;
@@ -8,26 +8,26 @@ use common_api::ZeroScalerSpec;
 use common_api::zeroscaler;
 use std::time::Duration;
 
-/// Longest time between two looks: a clock that is set is followed within it.
+/// Maximum time between two checks: a change of the system clock takes effect within it.
 const LOOK_MAX: Duration = Duration::from_secs(600);
 
-/// Fewest and most pods of one, now and next.
+/// Returns the scale bounds of a ZeroScaler now, and the time of the next change.
 pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Timestamp) -> InForce {
-    // Those that cannot be read have been refused; what was in force before them may have none.
+    // Invalid schedules have been rejected, but an older version in force may still contain one.
     let schedules: Vec<_> = spec.schedules.iter().filter_map(|said| read(said).ok()).collect();
     in_force(&schedules, spec.scale.bounds(config), now)
 }
 
-/// How long until that has to be looked at again; none: nothing changes by itself.
+/// Returns the delay until the next check, or `None` if the bounds do not change by themselves.
 pub(crate) fn until_look(found: &InForce, now: Timestamp) -> Option<Duration> {
-    // What is rounded down is looked at a moment too early, and then not again for long.
+    // A delay that is rounded down would end a moment too early, and the next check would then be far off.
     found.look.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(LOOK_MAX))
 }
 
-/// Whether each can be read.
+/// Checks that each schedule is valid.
 ///
 /// # Errors
-/// Every one that cannot: field, value, rule.
+/// Returns field, value and rule of every invalid schedule.
 pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     for (index, said) in spec.schedules.iter().enumerate() {
@@ -75,7 +75,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is in force at a time, when that is looked at again, and that nothing is looked at without a schedule.
+    /// Goal: the bounds in force and the time of the next check follow from the clock, and nothing is checked without a
+    /// schedule.
     #[test]
     fn bounds_follow_the_clock_and_are_looked_at_in_time() {
         let config = AutoscalerConfig::default();

@@ -1,9 +1,11 @@
-//! The TCP ports of a workload's Services, in the order in which they count: first the one that requests on the shared
-//! ports of the activators lead to, which is the first that the ZeroScaler names, else the first Service's first.
+//! TCP ports of a workload's Services, in order of precedence.
 //!
-//! Each TCP port of the first Service is one. A port of a further Service that leads to the same port of the pods is the same;
-//! one that leads to another is one more. So what identifies a port is where it leads, and names and numbers are those of
-//! the first Service that has it.
+//! The first port receives requests on the shared ports of the activators. It is the first port that the ZeroScaler
+//! names, or else the first port of the first Service.
+//!
+//! Each TCP port of the first Service is an entry. A port of a further Service joins an existing entry if it leads to
+//! the same port of the pods; otherwise it is an additional entry. An entry is therefore identified by the pod port it
+//! leads to. Its name and number are those of the first Service that has it.
 
 use crate::cluster::facts::Target;
 use common::ports::PortId;
@@ -12,25 +14,26 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::sync::Arc;
 
-/// One of them.
+/// TCP port of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TcpPort {
-    /// Name and number, which no two share.
+    /// Name and number, each unique within the workload.
     pub(crate) id: PortId,
-    /// Where it leads at a pod.
+    /// Port of the pods that it leads to.
     pub(crate) target: IntOrString,
     /// Its `appProtocol`.
     pub(crate) app_protocol: Option<String>,
-    /// Ports of further Services that are this one, and its own words where another had its name or number.
+    /// Ports of further Services that belong to this entry, and the original name and number if these were already
+    /// taken.
     pub(crate) also: Vec<TcpPort>,
 }
 
-/// So many have numbers on activators, and room in a status; further ones lead to pods alone.
+/// Maximum number of ports with numbers on activators and room in a status; further ports lead only to pods.
 const PORTS_MAX: usize = 64;
-/// Name of a port that has none in the only Service that had ports, once there are more.
+/// Name of the first port if it has no name and there are further ports.
 const FIRST: &str = "main";
 
-/// All of them, up to [`PORTS_MAX`]. `target`: what is scaled, if that is known.
+/// Returns the TCP ports of a workload, up to [`PORTS_MAX`]. `target` is the scaled object, if it is known.
 pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: Option<&Target>) -> Vec<TcpPort> {
     let mut ports: Vec<TcpPort> = Vec::new();
     for (index, service) in services.iter().enumerate() {
@@ -55,7 +58,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: 
     ports
 }
 
-/// A port of a further Service, under a name and a number that no other has.
+/// Returns a port of a further Service under a unique name and number.
 fn unlike(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort {
     let is_free = |number: &u16| known.iter().all(|port| port.id.port != *number);
     let at_pods = number_of(&port.target, target).and_then(|number| u16::try_from(number).ok());
@@ -74,43 +77,43 @@ impl TcpPort {
         Some(Self { id, target: target_of(port), app_protocol: port.app_protocol.clone(), also: Vec::new() })
     }
 
-    /// Whether a ZeroScaler means it by this name, or number.
+    /// Reports whether a ZeroScaler may refer to this port by this name or number.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.names().any(|id| id.name == name || id.port.to_string() == name)
     }
 
-    /// All that Services call it.
+    /// Returns all identities of the port in its Services.
     fn names(&self) -> impl Iterator<Item = &PortId> {
         [&self.id].into_iter().chain(self.also.iter().map(|also| &also.id))
     }
 
-    /// Its name; its number, where it has none.
+    /// Returns the name of the port, or its number if it has no name.
     pub(crate) fn label(&self) -> String {
         if self.id.name.is_empty() { self.id.port.to_string() } else { self.id.name.clone() }
     }
 }
 
-/// All ports of a Service.
+/// Returns all ports of a Service.
 pub(crate) fn ports_of(service: &Service) -> impl Iterator<Item = &ServicePort> {
     service.spec.iter().flat_map(|spec| spec.ports.iter().flatten())
 }
 
-/// Whether a port is a TCP port.
+/// Reports whether a port is a TCP port.
 pub(crate) fn is_tcp(port: &ServicePort) -> bool {
     port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP")
 }
 
-/// Where a port of a Service leads at a pod.
+/// Returns the pod port that a Service port leads to.
 pub(crate) fn target_of(port: &ServicePort) -> IntOrString {
     port.target_port.clone().unwrap_or(IntOrString::Int(port.port))
 }
 
-/// Returns whether two ports lead to the same port of the pods.
+/// Reports whether two ports lead to the same port of the pods.
 pub(crate) fn leads_alike(one: &IntOrString, other: &IntOrString, target: Option<&Target>) -> bool {
     one == other || number_of(one, target).is_some_and(|number| number_of(other, target) == Some(number))
 }
 
-/// The number of a port of the pods.
+/// Returns the number of a port of the pods.
 pub(crate) fn number_of(port: &IntOrString, target: Option<&Target>) -> Option<i32> {
     match port {
         IntOrString::Int(number) => Some(*number),
@@ -155,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Goal: a status has room for all of them. Method: a Service with more, of which the last is the first that counts.
+    /// Goal: a status has room for all ports. Method: a Service with too many ports, whose last port takes precedence.
     #[test]
     fn ports_beyond_the_bound_do_not_count() {
         let ports: Vec<Value> = (1..=100).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
@@ -167,8 +170,8 @@ mod tests {
         assert_eq!((counted.len(), ends), (64, Some((100, 63))));
     }
 
-    /// Goal: what leads to the same port of the pods is one port, whatever each Service calls it, and no two ports share a name
-    /// or a number.
+    /// Goal: Service ports that lead to the same port of the pods are one port, whatever their names, and no two ports
+    /// share a name or a number.
     #[test]
     fn further_services_have_the_ports_that_lead_where_theirs_lead() {
         let service = |ports: Value| -> Arc<Service> {

@@ -1,22 +1,22 @@
-//! Namespaces of which this process may not know all ZeroScalers.
+//! Namespaces whose ZeroScalers may be unknown to this process.
 //!
-//! Where several namespaces are watched (`ZEROSCALE_NAMESPACES`), one whose rights are missing counts as listed, and empty
-//! ([`common_runtime::watching`]): a process that starts meanwhile knows none of its ZeroScalers, and learns of them some
-//! seconds after the rights are back. So before something is taken away from a ZeroScaler that is not known, the API
-//! server is asked whether there is none.
+//! If several namespaces are watched (`ZEROSCALE_NAMESPACES`), a namespace without permissions counts as listed and
+//! empty ([`common_runtime::watching`]). A process that starts in that state does not know the ZeroScalers of the
+//! namespace; it learns of them some seconds after the permissions return. Therefore the API server is asked whether an
+//! unknown ZeroScaler exists before anything is taken away from it.
 //!
-//! A question is one list of the metadata in a namespace, or of the one name if only one is missing. It is asked when
-//! something is about to be taken away: once for each ZeroScaler that has ended, which has nothing after that. A namespace
-//! that may not be read, of which there is no answer within [`ANSWERED_WITHIN`], or that has the ZeroScaler, is left as it is
-//! for [`AGAIN`], and then asked about again. What other namespaces are to have waits for the answers, so all are asked at
-//! once.
+//! A query lists the metadata of one namespace, or of one name if only one ZeroScaler is missing. It is sent when
+//! something is about to be taken away, once for each ZeroScaler that has ended, since nothing remains to take away
+//! after that. A namespace stays unchanged for [`AGAIN`], and is then queried again, in three cases: it may not be
+//! read, it gives no response within [`ANSWERED_WITHIN`], or it has the ZeroScaler. Changes for other namespaces wait
+//! for the responses, so all queries are sent at once.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A namespace that is not among those that are looked at is not asked about: its ZeroScalers are nobody's here. Their
-//!   port numbers stay theirs as long as EndpointSlices there name them ([`Unread::still_led`]).
-//! - A namespace that was deleted with the Role in it looks like one whose rights are missing: what its ZeroScalers had
-//!   stays theirs until it is taken out of `ZEROSCALE_NAMESPACES`.
+//! - A namespace that is not watched is not queried, because this process does not serve its ZeroScalers. Their port
+//!   numbers stay allocated as long as EndpointSlices of the namespace name them ([`Unread::still_led`]).
+//! - A namespace that was deleted together with its Role looks like a namespace without permissions. Whatever its
+//!   ZeroScalers had stays theirs until the namespace is removed from `ZEROSCALE_NAMESPACES`.
 
 use crate::cluster::error::Error;
 use common::RevisionKey as Key;
@@ -33,12 +33,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Time between two questions about a namespace in which nothing may be taken away.
+/// Interval between two queries about a namespace in which nothing may be taken away.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
-/// Longest wait for an answer.
+/// Maximum wait for a response.
 pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The answer to a question that others wait for, or that there was none in time.
+/// Waits for the response to a query that delays other work, within [`ANSWERED_WITHIN`].
 pub(super) async fn answered<T>(
     doing: String,
     question: impl Future<Output = kube::Result<T>>,
@@ -49,23 +49,23 @@ pub(super) async fn answered<T>(
     }
 }
 
-/// Asks the API server, and remembers for a while where nothing may be taken away.
+/// Queries the API server, and remembers for a while the namespaces in which nothing may be taken away.
 pub(crate) struct Unread {
     client: Client,
-    /// Those that are looked at.
+    /// Watched namespaces.
     namespaces: Namespaces,
-    /// Until when a namespace is left as it is.
+    /// Time until which a namespace stays unchanged.
     until: Mutex<HashMap<String, Instant>>,
 }
 
 impl Unread {
-    /// Nobody has asked yet.
+    /// Returns a value without any past queries.
     pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
         Self { client, namespaces, until: Mutex::default() }
     }
 
-    /// The namespaces in which nothing may be taken away, of those of `missing`: ZeroScalers that are not known, and their
-    /// uids. Beside an error: those in which nobody has found out are among them.
+    /// Returns the namespaces of `missing` in which nothing may be taken away. `missing` holds unknown ZeroScalers and
+    /// their uids. If a query fails, its namespace is in the result and the error is returned beside it.
     pub(super) async fn among(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
         let mut by_namespace: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
         for (key, uid) in missing.iter().filter(|(key, _)| self.is_looked_at(key.namespace())) {
@@ -76,8 +76,8 @@ impl Unread {
         all_but_denied(by_namespace.keys().copied().zip(join_all(questions).await))
     }
 
-    /// Returns the namespaces of `missing` that are not looked at, and in which EndpointSlices still lead to activators, or
-    /// that do not answer. One that may not be read counts as deleted.
+    /// Returns the unwatched namespaces of `missing` in which EndpointSlices still lead to activators, or whose query
+    /// fails. A namespace that may not be read counts as deleted.
     pub(super) async fn still_led(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
         let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
         let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
@@ -108,7 +108,8 @@ impl Unread {
         self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Whether one of these, by name and uid, is there, or nobody may say; as it was said last, if that was a moment ago.
+    /// Reports whether one of these ZeroScalers, by name and uid, exists or may not be read. Repeats a positive result
+    /// that is less than [`AGAIN`] old.
     async fn is_unread(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, Error> {
         if self.is_left_alone(namespace) {
             return Ok(true);
@@ -145,7 +146,7 @@ impl Unread {
     }
 }
 
-/// Returns the namespaces for which the answer is yes, or there is none, and the first error.
+/// Returns the namespaces with a positive response or none, and the first error.
 fn all_but_denied<'a>(
     answers: impl Iterator<Item = (&'a str, Result<bool, Error>)>,
 ) -> (BTreeSet<String>, Result<(), Error>) {
@@ -167,8 +168,8 @@ mod tests {
     use serde_json::json;
     use tower_test::mock;
 
-    /// Goal: what a namespace that is not looked at any more has is kept while its slices lead here, and freed where there are
-    /// none or nobody may look.
+    /// Goal: the numbers of a namespace that is no longer watched are kept while its slices lead to activators. They
+    /// are released if there are no such slices or the namespace may not be read.
     #[tokio::test]
     async fn slices_of_a_dropped_namespace_are_asked_for() {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
@@ -197,8 +198,8 @@ mod tests {
         assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
     }
 
-    /// Goal: namespaces of which there is no answer keep nobody waiting for longer than one answer may take, and for a while
-    /// not at all; the others are known.
+    /// Goal: namespaces without a response delay other work only for the time limit of one response, and then not at
+    /// all for a while. The other namespaces are known.
     #[tokio::test(start_paused = true)]
     async fn who_is_not_answered_for_keeps_the_others_waiting_for_seconds() {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();

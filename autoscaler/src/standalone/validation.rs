@@ -1,9 +1,9 @@
-//! Whether a ZeroScaler breaks a rule, and what is in force if it does.
+//! Validation of ZeroScalers, and the choice of the version in force if the newest is invalid.
 //!
-//! A typing error must not keep a sleeping service from waking: of an edit that breaks a rule the version that was served last
-//! stays in force, and so it does where the cluster refuses the target or the Service of the newest. Such a version is kept
-//! packed, since it is needed only then, and stands in the status, which users cannot write: a process that comes later
-//! reads it there.
+//! A typing error must not keep a sleeping service from waking. If an edit is invalid, or the cluster rejects the
+//! target or Service of the newest version, the version that was served last stays in force. That version is kept
+//! packed in memory, since it is needed only then. It is also in the status, which users cannot write, so a later
+//! process can read it there.
 
 use super::hpa::Hpa;
 use super::scalers::{Scalers, translation};
@@ -19,12 +19,12 @@ use dashmap::DashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A ZeroScaler that breaks no rule.
+/// Valid version of a ZeroScaler.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
-    /// What it asks the metrics for; none: its load alone scales it.
+    /// Metrics to evaluate. `None`: only the load scales the workload.
     pub(crate) plan: Option<Arc<Plan>>,
-    /// As it was written.
+    /// Version as the user wrote it.
     pub(crate) original: Arc<ZeroScaler>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Validation {
     served: DashMap<Key, Kept>,
 }
 
-/// The version of a ZeroScaler that was served last, without its status.
+/// Last served version of a ZeroScaler, without its status.
 struct Kept {
     /// Its resourceVersion.
     version: u64,
-    /// Beside which it was valid.
+    /// Configuration with which it was valid.
     config: Arc<AutoscalerConfig>,
     held: Held<ZeroScaler>,
 }
@@ -51,22 +51,23 @@ impl Validation {
         Self { hpa, config, scalers, packer: Packer::new(), served: DashMap::new() }
     }
 
-    /// Returns what a ZeroScaler asks for: itself, or its last valid version.
+    /// Returns the version in force: the version kept because the newest was rejected, or the newest, or else its last
+    /// valid predecessor.
     ///
     /// # Errors
-    /// It breaks a rule, and no version that did not is known.
+    /// Returns the violations of the newest version if no valid version is known.
     pub(crate) fn accepted(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let kept = self.scalers.kept(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
         if let Some((original, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
-            return Ok(Accepted { plan, original }); // Its status says what is wrong with the newest.
+            return Ok(Accepted { plan, original }); // The status reports the fault of the newest version.
         }
         self.newest(key, original).or_else(|errors| self.former(key, original).ok_or(errors))
     }
 
-    /// What a ZeroScaler asks for as it is written now.
+    /// Validates the newest version.
     ///
     /// # Errors
-    /// It breaks a rule.
+    /// Returns the violated rules.
     pub(super) fn newest(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let config = self.config.borrow().clone();
         let checked = if self.is_served(key, original, &config) { Ok(()) } else { check(original, &config) };
@@ -74,7 +75,7 @@ impl Validation {
         Ok(Accepted { plan, original: original.clone() })
     }
 
-    /// What the version of it that was served last asks for.
+    /// Returns the version that was served last, if it is known.
     pub(super) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
         let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid);
         let former = former.or_else(|| self.written(original))?;
@@ -82,46 +83,46 @@ impl Validation {
         Some(Accepted { plan, original: former })
     }
 
-    /// The version that the status says is in force, if it breaks no rule by itself. It may be the newest, and no longer
-    /// within what the configuration allows: that keeps nobody from waking, whichever process leads.
+    /// Returns the version that the status records as in force, if it is valid by itself. It may be the newest version
+    /// and violate limits of the present configuration. This does not keep it from waking, whichever process leads.
     fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let former = original.status.as_ref()?.in_force.as_ref()?.version_of(original)?;
         let is_good = done_without(former.validate()).is_ok() && schedules::check(&former.spec).is_ok();
         is_good.then(|| Arc::new(former))
     }
 
-    /// The version that is in force, as far as this process knows it.
+    /// Returns the version in force, as far as this process knows it.
     pub(super) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let known = self.scalers.kept(key).or_else(|| self.served_last(key));
         known.filter(|known| known.metadata.uid == original.metadata.uid)
     }
 
-    /// The version of a ZeroScaler that was served last, by this process.
+    /// Returns the version of a ZeroScaler that this process served last.
     fn served_last(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
         let kept = self.served.get(key).map(|kept| kept.held.clone())?;
         self.packer.take_out(&kept)
     }
 
-    /// It is served as it is written.
+    /// Records that the newest version is served.
     pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
         self.scalers.keep(key, None);
         let config = self.config.borrow().clone();
         if !self.is_served(key, original, &config) {
-            // Its status is another version's by now, whenever this one is asked for.
+            // By the time this version is needed, its status belongs to another version.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
             let held = self.packer.pack(Arc::new(version_alone));
             self.served.insert(key.clone(), Kept { version: version_of(&**original), config, held });
         }
     }
 
-    /// Whether this very version was served last, and beside this very configuration.
+    /// Reports whether exactly this version was served last, with exactly this configuration.
     fn is_served(&self, key: &Key, object: &ZeroScaler, config: &Arc<AutoscalerConfig>) -> bool {
         let version = version_of(object);
         let is_it = |kept: &Kept| version != 0 && kept.version == version && Arc::ptr_eq(&kept.config, config);
         self.served.get(key).is_some_and(|kept| is_it(&kept))
     }
 
-    /// A former version of it stays in force.
+    /// Records that a former version stays in force.
     pub(super) fn keeps(&self, key: &Key, former: &Accepted) {
         self.scalers.keep(key, Some(former.original.clone()));
     }
@@ -133,27 +134,27 @@ impl Validation {
         }
     }
 
-    /// Forgets one.
+    /// Forgets a ZeroScaler.
     pub(crate) fn forget(&self, key: &Key) {
         self.served.remove(key);
         self.scalers.keep(key, None);
     }
 }
 
-/// Whether it breaks a rule that it can be looked at by itself for.
+/// Checks the rules that concern the object alone.
 fn check(object: &ZeroScaler, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
     done_without(object.validate_in(config))?;
     request_time(object)?;
     schedules::check(&object.spec)
 }
 
-/// The same where it is a fallback's port alone that is wrong: that fallback is left out, and its condition says so. The
-/// definition refuses such a port, and one that was stored before keeps nobody from waking.
+/// Ignores violations in the port of a fallback alone: the fallback is left out, and its condition says so. The
+/// definition rejects such a port, so only objects stored before that rule have one, and they must still wake.
 fn done_without(checked: Result<(), FieldErrors>) -> Result<(), FieldErrors> {
     checked.or_else(|errors| errors.without("spec.wake.fallback.port").into_result())
 }
 
-/// Whether the time of a request is one: its form alone admits the thirtieth of February.
+/// Checks that the time of a request exists: its form alone would admit February 30.
 fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     if let Some(request) = object.spec.request.as_ref().filter(|request| request.at().is_none()) {
@@ -162,7 +163,7 @@ fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
     errors.into_result()
 }
 
-/// Both, or the errors of both.
+/// Returns both values, or the errors of both.
 fn all_errors<A, B>(a: Result<A, FieldErrors>, b: Result<B, FieldErrors>) -> Result<(A, B), FieldErrors> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok((a, b)),

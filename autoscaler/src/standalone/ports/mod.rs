@@ -1,29 +1,30 @@
-//! Port numbers on the activators: what [`autoscaler_core::ports`] decides, carried out.
+//! Port numbers on the activators: carries out the decisions of [`autoscaler_core::ports`].
 //!
 //! ```text
 //! ZeroScalers, Services ─▶ wants ─┐                        ┌─▶ status.ports, EndpointSlices
 //! ledger, slices, activators ─────┴─▶ pass (plan, writes) ─┴─▶ ledger
-//!                                       ▲ answers
-//!                                       └───── questions ◀─── whom passes have to ask
+//!                                       ▲ responses
+//!                                       └───── queries ◀─── activators that passes must query
 //! ```
 //!
-//! One queue with one key: a pass plans for all workloads that this process leads, and writes one ConfigMap for each
-//! block in which something changes ([`pass`]). Passes of workloads say what each is to have, read what it has been given
-//! and where its slices may lead, and leave here whom they have to ask ([`questions`]).
+//! One queue has one key. A pass plans for all workloads that this process leads, and writes one ConfigMap for each
+//! changed block ([`pass`]). The passes of workloads do three things here: they record the ports that a workload needs,
+//! read the numbers and addresses it was given, and leave queries for activators ([`questions`]).
 //!
-//! # What the rules need of this
+//! # Guarantees for the rules
 //!
-//! - A map is written under the version that the plan was made from, or created; who loses plans again.
-//! - Nothing is planned before everything has been listed: what is not known yet is not gone. A workload that the watch
-//!   knows and that nobody has said the ports of keeps what it has.
-//! - The number of a workload that is not known is released only once the API server says that the workload does not exist
+//! - A map is written with the version that the plan was made from, or created. A process that loses the conflict plans
+//!   again.
+//! - Nothing is planned before everything has been listed: an object that is not known yet is not deleted. A known
+//!   workload whose ports are not recorded yet keeps its numbers.
+//! - The number of an unknown workload is released only after the API server confirms that the workload does not exist
 //!   ([`super::unread`]).
-//! - What is known of activators follows the EndpointSlices of their Service, event by event, so nobody reads an answer of
-//!   one that is gone.
+//! - The known activators follow the EndpointSlices of their Service event by event, so no stale response of a removed
+//!   activator is used.
 //!
 //! # Not here
 //!
-//! Slices: the pass over a workload's Service writes them ([`super::serverless`]).
+//! The pass over a workload's Service writes the slices ([`super::serverless`]).
 
 mod pass;
 mod questions;
@@ -56,14 +57,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What happens within this time of each other is one plan.
+/// Interval within which events are merged into one plan.
 const MERGED_WITHIN: Duration = Duration::from_millis(20);
-/// From the end of one plan to the next where planning takes long, as a multiple of how long it took, so that it takes a tenth
-/// of a core; and the longest.
+/// Pause between the end of a plan and the next, as a multiple of the planning time. It limits planning to a tenth of a
+/// core. `PAUSE_MAX` bounds it.
 const PAUSE_PLANS: u32 = 9;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Who has which number, and what activators have answered.
+/// Allocated numbers, and the responses of activators.
 pub(crate) struct Numbers {
     pub(crate) ledger: Store<ConfigMap>,
     shared: Arc<Shared>,
@@ -72,26 +73,26 @@ pub(crate) struct Numbers {
 struct Shared {
     system_namespace: String,
     state: Mutex<State>,
-    /// Passes over the ledger.
+    /// Queue of passes over the ledger.
     queue: WorkQueue<Key>,
-    /// Passes over Services and slices.
+    /// Queue of passes over Services and slices.
     paths: WorkQueue<Key>,
-    /// Passes over statuses.
+    /// Queue of passes over statuses.
     statuses: WorkQueue<Key>,
-    /// Passes over scales.
+    /// Queue of passes over scales.
     decisions: WorkQueue<Key>,
-    /// There is somebody to ask.
+    /// Wakes the task that sends queries.
     asks: Notify,
-    /// When the next plan may be made.
+    /// Earliest time of the next plan.
     plan_from: Mutex<Instant>,
-    /// Shown to whoever is asked for all its ports.
+    /// Token for queries about all ports of an activator.
     token: OnceLock<TokenFile>,
-    /// Wall-clock time: when numbers were released stands in the ledger.
+    /// Wall clock: the ledger records release times.
     clock: Clock,
 }
 
 impl Numbers {
-    /// Nothing is known yet. `decisions`: workloads to look at again when their proof is there.
+    /// Returns an empty value. `decisions` is the queue of workloads whose path proof is complete.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             system_namespace: system_namespace.to_owned(),
@@ -109,27 +110,28 @@ impl Numbers {
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
     }
 
-    /// Shows this token where activators are asked for all their ports. Without one they are asked for some at a time.
+    /// Sets the token for queries about all ports of an activator. Without a token, queries name a limited number of
+    /// ports.
     pub(crate) fn present(&self, token: TokenFile) {
-        let _ = self.shared.token.set(token); // It stays what it was.
+        let _ = self.shared.token.set(token); // A second token is ignored.
     }
 
-    /// Passes over the ledger.
+    /// Returns the queue of passes over the ledger.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.shared.queue.clone()
     }
 
-    /// Workloads whose Services and slices are to be looked at.
+    /// Returns the queue of workloads whose Services and slices need reconciling.
     pub(crate) fn paths(&self) -> WorkQueue<Key> {
         self.shared.paths.clone()
     }
 
-    /// Workloads whose status is to be looked at.
+    /// Returns the queue of workloads whose status needs reconciling.
     pub(crate) fn statuses(&self) -> WorkQueue<Key> {
         self.shared.statuses.clone()
     }
 
-    /// Follows the ledger and asks activators until `shutdown`, in tasks of its own.
+    /// Follows the ledger and queries activators until `shutdown`, in separate tasks.
     pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
         let labelled = watcher::Config::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
@@ -149,28 +151,28 @@ impl Numbers {
         });
     }
 
-    /// Something has changed that numbers follow from.
+    /// Queues a plan.
     pub(crate) fn look(&self) {
         self.shared.look();
     }
 
-    /// A plan took so long, and is made.
+    /// Schedules the earliest next plan after a plan that took `time`.
     fn planned_within(&self, time: Duration) {
         *self.shared.plan_from.lock() = Instant::now() + time.saturating_mul(PAUSE_PLANS).min(PAUSE_MAX);
     }
 
-    /// A ZeroScaler is, by its uid, or is no more.
+    /// Records that a ZeroScaler exists with this uid, or no longer exists.
     pub(crate) fn exists(&self, key: &Key, uid: Option<&str>) {
         if self.shared.state.lock().exists(key, uid) {
             self.shared.look();
         }
     }
 
-    /// What a ZeroScaler is to have from now on.
+    /// Records the ports that a ZeroScaler needs from now on.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
         let changed = {
             let State { objects, wants, .. } = &mut *self.shared.state.lock();
-            // Its name and uid are held once.
+            // Keys and uids are shared, so each is stored once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
             let workload = Workload { key: key.clone(), uid, ports };
@@ -185,12 +187,12 @@ impl Numbers {
         }
     }
 
-    /// What an object has; none: nobody has planned for it yet.
+    /// Returns the ports given to an object, or `None` if no plan has covered it yet.
     pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<Given> {
         self.shared.state.lock().given.get(key).filter(|given| *given.uid == *uid).cloned()
     }
 
-    /// A slice has changed, or is gone.
+    /// Records that a slice was changed or deleted.
     pub(crate) fn slice(&self, key: &Key, slice: Option<&Arc<EndpointSlice>>) {
         let now = Instant::now().into_std();
         if self.shared.state.lock().slice(&self.shared.system_namespace, key, slice.map(|slice| &**slice), now) {
@@ -198,8 +200,9 @@ impl Numbers {
         }
     }
 
-    /// Where the slices of an object may lead now, for each of its ports. Who has to be asked for more is asked, and the
-    /// object looked at again with that priority when the answer is there. `need`: so many activators can bear its load.
+    /// Returns the addresses to which the slices of an object may lead now, for each of its ports. Queues queries to
+    /// activators whose confirmation is missing. Their responses queue the object with `priority`. `need` is the number
+    /// of activators that can bear its load.
     pub(crate) fn endpoints(
         &self,
         key: &Key,
@@ -219,24 +222,26 @@ impl Numbers {
         found
     }
 
-    /// The same without a question: for who has waited before a write.
+    /// Returns the same addresses without sending queries, for a caller that has waited before a write.
     pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
         self.shared.state.lock().endpoints(key, ports, need)
     }
 
-    /// Whether clients of an object who are led there meet it.
+    /// Reports whether clients of an object that are led to `at` reach the object: its activator is ready, and no
+    /// response contradicts.
     pub(crate) fn serves(&self, uid: &str, at: &Listed) -> bool {
         let state = self.shared.state.lock();
         serves(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
-    /// Whether clients of an object who are led there are answered.
+    /// Reports whether clients of an object that are led to `at` get responses: as in [`Numbers::serves`], or the
+    /// activator is terminating but still serves.
     pub(crate) fn answers(&self, uid: &str, at: &Listed) -> bool {
         let state = self.shared.state.lock();
         answers(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
-    /// Whether all of these addresses and numbers are proven to lead an object's clients to activators.
+    /// Reports whether all of these addresses and numbers are proven to lead an object's clients to activators.
     pub(crate) fn proof(&self, uid: &str, leads: &[(IpAddr, u16)]) -> ProbeResult {
         let (state, now) = (self.shared.state.lock(), Instant::now().into_std());
         let proven =
@@ -244,7 +249,7 @@ impl Numbers {
         if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotAsked }
     }
 
-    /// Asks for what [`Numbers::proof`] lacks; the object's scale is looked at again when it is there.
+    /// Queries activators for the evidence that [`Numbers::proof`] lacks. A response queues the object's scale.
     pub(crate) fn prove(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
         let (mut state, now) = (self.shared.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
@@ -256,7 +261,7 @@ impl Numbers {
         self.shared.asks.notify_one();
     }
 
-    /// Takes in what an activator is said to listen on now, each number for the object with that uid.
+    /// Records that an activator listens on these numbers, each for the object with that uid.
     #[cfg(test)]
     pub(crate) fn hear(&self, address: IpAddr, numbers: &[(u16, &str)]) {
         use autoscaler_core::ports::Answer;
@@ -276,7 +281,7 @@ impl State {
 
 impl Shared {
     fn look(&self) {
-        // Whatever stands for the ledger will do: there is one.
+        // There is only one ledger, so one constant key is enough.
         let from = *self.plan_from.lock();
         let after = from.saturating_duration_since(Instant::now()).max(MERGED_WITHIN);
         self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), after);
@@ -286,7 +291,7 @@ impl Shared {
         Key::new(self.system_namespace.as_str(), block.map_name())
     }
 
-    /// Takes in the answers of one activator, and tells who waits for them.
+    /// Records the responses of one activator, and queues the workloads that wait for them.
     fn answered(&self, address: IpAddr, answers: questions::Answers, sent: Instant) {
         let mut state = self.state.lock();
         let told = state.answered(address, answers, sent.into_std());
@@ -303,8 +308,8 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// Goal: whoever comes at once after a plan waits nine times as long as it took, a second at most; whoever comes later
-    /// waits for its neighbours alone.
+    /// Goal: an event soon after a plan waits nine times the planning time, at most a second. A later event waits only
+    /// for the merge interval.
     #[tokio::test(start_paused = true)]
     async fn only_what_comes_soon_after_a_long_plan_waits_for_it() {
         let ms = Duration::from_millis;

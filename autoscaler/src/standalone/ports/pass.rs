@@ -1,4 +1,4 @@
-//! One pass: a plan for all workloads that this process leads, and the maps that it changes.
+//! One pass: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
 use super::super::unread::{AGAIN, Unread};
 use super::Numbers;
@@ -21,10 +21,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Until the first lists are complete, which the ledger's alone leads to a pass.
+/// Delay until the next check while the first lists are incomplete; only the list of the ledger queues a pass by
+/// itself.
 const LISTED_RECHECK: Duration = Duration::from_millis(200);
 
-/// Plans and writes.
+/// Controller that plans and writes.
 pub(crate) struct Controller {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) scalers: Arc<Store<ZeroScaler>>,
@@ -32,25 +33,25 @@ pub(crate) struct Controller {
     pub(crate) writes: Writes,
     pub(crate) unread: Arc<Unread>,
     pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
-    /// Where this process begins to look for a free number, by chance: two processes seldom want the same map.
+    /// Random start of the search for a free number, so that two processes seldom change the same map.
     pub(crate) start: u16,
 }
 
-/// What a pass is to write.
+/// Writes planned by a pass.
 struct Planned {
     changes: BTreeMap<Block, Vec<Change>>,
-    /// The maps that change, as the plan has seen them.
+    /// Changed maps, in the versions that the plan was made from.
     read: BTreeMap<Block, Arc<ConfigMap>>,
-    /// Numbers that are taken from workloads that are not known, which have these uids.
+    /// Numbers taken from unknown workloads, with the keys and uids of these workloads.
     orphans: BTreeMap<u16, (Key, Arc<str>)>,
     again: Option<Duration>,
 }
 
 impl Controller {
-    /// One pass.
+    /// Runs one pass.
     ///
     /// # Errors
-    /// The API server's; other maps are written nevertheless.
+    /// Returns errors of the API server; other maps are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let queue = self.numbers.queue();
         if !(self.numbers.ledger.is_synced() && self.scalers.is_synced() && self.slices.is_synced()) {
@@ -89,7 +90,7 @@ impl Controller {
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
         let State { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
-        // What was said while it was led here before, or of one that has gone since, may be old.
+        // Records from an earlier leadership, or of a deleted object, may be stale.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
         given.retain(|key, given| is_mine(key, &given.uid));
         let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
@@ -139,7 +140,7 @@ impl Controller {
 
     async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
         let store = &self.numbers.ledger;
-        // Its lease is looked at, and stands for those of the others: what two write, the version tells apart.
+        // The first workload's lease is checked and stands for all. Concurrent writers are detected by the version.
         let Some(led) = changes.first().map(|change| &change.entry.key) else { return Ok(()) };
         let map_key = self.numbers.shared.map_key(block);
         let read = planned.read.get(&block);
@@ -154,18 +155,18 @@ impl Controller {
             map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
             self.writes.create(led, store, &map, "failed to create the map of ports").await?;
         }
-        self.numbers.look(); // What was written is a fact now, and is to be seen.
+        self.numbers.look(); // The written map is now input of the next plan.
         Ok(())
     }
 }
 
 impl Planned {
-    /// Workloads that are not known, and their uids, from which something is taken away.
+    /// Returns the unknown workloads, with their uids, from which something is taken away.
     fn missing(&self) -> BTreeMap<Key, String> {
         self.orphans.values().map(|(key, uid)| (key.clone(), uid.to_string())).collect()
     }
 
-    /// Takes nothing away in these namespaces.
+    /// Drops the changes that take numbers from workloads of these namespaces.
     fn leave(&mut self, unread: &BTreeSet<String>) {
         let Self { changes, orphans, .. } = self;
         let is_left =
@@ -175,7 +176,7 @@ impl Planned {
     }
 }
 
-/// Objects that have lines, and of which nobody has said what they are to have: they have what they have.
+/// Returns the objects that have lines in the ledger but no recorded needs: they need the ports that they have.
 fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
     let held = lines.values().filter(|entry| entry.state == ledger::State::Held);

@@ -1,15 +1,18 @@
-//! Activators are asked which numbers they have bound, on the port that they share: one question at a time for each, about
-//! all that somebody waits for.
+//! Queries to activators about their bound port numbers. They are sent to the shared port: one query at a time to each
+//! activator, about all numbers that a pass waits for.
 //!
-//! # How often
+//! # Frequency
 //!
-//! At once when somebody begins to wait, then after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`] while an
-//! answer brings nothing new: a number is bound some milliseconds after the ledger has it. A question about more than
-//! [`NAMED_MAX`] numbers is answered with all, which is a megabyte where there are ten thousand: once in [`PAUSE_MAX`]. An
-//! activator answers that question only if it is sent with the token of a plane. Without a token, and for a while after an
-//! activator has refused it ([`NAMED_FOR`]), numbers are named, fewer than [`NAMED_MAX`] at a time.
-//! An activator of which nobody waits for an answer is asked every ten seconds which process it is
-//! ([`Proofs::unidentified`]).
+//! The first query is sent at once when a pass begins to wait. While the responses bring nothing new, the next follow
+//! after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`], because an activator binds a number some
+//! milliseconds after it enters the ledger.
+//!
+//! A query about more than [`NAMED_MAX`] numbers is answered with all numbers, which is a megabyte for ten thousand of
+//! them. It is sent at most once per [`PAUSE_MAX`]. An activator answers this query only if it carries the token of a
+//! control plane. Without a token, and for [`NAMED_FOR`] after an activator has rejected it, queries name fewer than
+//! [`NAMED_MAX`] numbers at a time.
+//!
+//! An activator without pending queries is asked for its process identity every ten seconds ([`Proofs::unidentified`]).
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
@@ -30,66 +33,66 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// From one question to the next, at first.
+/// Pause before the second query.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-/// The same, as long as nothing new comes.
+/// Maximum pause between two queries while no response brings anything new.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked for activators that have not said for a while who they are.
+/// Interval between searches for activators whose identity is outdated.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time for which numbers are named after an activator has refused the question about all.
+/// Time for which queries name numbers after an activator rejected the query about all.
 const NAMED_FOR: Duration = Duration::from_secs(60);
-/// Longest time of one question.
+/// Maximum duration of one query.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer: all numbers that there are, with a uid and an error each.
+/// Maximum size of a response: all port numbers, with a uid and an error each.
 const BODY_LENGTH_MAX: usize = 16 << 20;
 
-/// Answers to the question about all by which its sender is not taken for a plane, or not for now.
+/// Statuses that reject the query about all, for now or because the sender is not a control plane.
 const REFUSALS: [StatusCode; 4] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
 
-/// So many answers are taken in at once.
+/// Number of results recorded at once.
 const TAKEN_IN: usize = 512;
 
-/// What one activator has answered.
+/// Response of one activator.
 #[derive(Debug)]
 pub(super) enum Answers {
-    /// For each number that it was asked for.
+    /// Result for each queried number.
     Of(Vec<(u16, Answer)>),
-    /// It does not tell us about all.
+    /// The activator rejects the query about all numbers.
     NotAll,
-    /// Nothing was heard.
+    /// There was no valid response.
     Silent,
 }
 
-/// When an activator may be asked next.
+/// Query schedule of one activator.
 #[derive(Default)]
 struct Pace {
-    /// A question is under way.
+    /// Whether a query is in flight.
     is_asked: bool,
     next: Option<Instant>,
     pause: Duration,
-    /// What it was asked last.
+    /// Numbers of the last query.
     about: BTreeSet<u16>,
-    /// Until then it is not asked about all.
+    /// Time until which queries about all numbers are not allowed.
     named_until: Option<Instant>,
 }
 
 impl Pace {
-    /// Returns the most numbers that one question may be about.
+    /// Returns the maximum number of ports in one query.
     fn most(&self, now: Instant, has_token: bool) -> usize {
-        // One place is left for the number of a question which process it is.
+        // One place is reserved for the number of an identity query.
         if has_token && self.named_until.is_none_or(|until| until <= now) { usize::MAX } else { NAMED_MAX - 1 }
     }
 
-    /// The question about all was refused: some may be named at once.
+    /// Records that the query about all was rejected: a query with named numbers may follow at once.
     fn refused(&mut self, now: Instant) {
         *self = Self { named_until: Some(now + NAMED_FOR), ..Self::default() };
     }
 }
 
-/// Asks whoever is to be asked.
+/// Sends all pending queries, forever.
 ///
-/// Cancel safe: questions under way are forgotten.
+/// Cancel safe: queries in flight are dropped.
 pub(super) async fn ask_for_ever(shared: &Shared) {
     let mut under_way = FuturesUnordered::new();
     let mut paces: BTreeMap<IpAddr, Pace> = BTreeMap::new();
@@ -99,7 +102,7 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
         let due = to_ask(shared, now, |address, count| {
             let pace = paces.entry(address).or_default();
             let (later, most) = (pace.next.filter(|at| now < *at), pace.most(now, shared.token.get().is_some()));
-            // Of so many it is asked at its time, whichever they are.
+            // A query about so many numbers waits for its turn, whichever they are.
             let is_many = count > most.min(NAMED_MAX);
             if let Some(at) = later.filter(|_| is_many && !pace.is_asked) {
                 next = next.min(at);
@@ -141,7 +144,8 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
     }
 }
 
-/// Takes in the answers of one activator, some at a time: others wait for the same lock, and for this thread.
+/// Records the response of one activator in small batches, because other tasks wait for the same lock and for this
+/// thread.
 async fn take_in(shared: &Shared, address: IpAddr, answers: Answers, sent: Instant) {
     let Answers::Of(answers) = answers else { return };
     let mut answers = answers.into_iter().peekable();
@@ -151,8 +155,8 @@ async fn take_in(shared: &Shared, address: IpAddr, answers: Answers, sent: Insta
     }
 }
 
-/// Whom to ask now, at which port, for which numbers. `may`: of so many numbers, how many an address may be
-/// asked for now; none: it may not be asked.
+/// Returns the addresses to query now, each with its port and numbers. `may` returns how many of the given count of
+/// numbers may be queried at an address now, or `None` if no query is allowed.
 fn to_ask(
     shared: &Shared,
     now: Instant,
@@ -163,7 +167,7 @@ fn to_ask(
     for (address, count, numbers) in state.asks.each() {
         let Some(port) = state.shared_port(address) else { continue };
         if let Some(most) = may(address, count) {
-            // Of too many some by chance, so that each has its turn.
+            // If there are too many, start at a random number, so that each gets its turn.
             let skipped = if count > most { rand::random_range(0..count) } else { 0 };
             let numbers: Vec<u16> = numbers.collect();
             let some = numbers.iter().cycle().skip(skipped).take(most);
@@ -178,7 +182,7 @@ fn to_ask(
     found
 }
 
-/// What the activator at an address says of these numbers.
+/// Queries the activator at an address about these numbers.
 async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>, token: Option<&TokenFile>) -> Answers {
     let question = match numbers.len() > NAMED_MAX {
         true => Question::All,
@@ -208,7 +212,7 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
         let answer = match rows.get(number) {
             None => Answer::Refused,
             Some(port) if port.in_use => Answer::Foreign,
-            // One that closes says so until it is closed, served or not.
+            // A number that is being closed reports that until it is closed, served or not.
             Some(port) if port.error.is_some() && !port.closing => Answer::Refused,
             Some(port) => {
                 let (instance, uid) = (instance.clone(), port.uid.clone());
@@ -220,7 +224,7 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
     numbers.iter().map(read).collect()
 }
 
-/// Sends one question. None: it is about all, and refused to us.
+/// Sends one query. Returns `None` if it was about all numbers and rejected.
 async fn send(at: SocketAddr, question: &Question, token: Option<&TokenFile>) -> anyhow::Result<Option<BoundPorts>> {
     let stream = TcpStream::connect(at).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -269,7 +273,8 @@ mod tests {
         assert_eq!(read(answer, &(1..=5).collect()), expected);
     }
 
-    /// Goal: an activator that does not tell us about all its ports is asked for some at a time, and later for all again.
+    /// Goal: an activator that rejects the query about all its ports is queried for some numbers at a time, and later
+    /// for all again.
     #[tokio::test]
     async fn numbers_are_named_where_the_question_about_all_is_refused() {
         let many: BTreeSet<u16> = (1..=300).collect();

@@ -1,4 +1,4 @@
-//! What is known of numbers at the moment, and whom news concern. No I/O.
+//! Present state of the port numbers, and the keys that a change concerns. Performs no I/O.
 
 use super::super::serverless::slices::{SERVICE_NAME, claim_of};
 use super::questions::Answers;
@@ -18,64 +18,63 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(super) struct State {
-    /// All ZeroScalers, and their uids.
+    /// All ZeroScalers, with their uids.
     pub(super) objects: HashMap<Key, Arc<str>>,
-    /// What each is to have.
+    /// Ports that each workload needs.
     pub(super) wants: BTreeMap<Key, Workload>,
-    /// What each has.
+    /// Ports that each workload has.
     pub(super) given: HashMap<Key, Given>,
     pub(super) maps: Maps,
-    /// Numbers that slices say they lead to, by slice.
+    /// Port numbers that slices lead to, by slice.
     pub(super) claims: HashMap<Key, Claim>,
-    /// Addresses of activators, by the slice of their Service, and the port that they share for HTTP/1.1.
+    /// Activators by the slice of their Service, each with its shared port for HTTP/1.1.
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
     pub(super) asks: Asks,
 }
 
-/// What a workload has.
+/// Ports given to a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Given {
-    /// The object's.
+    /// Uid of the object.
     pub(crate) uid: Arc<str>,
-    /// The Service's port, and what became of it: mostly one.
+    /// Ports of the Service with their outcomes; most workloads have one port.
     pub(crate) ports: Box<[(PortId, Outcome)]>,
 }
 
 impl Given {
-    /// Returns what became of the port of the Service that has this number. One whose name another port has now is that
-    /// one's.
+    /// Returns the outcome of the Service port with this number. Skips a port whose name now belongs to another port.
     pub(crate) fn of(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&Outcome> {
         let is_it = |of: &PortId| of.port == port && !is_anothers(&of.name);
         self.ports.iter().find_map(|(of, outcome)| is_it(of).then_some(outcome))
     }
 
-    /// The same, of the one that is called exactly so.
+    /// Returns the outcome of exactly this port.
     pub(crate) fn of_id(&self, port: &PortId) -> Option<&Outcome> {
         self.ports.iter().find_map(|(of, outcome)| (of == port).then_some(outcome))
     }
 
-    /// What became of the port that has this number.
+    /// Returns the outcome of the port with this allocated number.
     pub(crate) fn with(&self, number: u16) -> Option<&Outcome> {
         self.ports.iter().find_map(|(_, outcome)| (outcome.number == Some(number)).then_some(outcome))
     }
 }
 
-/// Who waits for an answer. The ledger always does.
+/// Passes that wait for a response. The ledger always does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// A workload's slices, and how soon they are looked at then.
+    /// Path pass of a workload, and its priority.
     pub(super) path: Option<(Key, Priority)>,
-    /// A workload's scale.
+    /// Scale pass of a workload.
     pub(super) decision: Option<Key>,
 }
 
-/// Whom to ask, on which number, and who waits for it.
+/// Pending queries: the address and number, and the passes that wait for the response.
 #[derive(Debug, Default)]
 pub(super) struct Asks(BTreeMap<IpAddr, BTreeMap<u16, Waiting>>);
 
 impl Asks {
-    /// Who waits for an answer there. Whoever calls this asks.
+    /// Returns the waiting passes for an address and number. The call itself creates the query.
     pub(super) fn of(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
         self.0.entry(address).or_default().entry(number).or_default()
     }
@@ -93,7 +92,7 @@ impl Asks {
         waiting
     }
 
-    /// Keeps those of which that holds.
+    /// Keeps only the queries for which `holds` returns true.
     pub(super) fn keep(&mut self, holds: impl Fn(IpAddr, u16) -> bool) {
         self.0.retain(|address, numbers| {
             numbers.retain(|number, _| holds(*address, *number));
@@ -101,13 +100,13 @@ impl Asks {
         });
     }
 
-    /// How many numbers each address is to be asked for, and which.
+    /// Returns for each address how many numbers are to be queried, and which.
     pub(super) fn each(&self) -> impl Iterator<Item = (IpAddr, usize, impl Iterator<Item = u16>)> {
         self.0.iter().map(|(address, numbers)| (*address, numbers.len(), numbers.keys().copied()))
     }
 }
 
-/// Who has to hear of answers.
+/// Passes that the responses concern.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) paths: BTreeMap<Key, Priority>,
@@ -122,7 +121,7 @@ impl Told {
     }
 }
 
-/// The maps as they were last read.
+/// Maps of the ledger as last read.
 #[derive(Default)]
 pub(super) struct Maps {
     pub(super) read: BTreeMap<Block, Arc<ConfigMap>>,
@@ -131,7 +130,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Takes in what has changed of one.
+    /// Applies the change of one map.
     pub(super) fn follow(&mut self, block: Block, map: Option<Arc<ConfigMap>>) {
         let version = |map: &Arc<ConfigMap>| map.resource_version();
         if self.read.get(&block).map(version) == map.as_ref().map(version) {
@@ -158,7 +157,7 @@ impl Maps {
 }
 
 impl State {
-    /// An object is, or is no more. Returns whether that is news.
+    /// Records that an object exists or no longer exists. Returns whether this is a change.
     pub(super) fn exists(&mut self, key: &Key, uid: Option<&str>) -> bool {
         let before = match uid {
             Some(uid) => self.objects.insert(key.clone(), uid.into()),
@@ -166,14 +165,14 @@ impl State {
         };
         let is_another = before.as_deref() != uid;
         if is_another {
-            // What was said of one of the same name before is not said of this one.
+            // Data about an earlier object of the same name does not apply to this one.
             self.wants.remove(key);
             self.given.remove(key);
         }
         is_another
     }
 
-    /// Takes in a slice. Returns whether numbers may follow from it.
+    /// Applies a slice. Returns whether a new plan may be needed.
     pub(super) fn slice(&mut self, system: &str, key: &Key, slice: Option<&EndpointSlice>, now: Instant) -> bool {
         let is_theirs = |slice: &&EndpointSlice| {
             key.namespace() == system
@@ -198,19 +197,19 @@ impl State {
         activators_moved || before != claim
     }
 
-    /// All activators, in order of their addresses.
+    /// Returns all activators, sorted by address.
     pub(super) fn activators(&self) -> Vec<Activator> {
         let all = self.activators.values().flatten().map(|(activator, _)| (activator.address, *activator));
         all.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// The port at an activator's address that all share.
+    /// Returns the shared port of the activator at an address.
     pub(super) fn shared_port(&self, address: IpAddr) -> Option<u16> {
         let mut all = self.activators.values().flatten();
         all.find(|(activator, _)| activator.address == address).map(|(_, port)| *port)
     }
 
-    /// Takes in the answers of one activator to a question that was sent then.
+    /// Records the responses of one activator to a query that was sent at `sent`.
     pub(super) fn answered(&mut self, address: IpAddr, answers: Answers, sent: Instant) -> Told {
         let mut told = Told::default();
         let Answers::Of(answers) = answers else { return told };
@@ -222,11 +221,11 @@ impl State {
             let known = self.proofs.verdict(address, number, uid, sent);
             self.proofs.record(address, number, answer, sent);
             let verdict = self.proofs.verdict(address, number, uid, sent);
-            // Of numbers that another process has, each answer counts.
+            // If another process occupies a number, each response counts.
             told.ledger |= is_foreign;
             let waiting = match is_ours {
                 true => self.asks.remove(address, number),
-                // Who is told no waits on, and hears of it once.
+                // After a negative response the pass keeps waiting, and is queued only if the verdict changed.
                 false => self.asks.get(address, number).filter(|_| verdict != known).cloned(),
             };
             let waiting = waiting.unwrap_or_default();
@@ -240,7 +239,7 @@ impl State {
         }
         let now = self.proofs.instance(address).map(str::to_owned);
         if before.is_some() && before != now {
-            // Whoever came in its place has to say of each number anew that it listens there.
+            // A replacement process must confirm each number anew.
             let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::State::Held);
             for (number, _) in held {
                 self.asks.of((address, *number));
@@ -250,7 +249,7 @@ impl State {
     }
 }
 
-/// The addresses of a slice of the activators' Service, and the port of each for HTTP/1.1.
+/// Returns the addresses in a slice of the activators' Service, and the HTTP/1.1 port of each.
 fn addresses(slice: &EndpointSlice) -> Vec<(Activator, u16)> {
     let ports = slice.ports.iter().flatten();
     let named = ports.filter(|port| port.name.as_deref() == Some("http")).find_map(|port| port.port);

@@ -1,18 +1,19 @@
-//! Who a Service of the public name belongs to, and how a foreign one is borrowed and given back.
+//! Ownership of a public Service, and how a foreign Service is borrowed and given back.
 //!
-//! A Service that we did not make is borrowed, if nobody else controls or borrows it.
-//! Borrowing takes its selector away, which makes Kubernetes' controllers leave its endpoints to us, and notes the
-//! selector and the borrower in two annotations. Giving it back undoes exactly these three edits, so the Service is
-//! then equal to its former self but for `resourceVersion` and `managedFields`.
+//! A Service that we did not create is borrowed if no other object controls or borrows it. Borrowing removes its
+//! selector, which makes Kubernetes' controllers leave its endpoints to us, and records the selector and the borrower
+//! in two annotations. Giving it back undoes exactly these three edits, so the Service then differs from its original
+//! only in `resourceVersion` and `managedFields`.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Somebody applies the old manifest again: the selector is back, the annotations are still there. It is borrowed
-//!   again, with that selector as the one to give back.
-//! - Two ZeroScalers name the same Service: the borrower's uid is in the annotation; for the other it is foreign.
-//! - A Service that has no selector, no address of its own (headless) or none at all (ExternalName) cannot carry
-//!   traffic to activators on another port, and is refused. One that becomes headless or an ExternalName while it is
-//!   borrowed is given back, and its workload with it: nobody could wake that any more.
+//! - The user applies the original manifest again: the selector is back, and the annotations are still there. The
+//!   Service is borrowed again, with that selector as the one to restore.
+//! - Two ZeroScalers name the same Service: the annotation holds the borrower's uid; for the other ZeroScaler the
+//!   Service is foreign.
+//! - A Service without a selector, without a cluster IP (headless) or of type ExternalName cannot carry traffic to
+//!   activators on another port, and is refused. A borrowed Service that becomes headless or an ExternalName is given
+//!   back together with its workload, which nothing could wake any more.
 
 use crate::cluster::facts::Labels;
 use common::names;
@@ -21,36 +22,36 @@ use k8s_openapi::api::core::v1::Service;
 /// Annotation on an adopted Service: uid of the ZeroScaler that borrowed it.
 pub(crate) const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
-/// What makes Services for a revision, under its name.
+/// Kinds that create Services for a revision, under its name.
 pub(crate) const OWNER_KINDS: [&str; 2] = ["ServerlessService", "ZeroScaler"];
 
-/// What a Service of the public name is to one ZeroScaler.
+/// Relation of a public Service to one ZeroScaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// There is none: ours to create.
+    /// The Service does not exist, and we may create it.
     Absent,
-    /// We made it.
+    /// We created the Service.
     Ours,
-    /// We have borrowed it.
+    /// We have borrowed the Service.
     Adopted,
-    /// A former ZeroScaler of this name made it, and Kubernetes is about to delete it.
+    /// A former ZeroScaler of this name created the Service, and Kubernetes is about to delete it.
     Outgoing,
-    /// It is somebody else's, and we may borrow it.
+    /// The Service has another owner, and we may borrow it.
     Adoptable,
-    /// It is somebody else's, and stays so; why.
+    /// The Service has another owner, and we may not borrow it, for this reason.
     Foreign(String),
 }
 
-/// The ZeroScaler that asks.
+/// ZeroScaler that claims a Service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
-    /// Its name.
+    /// Name of the ZeroScaler.
     pub(crate) name: &'a str,
-    /// Its uid.
+    /// Uid of the ZeroScaler.
     pub(crate) uid: &'a str,
 }
 
-/// What `service` is to the claimant.
+/// Returns the relation of `service` to the claimant.
 pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Standing {
     let Some(service) = service else { return Standing::Absent };
     let name = service.metadata.name.as_deref().unwrap_or_default();
@@ -79,12 +80,12 @@ pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Sta
     Standing::Adoptable
 }
 
-/// Whether the ZeroScaler of this uid has borrowed a Service, and must give it back.
+/// Reports whether the ZeroScaler with this uid has borrowed a Service and must give it back.
 pub(crate) fn is_borrowed_by(service: &Service, autoscaler_uid: &str) -> bool {
     annotation(service, ADOPTED_BY) == Some(autoscaler_uid)
 }
 
-/// Why a Service cannot carry traffic to activators, whoever has it; none: it can.
+/// Returns the reason why a Service cannot carry traffic to activators, whoever owns it, or `None` if it can.
 pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -93,7 +94,8 @@ pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
     (spec.cluster_ip.as_deref() == Some("None")).then_some("a headless Service cannot lead to another port")
 }
 
-/// The Service as borrowed: selector noted and taken away. For a borrowed one whose selector came back as well.
+/// Returns the Service as borrowed: the selector is recorded and removed. Also handles a borrowed Service whose
+/// selector came back.
 pub(crate) fn adopt(service: &Service, autoscaler_uid: &str) -> Service {
     let mut adopted = service.clone();
     let selector = adopted.spec.as_mut().and_then(|spec| spec.selector.take()).unwrap_or_default();
@@ -106,17 +108,17 @@ pub(crate) fn adopt(service: &Service, autoscaler_uid: &str) -> Service {
     adopted
 }
 
-/// Whether a borrowed Service must be borrowed again, because somebody gave it a selector meanwhile.
+/// Reports whether a Service has a selector. A borrowed Service with one must be borrowed again.
 pub(crate) fn needs_adoption(service: &Service) -> bool {
     service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| !selector.is_empty())
 }
 
-/// The selector that a borrowed Service had; none: it cannot be read.
+/// Returns the original selector of a borrowed Service, or `None` if the annotation is missing or unreadable.
 pub(crate) fn noted_selector(service: &Service) -> Option<Labels> {
     annotation(service, names::ADOPTED_SELECTOR).and_then(|json| serde_json::from_str(json).ok())
 }
 
-/// The Service as it was before it was borrowed; unreadable notes leave it without a selector.
+/// Returns the Service as it was before it was borrowed. If its annotation is unreadable, it stays without a selector.
 pub(crate) fn release(service: &Service) -> Service {
     let mut released = service.clone();
     let noted = noted_selector(service);

@@ -1,19 +1,19 @@
-//! What an activator must know of a workload, from what its ZeroScaler, its Service and its target say.
+//! Backend of a workload: the data that activators need, derived from its ZeroScaler, its Service and its target.
 //!
 //! # Port
 //!
-//! Where the Service leads, if there is one; else the container port named `http`, `http1`, `h2c`
-//! or `grpc`, else the only TCP port there is. Anything else is refused. Pods with a queue-proxy, known by a container
-//! port named `http-autometric`, are reached at its port as in Knative.
+//! The port is the one that the Service leads to. Without a Service it is the container port named `http`, `http1`,
+//! `h2c` or `grpc`, or else the only TCP port. Otherwise the workload is refused. Pods with a queue-proxy, known by a
+//! container port named `http-autometric`, are reached at its port as in Knative.
 //!
-//! A port that has a name is handed on by name: during a rollout that moves it, each pod is reached at its own.
+//! A named port is passed on by name: during a rollout that moves it, each pod is reached at its own number.
 //!
 //! # Readiness
 //!
-//! The readiness probes of all containers, sent by the activator: `httpGet`, `tcpSocket` or `grpc`. If one of them, or a
-//! startup probe, is of another kind (exec, another host, HTTPS), or the pod has readiness gates, Kubernetes' word is
-//! awaited. If the container that has the port has no readiness probe, a TCP connect to that port stands for it.
-//! `wake.probe` overrides.
+//! Readiness is decided by the readiness probes of all containers, sent by the activator: `httpGet`, `tcpSocket` or
+//! `grpc`. The activator relies on the Ready condition of Kubernetes if a readiness probe is of another kind (exec,
+//! another host, HTTPS), if there is a startup probe, or if the pod has readiness gates. If the container with the port
+//! has no readiness probe, a TCP connect to that port replaces it. `wake.probe` overrides all this.
 
 use crate::cluster::facts::Target;
 use crate::standalone::settings::{PortReference, Settings};
@@ -26,19 +26,19 @@ use std::iter;
 
 /// Container port of a queue-proxy that reports stats.
 pub(crate) const AUTOMETRIC_PORT: &str = "http-autometric";
-/// Names that mark a container port as the one for requests.
+/// Names of container ports for requests.
 const PORT_NAMES: [&str; 4] = ["http", "http1", "h2c", "grpc"];
 
-/// Why no port could be found.
+/// Reason why no port was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PortError {
     /// The Service leads to a container port that does not exist.
     #[error("targetPort {0:?}: no container port of the target has this name")]
     Unknown(String),
-    /// There is nothing to choose from.
+    /// There is no TCP port.
     #[error("spec.services[].create: the pod template declares no TCP port that the Service could lead to")]
     None,
-    /// There is more than one to choose from.
+    /// There is more than one candidate.
     #[error(
         "spec.services[].create: the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` \
          or `grpc`: name one so, or make the Service yourself"
@@ -46,24 +46,24 @@ pub(crate) enum PortError {
     Ambiguous(String),
 }
 
-/// Where a revision's pods take requests.
+/// Port of a revision's pods for requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackendPort {
-    /// What the private Service leads to.
+    /// Target port of the private Service.
     pub(crate) target: IntOrString,
-    /// The number at present.
+    /// Present port number.
     pub(crate) number: i32,
 }
 
-/// Whether the pods hold a queue-proxy.
+/// Reports whether the pods have a queue-proxy.
 pub(crate) fn has_queue_proxy(target: &Target) -> bool {
     ports(target).any(|(_, port)| port.name.as_deref() == Some(AUTOMETRIC_PORT))
 }
 
-/// Applies the rule for ports.
+/// Finds the port of the pods for requests.
 ///
 /// # Errors
-/// No port, or no single one, follows from it.
+/// Returns an error if the rule yields no port, or more than one.
 pub(crate) fn port(target: &Target, settings: &Settings, protocol: Protocol) -> Result<BackendPort, PortError> {
     if has_queue_proxy(target) {
         let number = i32::from(activator_port(protocol));
@@ -103,7 +103,7 @@ pub(crate) fn port(target: &Target, settings: &Settings, protocol: Protocol) -> 
     }
 }
 
-/// Where activators and queue-proxies listen.
+/// Returns the port on which activators and queue-proxies listen.
 pub(crate) fn activator_port(protocol: Protocol) -> u16 {
     match protocol {
         Protocol::Http1 => names::ACTIVATOR_HTTP1_PORT,
@@ -111,28 +111,28 @@ pub(crate) fn activator_port(protocol: Protocol) -> u16 {
     }
 }
 
-/// Everything else that a backend follows from.
+/// Other inputs of a backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs<'a> {
     /// Name of the public Service.
     pub(crate) service: &'a str,
-    /// What the pods speak.
+    /// Protocol of the pods.
     pub(crate) protocol: Protocol,
-    /// Requests that one pod may run at once; 0: no limit.
+    /// Maximum number of concurrent requests of one pod; 0: no limit.
     pub(crate) container_concurrency: i64,
-    /// Set if a Service has `sessionAffinity: ClientIP`.
+    /// Whether a Service has `sessionAffinity: ClientIP`.
     pub(crate) client_affinity: bool,
-    /// What the ZeroScaler says.
+    /// Settings of the ZeroScaler.
     pub(crate) settings: &'a Settings,
-    /// What is scaled.
+    /// Scaled target.
     pub(crate) target: &'a Target,
     /// Whether it is paused without pods.
     pub(crate) paused: bool,
-    /// What the API server says to the patch that would wake it, if it refuses it.
+    /// Error of the API server if it rejects the patch that would wake the workload.
     pub(crate) wake_refused: Option<String>,
 }
 
-/// The backend that reaches `port`.
+/// Returns the backend that reaches `port`.
 pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
     let settings = inputs.settings;
     let queue_proxy = has_queue_proxy(inputs.target);
@@ -150,13 +150,13 @@ pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
         response_start_timeout_ms: settings.timeouts.response_start().map_or(0, millis),
         idle_timeout_ms: settings.timeouts.idle().map_or(0, millis),
         max_held: settings.max_held,
-        failing: None, // Its status says it.
+        failing: None, // The status reports it.
         paused: inputs.paused,
         wake_refused: inputs.wake_refused.map(Into::into),
     }
 }
 
-/// The port on which pods must listen to be ready, if no container has a readiness probe that Kubernetes asks.
+/// Returns the port on which pods must listen to count as ready, if no container has a readiness probe for Kubernetes.
 pub(crate) fn unasked(target: &Target, backend: &Backend, port: &BackendPort) -> Option<u16> {
     let is_asked = target.containers.iter().any(|container| container.readiness_probe.is_some());
     let is_connected = backend.probe == Probe::Tcp { port: None };
@@ -179,7 +179,7 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
         return Probe::Kubernetes;
     }
     let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
-    // A port that no container declares belongs to the only container there is.
+    // A port that no container declares is attributed to the only container.
     let owner = owner.or(match &target.containers[..] {
         [only] => Some(only),
         _ => None,
@@ -194,7 +194,7 @@ fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
     }
 }
 
-/// Returns the readiness probe of a container; Kubernetes' word where an activator cannot send it.
+/// Returns the readiness probe of a container, or Kubernetes' Ready condition if an activator cannot send the probe.
 fn declared(container: &Container, port: &BackendPort) -> Option<Probe> {
     let declared = container.readiness_probe.as_ref()?;
     let other = |number: u16| Some(number).filter(|number| i32::from(*number) != port.number);

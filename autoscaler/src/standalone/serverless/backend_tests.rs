@@ -1,4 +1,4 @@
-//! Tables of ports and probes, and the backend as a whole.
+//! Tests of ports and probes, and of the whole backend.
 
 use super::*;
 use common_api::zeroscaler::Wake;
@@ -101,8 +101,8 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
     assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get.into()));
 }
 
-/// Goal: each container's probe counts, the one that takes requests first; one that an activator cannot send, or a
-/// readiness gate, leaves the whole pod to Kubernetes.
+/// Goal: each container's probe counts, that of the container for requests first. A probe that an activator cannot
+/// send, or a readiness gate, leaves the whole pod to Kubernetes.
 #[test]
 fn a_pod_is_as_ready_as_all_of_its_containers() {
     let app = json!({"name": "app", "ports": [{"name": "http", "containerPort": 8080}]});

@@ -1,30 +1,30 @@
 //! Step 4 of a pass over a ZeroScaler: the EndpointSlices of its Services, by port numbers.
 //!
-//! # What a write rests on
+//! # Preconditions of a write
 //!
-//! Slices are made of what the store had when they were read, and are replaced under that version. A write waits for its
-//! token first; then everything is looked at again, and it is left out if the slices would be others by now: no address is
-//! written whose proof was withdrawn meanwhile.
+//! Slices are built from the objects that the store had when they were read, and replaced under that version. A write
+//! first waits for its token. Then everything is evaluated again, and the write is omitted if the slices would now be
+//! different. Therefore no address is written whose proof was withdrawn meanwhile.
 //!
-//! # When activators come and go
+//! # Changes of activators
 //!
-//! Each change is a write for each workload: ten thousand workloads, ten thousand writes, 46 s at 220 writes a second, the
-//! pace of an install ([`common::write_rate`]). So
+//! Each change is one write for each workload. Ten thousand workloads need ten thousand writes: 46 s at 220 writes a
+//! second, the rate limit of an installation ([`common::write_rate`]). Therefore:
 //!
-//! - who is awake goes first ([`super::super::cluster`]);
-//! - writes that take an address out, or give a first one to who has none, have the class of a scale; wakes come before
-//!   them, statuses after;
-//! - a second address is written without a wait, in the class of a status: if the only activator died, clients would be
-//!   refused;
-//! - one more beside two waits for [`MERGED_WITHIN`], in the same class: activators that come within a second are one
-//!   write, and so are one that comes and one that goes, as in a roll with a surge. Such a roll of two activators costs
-//!   20 000 writes, 91 s, and not 60 000. Without a surge it costs 40 000 at most: of those that a write has not reached
-//!   when the next one goes, both are one;
-//! - one on its way out is taken out where another is ready: its end is no second write;
-//! - one that ends in order and the one that takes its place are one write: who is asked for the place has
-//!   [`SUCCEEDED_WITHIN`] to answer. Of one that has died nobody waits for a successor: clients are refused.
+//! - Awake workloads come first ([`super::super::cluster`]).
+//! - Writes that remove an address, or give a workload its first one, have the class of a scale; wakes come before
+//!   them, statuses after.
+//! - A second address is written without delay, in the class of a status: if the only activator died, clients would be
+//!   refused.
+//! - A further address beside two waits for [`MERGED_WITHIN`], in the same class. Activators that start within a second
+//!   are then one write, and so are one that starts and one that ends, as in a rollout with a surge. Such a rollout of
+//!   two activators costs 20 000 writes, 91 s, instead of 60 000. Without a surge it costs at most 40 000: if a write
+//!   has not reached a workload when the next change comes, both changes are one write.
+//! - A terminating activator is removed if another is ready, so its end is not a second write.
+//! - An activator that terminates in order and its successor are one write: the successor has [`SUCCEEDED_WITHIN`] to
+//!   respond. There is no wait for a successor of an activator that died, because its clients are refused.
 //!
-//! An activator on its way out serves until it stands in no slice any more, so nobody meets a closed port meanwhile.
+//! A terminating activator serves until no slice lists it any more, so no client meets a closed port meanwhile.
 
 use super::numbered::{self, ServedPort};
 use super::services::Common;
@@ -48,13 +48,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one more activator beside several waits for others that come or go.
+/// Time that a further activator beside several waits for other changes.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// How long who ends in order waits for the answer of who is to take the place. It is there within milliseconds, unless
-/// thousands are asked for at once: their writes take longer than that.
+/// Time that an activator terminating in order waits for the response of its successor. The response takes
+/// milliseconds, unless thousands of queries are pending: their writes take longer than that.
 pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
-/// What the slices of a pass follow from, beside what changes meanwhile.
+/// Inputs of the slices that do not change during a pass.
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Public,
     pub(super) ports: &'a [ServedPort],
@@ -62,39 +62,39 @@ pub(super) struct ByPort<'a> {
     pub(super) names: &'a BTreeSet<&'a str>,
     pub(super) common: &'a Common,
     pub(super) target: &'a Target,
-    /// Slices of the private Service, where we write them.
+    /// Slices of the private Service, if we write them.
     pub(super) led: Option<&'a [Arc<EndpointSlice>]>,
 }
 
-/// Way of the clients of a Service, once its slices are written.
+/// Path of the clients of a Service once its slices are written.
 pub(super) struct Path {
     pub(super) route: Route,
     pub(super) is_led: bool,
 }
 
-/// One look.
+/// Evaluation of the desired slices.
 struct Look {
     existing: Vec<Arc<EndpointSlice>>,
-    /// Where the ports lead now.
+    /// Present destinations of the ports.
     before: BTreeMap<String, Vec<Listed>>,
     outcome: numbered::Outcome,
-    /// Somebody whom it does not lead to is asked whether it may.
+    /// Whether an activator that is not in the slices yet is being queried.
     is_asked: bool,
-    /// How soon it is looked at again, unless there is an event: who sleeps and is led waits for others.
+    /// Priority of the next evaluation, unless an event comes first: sleeping workloads with slices wait for others.
     priority: Priority,
-    /// Whether somebody has planned here which numbers it has.
+    /// Whether this process has planned its numbers.
     is_planned: bool,
 }
 
 impl Pass<'_> {
-    /// Writes them; none: what is there stays for now.
+    /// Writes the slices. Returns `None` if the present slices stay for now.
     pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<Path>, Error> {
         let (controller, key) = (self.controller, self.key);
         let waits = (key.clone(), self.public_key(of));
         let look = self.look(of, true);
         if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
-            // Who has just come to lead it does not know its numbers before the plan, which leads to another look. What
-            // whoever led it has written holds meanwhile.
+            // A new leader does not know the numbers before its plan, which triggers another pass. The slices of the
+            // former leader stay valid meanwhile.
             self.in_path = true;
             return Ok(None);
         }
@@ -102,10 +102,10 @@ impl Pass<'_> {
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
         if returned {
-            // A Service that has its selector back has slices that are none of our business again.
+            // The slices of a Service that has its selector back belong to Kubernetes again.
             writes.retain(|write| !matches!(write, Write::Delete(_)));
         } else if !outcome.is_led {
-            // Until ours lead, those of Kubernetes do.
+            // The slices of Kubernetes stay until ours lead somewhere.
             let is_ours = |name: &str| existing.iter().any(|slice| slice.name_any() == name && slices::is_ours(slice));
             writes.retain(|write| !matches!(write, Write::Delete(name) if !is_ours(name)));
         }
@@ -156,7 +156,7 @@ impl Pass<'_> {
         Ok(Some(Path { route, is_led }))
     }
 
-    /// Says where all its Services lead; not before that is known of each.
+    /// Reports the paths of all Services, once each of them is known.
     pub(super) fn led(&mut self, paths: Option<Vec<(String, Path)>>) {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
@@ -164,8 +164,8 @@ impl Pass<'_> {
         self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
-    /// Says which ports are to have numbers: those of all Services. What their slices lead to is known by any of them, since
-    /// the first may be another one now.
+    /// Records the ports of all Services that need numbers. Each Service's slices may reveal the present number of a
+    /// port, since another Service may have come first before.
     pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>]) {
         let original = &self.accepted.original;
         let shown = original.status.iter().flat_map(|status| &status.ports);
@@ -186,7 +186,7 @@ impl Pass<'_> {
                 });
             }
         }
-        wanted.shrink_to_fit(); // It is kept, and there is mostly one.
+        wanted.shrink_to_fit(); // The list is kept and usually has one element.
         self.controller.cluster.numbers.want(self.key, self.uid(), wanted);
     }
 
@@ -194,7 +194,7 @@ impl Pass<'_> {
         Key::new(self.key.namespace(), of.public.service.name_any())
     }
 
-    /// What the slices should be, by what is known now. `asks`: whom to ask is asked.
+    /// Evaluates the desired slices from the present state. `asks`: also sends missing queries.
     fn look(&self, of: &ByPort<'_>, asks: bool) -> Look {
         let (controller, key, uid) = (self.controller, self.key, self.uid());
         let (cluster, numbers) = (&controller.cluster, &controller.cluster.numbers);
@@ -203,7 +203,7 @@ impl Pass<'_> {
         let given = numbers.given(key, uid);
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
-            // One that is called otherwise since the plan is known by the number that its slices lead to.
+            // A port renamed since the plan is identified by the number that its slices lead to.
             let outcome = given.of_id(&port.workload).or_else(|| given.with(led?.number));
             let is_anothers = |name: &str| of.names.contains(name);
             let outcome = outcome.or_else(|| given.of(port.workload.port, is_anothers));
@@ -215,7 +215,7 @@ impl Pass<'_> {
             .iter()
             .map(|port| {
                 let outcome = outcomes(port).unwrap_or(&none.0);
-                // And one that it has just renamed by the number that it has.
+                // A port that was just renamed is identified by its present number.
                 let by_number = |listed: &&Vec<Listed>| listed.first().map(|led| led.number) == outcome.number;
                 let listed = before.get(&port.id.name).or_else(|| before.values().find(by_number)).unwrap_or(&none.1);
                 let listed: &[Listed] = if port.is_carried { listed } else { &[] };
@@ -253,8 +253,8 @@ impl Pass<'_> {
         Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
-    /// Deletes the Endpoints that Kubernetes left behind of a Service whose selector is gone. Kubernetes writes them anew
-    /// once the selector is back.
+    /// Deletes the Endpoints object that Kubernetes left behind of a Service without its selector. Kubernetes writes it
+    /// anew once the selector is back.
     pub(super) async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =

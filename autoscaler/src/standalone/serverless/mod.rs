@@ -1,34 +1,38 @@
-//! Follows the path of a ZeroScaler ([`super::paths`]): a private Service, public ones, and endpoints that lead where the path
-//! leads.
+//! Follows the path of a ZeroScaler ([`super::paths`]): maintains a private Service, the public Services, and endpoints
+//! that lead to activators or pods.
 //!
-//! # Steps; the first error stops the chain
+//! # Steps; the first error ends the pass
 //!
-//! 1. Which public Services there are ([`super::choice`]). The standing of each decides what may be done with it ([`adopt`]).
-//! 2. How activators reach the pods ([`mod@backend`]), which the ZeroScaler's status tells them; private Service, which
-//!    selects the pods ([`services`]), unless labels alone do not say which they are ([`pod_slices`]).
-//! 3. Public Services: made, put right, or borrowed; former ones are given up.
-//! 4. Their EndpointSlices ([`by_port`], [`numbered`]). Of a borrowed Service, what Kubernetes' controllers left behind
-//!    goes once ours lead somewhere: the slices, and the Endpoints object, which the mirroring controller would make
-//!    slices of for ever. Ours lead to the pods where no activator is ready, but not while the last pod is being taken:
-//!    its proof that activators are in the path came before. Where no pod is ready either, they go on leading to
-//!    activators that are not ready for a moment.
-//! 5. Report: which Service is served, and whether activators have all of the traffic. That says what was written, not what
-//!    was asked for: it is the clock of the grace period, which must not run while pods have the traffic (upstream's does
-//!    where no activator is ready).
+//! 1. Choose the public Services ([`super::choice`]). The standing of each Service decides what may be done with it
+//!    ([`adopt`]).
+//! 2. Determine how activators reach the pods ([`mod@backend`]); the ZeroScaler's status passes this on to them.
+//!    Maintain the private Service, which selects the pods ([`services`]), unless labels alone do not identify them
+//!    ([`pod_slices`]).
+//! 3. Create, correct or borrow the public Services, and give up former ones.
+//! 4. Write their EndpointSlices ([`by_port`], [`numbered`]). Once our slices of a borrowed Service lead somewhere, the
+//!    remains of Kubernetes' controllers are deleted: the slices, and the Endpoints object, which the mirroring
+//!    controller would otherwise keep turning into slices. If no activator is ready, our slices lead to the pods. This
+//!    does not apply while the last pod is being taken: the proof that activators are in the path came before. If no
+//!    pod is ready either, our slices keep leading to activators that are not ready at the moment.
+//! 5. Report which Service is served, and whether activators have all of the traffic. The report describes what was
+//!    written, not what was requested: it starts the grace period, which must not run while pods have the traffic. (In
+//!    upstream it runs even if no activator is ready.)
 //!
-//! Every cause comes as an event: mode, pods, activators, an edit, a Service or slice that somebody touched, a wake that
-//! the API server refuses. There is no timer.
+//! Every cause arrives as an event: a change of mode, pods or activators, an edit, a touched Service or slice, a wake
+//! that the API server rejects. There is no timer.
 //!
 //! # Giving back
 //!
-//! While the ZeroScaler is being deleted, or its former target is given back, and the mode is Serve, the Service gets its
-//! selector back. Our slices stay, with the pods in them, until Kubernetes' own exist ([`super::handover`]); they go with
-//! the ZeroScaler. So do those of a former public Service, of another name. Where there is nothing to lead to any
-//! more, or nothing is known of it, or a Service that is needed is somebody else's, whatever was borrowed goes back.
+//! The Service gets its selector back if the mode is Serve and the ZeroScaler is being deleted, or its former target is
+//! given back. Our slices stay, with the pods in them, until those of Kubernetes exist ([`super::handover`]), and are
+//! deleted with the ZeroScaler. The same holds for a former public Service with another name.
+//!
+//! Every borrowed Service is also given back if its target is gone or unreadable, or a required Service belongs to
+//! another owner.
 //!
 //! # Not here
 //!
-//! A Knative install: there, Knative's own controller does all this.
+//! In a Knative installation, Knative's own controller does all this.
 
 pub(crate) mod adopt;
 pub(crate) mod backend;
@@ -76,11 +80,12 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Services with a cluster IP that are asked for at once. Kubernetes gives addresses out one by one, each with a write of
-/// its own: of fifty that are asked for at once by a busy server, all time out, and begin again.
+/// Maximum number of concurrent creations of Services with a cluster IP. Kubernetes assigns cluster IPs one by one,
+/// each with a write of its own. If fifty are requested at once from a busy API server, all of them time out and start
+/// again.
 const ALLOCATIONS: usize = 4;
 
-/// Follows paths.
+/// Controller that follows paths.
 pub(crate) struct Controller {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
@@ -90,11 +95,11 @@ pub(crate) struct Controller {
     scalers: Arc<Scalers>,
     leaving: Arc<Leaving>,
     refusals: Arc<Refusals>,
-    /// Since when Services of workloads wait for one more activator, or for the successor of one that ends.
+    /// Start of the wait of a workload's Service for one more activator, or for the successor of a terminating one.
     waiting: DashMap<(Key, Key), Instant>,
-    /// Former public Services of each that still have slices of ours.
+    /// Former public Services of each ZeroScaler that still have slices of ours.
     former: DashMap<Key, BTreeSet<Key>>,
-    /// See [`ALLOCATIONS`].
+    /// Limits concurrent creations to [`ALLOCATIONS`].
     allocations: Semaphore,
 }
 
@@ -120,10 +125,10 @@ impl Controller {
         }
     }
 
-    /// One pass over the path of one ZeroScaler.
+    /// Runs one pass over the path of one ZeroScaler.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end; what was done has been reported nevertheless.
+    /// Returns the error that ended the pass; completed steps are reported nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let object = self.scalers.get(key);
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
@@ -136,11 +141,11 @@ impl Controller {
         }
         let (accepted, is_valid) = match self.validation.accepted(key, &object) {
             Ok(accepted) => (accepted, true),
-            // What is borrowed goes back even if nobody knows any more what was asked for.
+            // Borrowed Services are given back even if the requested settings are unknown.
             Err(_) if object.metadata.deletion_timestamp.is_some() => {
                 (Accepted { plan: None, original: object.clone() }, false)
             }
-            Err(_) => return Ok(()), // Its status says what is wrong.
+            Err(_) => return Ok(()), // The status reports the fault.
         };
         let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
         let mut pass = Pass { controller: self, key, object, accepted, path, service, in_path };
@@ -160,11 +165,11 @@ impl Controller {
 struct Pass<'a> {
     controller: &'a Controller,
     key: &'a Key,
-    /// The newest version.
+    /// Newest version.
     object: Arc<ZeroScaler>,
-    /// The version in force.
+    /// Version in force.
     accepted: Accepted,
-    /// The path as it was read.
+    /// Path as it was read.
     path: Followed,
     /// Public Service that is served and counts first; empty: none is.
     service: String,
@@ -172,18 +177,18 @@ struct Pass<'a> {
     in_path: bool,
 }
 
-/// A Service that clients call, as it is asked for and as it is; none: it does not exist.
+/// Requested public Service and the existing one, if it exists.
 type Front = (ServiceChoice, Option<Arc<Service>>);
 
-/// A public Service of a pass.
+/// Public Service of a pass.
 struct Public {
     service: Service,
-    /// It is borrowed, or was until now.
+    /// Whether it is borrowed, or was borrowed until this pass.
     adopted: bool,
 }
 
 impl Public {
-    /// Whether it has its selector back.
+    /// Reports whether it has its selector back.
     fn is_returned(&self) -> bool {
         self.adopted && adopt::needs_adoption(&self.service)
     }
@@ -192,7 +197,7 @@ impl Public {
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
         let leads = match self.lead().await {
-            // Somebody else's private Service stands in the way of leading, not of giving back.
+            // A private Service of another owner blocks the path, but not the return.
             Err(Error::Write(WriteError::NotOwned { .. })) if self.is_retiring() => false,
             led => led?,
         };
@@ -202,12 +207,12 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// False if there is nothing to lead to, or nothing that may be led.
+    /// Leads clients to activators or pods. Returns false if there is nothing to lead to, or nothing may be led.
     async fn lead(&mut self) -> Result<bool, Error> {
         let (target, selector) = match self.target() {
             Ok(found) => found,
-            Err(TargetError::Missing(_)) => return Ok(false), // The status says so.
-            // Nothing can be known of it, perhaps for ever: its kind is not served any more, or a role is gone.
+            Err(TargetError::Missing(_)) => return Ok(false), // The status reports it.
+            // The target may stay unknown forever: its kind is no longer served, or a role is missing.
             Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
             Err(error) => return Err(error.of_scaler().into()),
         };
@@ -217,10 +222,10 @@ impl Pass<'_> {
         let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
         let settings = settings_beside(&self.accepted.original, &existing, &target);
         let Ok(port) = backend::port(&target, &settings, protocol) else {
-            return Ok(false); // As above.
+            return Ok(false); // The status reports it.
         };
         let Some((first, found)) = fronts.first() else {
-            return Ok(false); // As above.
+            return Ok(false); // The status reports it.
         };
         let (first, borrowed) = (first.name.clone(), |found: &Option<Arc<Service>>| self.is_borrowed(found.as_deref()));
         if found
@@ -228,7 +233,7 @@ impl Pass<'_> {
             .filter(|_| borrowed(found))
             .is_some_and(|f| services::check_adoptable(f, &port, &target).is_err())
         {
-            return Ok(false); // As above.
+            return Ok(false); // The status reports it.
         }
         let made = |name: &str| services::public(&common, name, &port);
         let as_served = |(asked, existing): &Front| match existing {
@@ -281,7 +286,8 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// The Services that clients call, the first first, as they are; none: that one does not exist, and is not to be made.
+    /// Returns the public Services with their existing objects, the first in precedence first. Omits Services that do
+    /// not exist and must not be created. Returns none if the first one is omitted.
     fn fronts(&self, target: &Target) -> Vec<Front> {
         let cluster = &self.controller.cluster;
         let choice = cluster.choose(&self.accepted.original, target, self.claimant());
@@ -298,7 +304,7 @@ impl Pass<'_> {
         found
     }
 
-    /// Notes how activators reach the pods.
+    /// Records how activators reach the pods.
     fn reach(
         &self,
         (service, client_affinity): (&str, bool),
@@ -307,7 +313,7 @@ impl Pass<'_> {
         port: &backend::BackendPort,
     ) {
         let controller = self.controller;
-        // As the newest version says, whichever is in force.
+        // The newest version decides, whichever is in force.
         let is_paused = self.object.spec.paused;
         let inputs = backend::Inputs {
             service,
@@ -369,12 +375,12 @@ impl Pass<'_> {
         standing(service, self.claimant())
     }
 
-    /// Whether nothing is taken over any more: the ZeroScaler goes, or another target is asked for.
+    /// Reports whether nothing may be taken over any more: the ZeroScaler is being deleted, or names another target.
     fn is_leaving(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
     }
 
-    /// Whether what was borrowed is to be given back now.
+    /// Reports whether borrowed Services must be given back now.
     fn is_retiring(&self) -> bool {
         self.is_leaving() && self.path.wish.path.mode == PathMode::Serve
     }
@@ -408,7 +414,8 @@ impl Pass<'_> {
         WriteError::NotOwned { owner: format!("ZeroScaler: {}", self.key.name()), kind: "Service", name }.into()
     }
 
-    /// None if the Service is somebody else's.
+    /// Creates, corrects, borrows or gives back a public Service. Returns `None` if the Service belongs to another
+    /// owner.
     async fn public(
         &mut self,
         standing: Standing,
@@ -419,22 +426,22 @@ impl Pass<'_> {
         let store = &controller.cluster.services;
         let own = |service: Service| Public { service, adopted: false };
         let Some(have) = existing else {
-            let _place = controller.allocations.acquire().await; // Never closed.
+            let _place = controller.allocations.acquire().await; // The semaphore is never closed.
             let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };
         let borrowed = |service: Service| Some(Public { service, adopted: true });
         match standing {
             Standing::Foreign(_) => {
-                // The status says why.
+                // The status gives the reason.
                 if !self.is_retiring() {
-                    self.service.clear(); // Else it may name one that is still to be given back.
+                    self.service.clear(); // Otherwise it may name a Service that is still to be given back.
                 }
                 Ok(None)
             }
             Standing::Outgoing => {
                 self.service.clear();
-                Ok(None) // Its end leads to another pass.
+                Ok(None) // Its deletion triggers another pass.
             }
             Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
                 Some(next) => {
@@ -450,7 +457,7 @@ impl Pass<'_> {
                     return Ok(borrowed(Service::clone(&have)));
                 }
                 if self.is_leaving() {
-                    return Ok(borrowed(Service::clone(&have))); // Has been given back already.
+                    return Ok(borrowed(Service::clone(&have))); // It has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
                 let adopted = controller.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
@@ -464,7 +471,7 @@ impl Pass<'_> {
         adopt::is_borrowed_by(service, self.uid())
     }
 
-    /// A borrowed Service becomes what it was.
+    /// Restores a borrowed Service to its original state.
     async fn give_back(&self, service: &Service) -> Result<Service, Error> {
         let (writes, services) = (&self.controller.writes, &self.controller.cluster.services);
         let released = adopt::release(service);
@@ -473,7 +480,7 @@ impl Pass<'_> {
         Ok(released)
     }
 
-    /// Public Services of before that are none any more are deleted, or given back.
+    /// Deletes former public Services, or gives them back.
     async fn give_up_former(&mut self, names: &[&str]) -> Result<(), Error> {
         let key_of = |name: &str| Key::new(self.key.namespace(), name);
         let (known, mut left) = (&self.controller.former, BTreeSet::new());
@@ -501,7 +508,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// How much longer slices of ours stay.
+    /// Gives up a former public Service. Returns how much longer our slices must stay.
     async fn give_up(&self, former: &Key) -> Result<Option<Duration>, Error> {
         let controller = self.controller;
         match controller.cluster.services.get(former) {
@@ -510,12 +517,12 @@ impl Pass<'_> {
                 controller.writes.delete(self.key, store, former, doing).await?;
             }
             Some(service) if self.has_borrowed(&service) => drop(self.give_back(&service).await?),
-            _ => {} // Whoever makes one of this name again must not be led by our slices.
+            _ => {} // A later Service of this name must not be led by our slices.
         }
         if let Some(left) = controller.cluster.stays_for(former, self.key) {
             return Ok(Some(left));
         }
-        // Another may have taken the Service since, and leads its clients by slices of its own.
+        // Another ZeroScaler may have taken the Service since, and lead its clients by its own slices.
         for slice in controller.cluster.slices_of(former).iter().filter(|slice| self.owns_slice(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
             controller
@@ -526,8 +533,8 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// Where the target is gone or cannot be looked at, the Service that is asked for is not ours, or the ZeroScaler makes
-    /// no sense: there is nothing to lead to, but what is borrowed is still to be given back.
+    /// Gives back all borrowed Services if nothing can be led: the target is gone or unreadable, the requested Service
+    /// has another owner, or the ZeroScaler is invalid.
     async fn give_back_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());

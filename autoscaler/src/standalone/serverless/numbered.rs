@@ -1,22 +1,22 @@
-//! The EndpointSlices of a ZeroScaler's Service: each port leads to activators on a number of its own, or to pods.
+//! EndpointSlices of a ZeroScaler's Service: each port leads to activators on a number of its own, or to pods.
 //!
-//! | a TCP port | then it leads to |
+//! | condition of a TCP port | destination |
 //! |---|---|
 //! | mode Serve (queue-proxies), and pods are ready | the pods |
 //! | some activator that is ready is proven on its number | those activators |
 //! | else pods are ready, and not about to go | the pods |
-//! | else activators on their way out are proven | those |
-//! | else it led to activators that are not ready now | still to those |
-//! | else | the pods as they are, not ready |
+//! | else terminating activators are proven | those activators |
+//! | else it led to activators that are not ready now | still those activators |
+//! | else | the pods, not ready |
 //!
-//! Whose addresses may be there is the rule of [`autoscaler_core::ports::slices`]; here they become objects. Ports that are
-//! not TCP, and where there are queue-proxies all that do not lead to them, go to the pods always.
+//! [`autoscaler_core::ports::slices`] decides which addresses are allowed; this module turns them into objects. Ports
+//! other than TCP always lead to the pods. If the pods have queue-proxies, so do all ports that do not lead to these.
 //!
 //! # Shape
 //!
-//! Ports are named exactly as in the Service. Addresses whose ports lead to the same numbers share a slice, of one address
-//! family: most of the time that is one slice. Families that the Service does not have are left out. Slices are numbered
-//! in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
+//! Port names are exactly those of the Service. Addresses whose ports lead to the same numbers share a slice of one
+//! address family; usually one slice is enough. Address families that the Service does not have are left out. Slices
+//! are numbered in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
 use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
 use autoscaler_core::path_mode::PathMode;
@@ -32,37 +32,38 @@ use std::sync::Arc;
 
 use super::slices::Route;
 
-/// A port of the Service.
+/// Port of the Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServedPort {
-    /// Its name, empty if it has none, and its number.
+    /// Name, empty if it has none, and number.
     pub(crate) id: PortId,
-    /// Name and number of the workload's port that it is; its own, if activators do not carry it.
+    /// Name and number of the matching port of the workload, or its own if activators do not carry it.
     pub(crate) workload: PortId,
     /// `TCP`, `UDP` or `SCTP`.
     pub(crate) protocol: String,
-    /// Hint for proxies on what is spoken.
+    /// Protocol hint for proxies.
     pub(crate) app_protocol: Option<String>,
-    /// Its name in the private Service.
+    /// Name in the private Service.
     pub(crate) private: String,
     /// Whether activators carry it.
     pub(crate) is_carried: bool,
 }
 
-/// Everything that the slices follow from.
+/// Inputs of the desired slices.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs<'a> {
     /// Namespace of the Service.
     pub(crate) namespace: &'a str,
     /// Name of the Service.
     pub(crate) service: &'a str,
-    /// Its address families; none: any.
+    /// Address families of the Service; empty: any.
     pub(crate) families: &'a [String],
-    /// Its ports, and which activators may stand in their slices; those that are not ready where no pod serves.
+    /// Ports of the Service, each with the activators allowed in its slices. Includes activators that are not ready if
+    /// no pod serves.
     pub(crate) ports: &'a [(ServedPort, Vec<Listed>)],
-    /// Path that is asked for.
+    /// Requested path.
     pub(crate) mode: PathMode,
-    /// The pods are about to go: nobody is led back to them.
+    /// Whether the pods are about to go, so that no client is led back to them.
     pub(crate) is_asleep: bool,
     /// Slices of the private Service.
     pub(crate) private: &'a [Arc<EndpointSlice>],
@@ -70,24 +71,26 @@ pub(crate) struct Inputs<'a> {
     pub(crate) activators: &'a [Arc<EndpointSlice>],
     /// Labels of a public slice.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Who owns them.
+    /// Owner of the slices.
     pub(crate) owner: OwnerReference,
 }
 
-/// What follows.
+/// Desired slices and their effect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
     /// Where all that activators carry goes: to pods, if some of it does.
     pub(crate) route: Route,
-    /// Pods that are ready.
+    /// Number of ready pods.
     pub(crate) pods_ready: usize,
-    /// Whether each port that is carried leads to somebody who is ready, or was and has no successor.
+    /// Whether each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
+    /// well.
     pub(crate) is_led: bool,
-    /// The slices.
+    /// Desired slices.
     pub(crate) slices: Vec<EndpointSlice>,
 }
 
-/// Whether pods can have the traffic: some are ready, and not about to go. `private`: their slices.
+/// Reports whether pods can have the traffic: some are ready, and not about to go. `private` are the slices with the
+/// pods.
 pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: PathMode, is_asleep: bool) -> bool {
     ready(private) > 0 && !(is_asleep && mode == PathMode::Proxy)
 }
@@ -96,7 +99,7 @@ pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: PathMode, is_asle
 pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     let pods_ready = ready(inputs.private);
     let pods_serve = pods_serve(inputs.private, inputs.mode, inputs.is_asleep);
-    // An activator of another family is nobody to the Service's callers.
+    // An activator of another address family is out of reach for the Service's clients.
     let counts = |at: &&Listed| {
         inputs.families.is_empty() || inputs.families.iter().any(|family| family == family_of(at.address))
     };
@@ -107,7 +110,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
     let led: Vec<_> = carried().filter(|(_, listed)| to_activators(listed)).collect();
     let route = if led.len() == carried().count() && !led.is_empty() { Route::Activators } else { Route::Pods };
-    // A port that the private Service has just been given is in its slices a moment later.
+    // The slices of the private Service have a newly added port only a moment later.
     let is_at_pods = |port: &ServedPort| inputs.private.iter().any(|slice| port_of(slice, &port.private).is_some());
     let is_led = |port: &ServedPort, listed: &[Listed]| match to_activators(listed) {
         true => listed.iter().filter(counts).any(|listed| listed.ready),
@@ -150,12 +153,12 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
     Outcome { route, pods_ready, is_led, slices: made.slices }
 }
 
-/// As slices and Services name it.
+/// Returns the name of an address family as in slices and Services.
 fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv6() { "IPv6" } else { "IPv4" }
 }
 
-/// Where each port of a Service leads by slices that are of the object with this uid, by its name.
+/// Returns the destinations of each port of a Service, by port name, in the slices of the object with this uid.
 pub(crate) fn listed<'a>(
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     uid: &str,
@@ -176,8 +179,8 @@ pub(crate) fn listed<'a>(
     found
 }
 
-/// How soon slices that lead to `before` are to lead to `after`, by the names of the ports that are carried. `serves`:
-/// whether clients who are led there meet the workload.
+/// Returns how soon the slices must be changed from `before` to `after`, given the names of the carried ports. `serves`
+/// reports whether clients that are led to a destination reach the workload.
 pub(crate) fn urgency_of(
     carried: impl IntoIterator<Item = impl AsRef<str>>,
     before: &BTreeMap<String, Vec<Listed>>,
@@ -188,8 +191,9 @@ pub(crate) fn urgency_of(
     each.max().unwrap_or(Urgency::High)
 }
 
-/// Whether slices that lead to `before` may lead there a moment longer, because who goes is to have a successor: where that is
-/// so of each port that is carried. `answers`: whether clients who are led there are answered.
+/// Reports whether the slices may stay at `before` a moment longer because each removed activator is about to have a
+/// successor. This must hold for each carried port. `answers` reports whether clients that are led to a destination get
+/// responses.
 pub(crate) fn may_be_succeeded(
     carried: impl IntoIterator<Item = impl AsRef<str>>,
     before: &BTreeMap<String, Vec<Listed>>,
@@ -199,7 +203,7 @@ pub(crate) fn may_be_succeeded(
     changes(carried, before, after).all(|(before, after)| may_wait_for_successor(before, after, &answers))
 }
 
-/// Where each of the carried ports leads before, and after.
+/// Returns the destinations of each carried port before and after the change.
 fn changes<'a>(
     carried: impl IntoIterator<Item = impl AsRef<str>>,
     before: &'a BTreeMap<String, Vec<Listed>>,
@@ -213,18 +217,18 @@ fn changes<'a>(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Of activators.
+    /// Slice of activators.
     Activators,
-    /// Of pods, in place of activators.
+    /// Slice of pods in place of activators.
     Pods,
-    /// Of pods, always.
+    /// Slice of pods for ports that are not carried.
     Other,
 }
 
 struct Made<'a> {
     inputs: &'a Inputs<'a>,
     slices: Vec<EndpointSlice>,
-    /// How many there are, by what stands before their number.
+    /// Number of slices by name prefix.
     count: BTreeMap<String, usize>,
 }
 
@@ -244,7 +248,7 @@ impl Made<'_> {
             labels.insert(names::LEADS_TO.to_owned(), to.to_owned());
             let mut prefix = format!("-zeroscale-{}", family.to_lowercase());
             if kind == Kind::Other {
-                // Activators are told nothing by it.
+                // Activators do not watch these slices.
                 labels.remove(names::SIDE);
                 prefix.push_str("-other");
             }
@@ -276,7 +280,7 @@ fn endpoint_port(port: &ServedPort, number: i32) -> EndpointPort {
     }
 }
 
-/// An activator, with what its own Service's slices know of it besides.
+/// Returns the endpoint of an activator, with the details from the slices of its own Service.
 fn activator(slices: &[Arc<EndpointSlice>], address: IpAddr, ready: bool) -> Endpoint {
     let is_it = |endpoint: &&Endpoint| endpoint.addresses.iter().any(|text| text.parse() == Ok(address));
     let known = slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).find(is_it);

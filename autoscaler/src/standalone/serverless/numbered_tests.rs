@@ -1,4 +1,4 @@
-//! Which slices follow.
+//! Tests of the desired slices.
 
 use super::*;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn at(address: &str, number: u16, ready: bool) -> Listed {
     Listed { address: address.parse().expect("an address"), number, ready }
 }
 
-/// Of the private Service: one pod.
+/// Returns the slice of the private Service with one pod.
 fn pods(ready: bool) -> Vec<Arc<EndpointSlice>> {
     let value = json!({
         "metadata": {"name": "p", "namespace": "ns"}, "addressType": "IPv4",
@@ -61,7 +61,7 @@ fn inputs<'a>(
     }
 }
 
-/// Name, whether activators are told, where it leads, ports, addresses and whether they are ready.
+/// Formats each slice: name, whether activators watch it, destination, ports, addresses, and their readiness.
 fn told(outcome: &Outcome) -> Vec<String> {
     let line = |slice: &EndpointSlice| {
         let labels = slice.metadata.labels.clone().unwrap_or_default();
@@ -84,7 +84,7 @@ fn told(outcome: &Outcome) -> Vec<String> {
     outcome.slices.iter().map(line).collect()
 }
 
-/// Goal: each row of the table, for two ports that are carried and one that is not.
+/// Goal: each row of the table, for two carried ports and one other port.
 #[test]
 fn each_port_leads_to_its_own_number_or_to_pods() {
     let (a, b) = ("10.0.0.1", "10.0.0.2");
@@ -200,7 +200,8 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
     }
 }
 
-/// Goal: what is written is read back as it was meant, of this object alone; an activator keeps zone and node, and no hint.
+/// Goal: destinations are read back as written, for this object alone. An activator keeps its zone and node, but no
+/// hint.
 #[test]
 fn slices_tell_where_ports_lead() {
     let ports = [
@@ -225,7 +226,7 @@ fn slices_tell_where_ports_lead() {
     assert!(!one.is_led, "of db nobody who calls by IPv6 is led to anybody");
 }
 
-/// Goal: the port that needs it most says how soon all are written, those alone that activators carry.
+/// Goal: the most urgent port determines when all are written; only carried ports count.
 #[test]
 fn the_most_urgent_port_counts() {
     let (a, b, c) = (at("10.0.0.1", 20_000, true), at("10.0.0.2", 20_000, true), at("10.0.0.3", 20_000, true));

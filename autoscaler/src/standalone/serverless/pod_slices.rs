@@ -1,13 +1,15 @@
-//! The EndpointSlices of a private Service that cannot select its pods: a Service knows labels alone. Some targets select
-//! by expressions; and where labels find the pods of others, too, only we know which are the target's own. What Kubernetes'
-//! controller would write is written here, from the pods as they are counted.
+//! EndpointSlices of a private Service that cannot select its pods.
+//!
+//! A Service selects by labels only. Some targets select by expressions. If labels also match foreign pods, only this
+//! process knows which pods are the target's own. In both cases this module writes the slices that the controller of
+//! Kubernetes would write, from the counted pods.
 //!
 //! Pods of an adopted ReplicaSet are the target's own as well, although their names do not show it
 //! ([`common::pod_names`]).
 //!
-//! A target that selects by labels gets its slices from us once its labels find the first foreign pod, usually before that
-//! pod has an address. Kubernetes' controller takes over again when no foreign pod is left and the target sleeps, since no
-//! request is under way then.
+//! For a target that selects by labels, these slices begin when its labels match the first foreign pod, usually before
+//! that pod has an address. The controller of Kubernetes takes over again when no foreign pod is left and the target
+//! sleeps, since no request is in flight then.
 
 use super::super::service_ports::{number_of, target_of};
 use super::services::Common;
@@ -27,7 +29,7 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 impl Pass<'_> {
-    /// Returns whether labels alone tell which pods are the target's.
+    /// Reports whether labels alone identify the target's pods.
     pub(super) fn labels_suffice(&self, private: &str) -> bool {
         let Controller { cluster, pods, .. } = self.controller;
         let private = cluster.services.get(&Key::new(self.key.namespace(), private));
@@ -38,18 +40,19 @@ impl Pass<'_> {
                 let are_known = own.iter().all(|pod| names.fit(&pod.pod));
                 strangers.controllers.is_empty() && are_known && (!is_led || own.is_empty())
             }
-            None => !is_led, // As it is.
+            None => !is_led, // Keep the present state.
         }
     }
 
-    /// Names that activators accept as its pods', if Kubernetes' controller writes the slices.
+    /// Returns the pod names that activators accept as the target's if the controller of Kubernetes writes the slices.
     fn pod_names(&self) -> PodNames {
         let target = &self.path.wish.target;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         PodNames::of(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
     }
 
-    /// Writes them, and returns them; none: Kubernetes' controller writes its own, and what we wrote before goes.
+    /// Writes and returns the slices. Returns `None` if the controller of Kubernetes writes its own; earlier slices of
+    /// ours are then deleted.
     pub(super) async fn pod_slices(
         &self,
         private: &Service,
@@ -89,7 +92,7 @@ impl Pass<'_> {
     }
 }
 
-/// One for each address family and thousand pods.
+/// Returns one slice for each address family and thousand pods.
 fn desired(private: &Service, mut labels: Labels, target: &Target, pods: &[PodAddress]) -> Vec<EndpointSlice> {
     labels.insert(SERVICE_NAME.to_owned(), private.name_any());
     labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());

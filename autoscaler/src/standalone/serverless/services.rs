@@ -1,13 +1,14 @@
-//! The two Services of a revision in standalone, as they should be.
+//! Desired state of the two Services of a revision in the standalone front end.
 //!
-//! The private one selects the pods, so that Kubernetes writes slices of them, and is headless: it has no address. The
-//! public one has no selector: its endpoints are written by us ([`super::slices`]). Ports, labels and annotations of a
-//! Service that is ours are kept as they should be; what else a user sets on it (type, load balancer, node ports)
-//! stays.
+//! The private Service selects the pods, so that Kubernetes writes slices for them. It is headless, so it has no
+//! address. The public Service has no selector: we write its endpoints ([`super::slices`]). Ports, labels and
+//! annotations of our own Services are corrected after foreign edits; other user settings (type, load balancer, node
+//! ports) stay.
 //!
-//! An adopted Service keeps its own ports. Activators carry its TCP ports, the first 64 that count
-//! ([`super::super::service_ports`]); where there are queue-proxies, those alone that lead to them. What they do not
-//! carry leads to the pods always. Each has a port of the private Service, so that its number at the pods is known.
+//! An adopted Service keeps its own ports. Activators carry its first 64 TCP ports in order of precedence
+//! ([`super::super::service_ports`]); if the pods have queue-proxies, only the ports that lead to them. Ports that
+//! activators do not carry always lead to the pods. Each of them has a port of the private Service, so that its number
+//! at the pods is known.
 
 use super::super::service_ports::{TcpPort, is_tcp, leads_alike, number_of, ports_of, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
@@ -24,23 +25,23 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Hint to proxies that a port speaks HTTP/2 without TLS.
+/// `appProtocol` for HTTP/2 without TLS.
 const H2C: &str = "kubernetes.io/h2c";
-/// Port of the private Service that requests take, in both protocols.
+/// Port of the private Service for requests in both protocols.
 const PRIVATE_PORT: i32 = 80;
-/// First port of the private Service for what an adopted Service has besides.
+/// First port of the private Service for additional ports of an adopted Service.
 const EXTRA_PORT_FIRST: i32 = 20_000;
 
-/// What both Services share.
+/// Common properties of both Services.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
-    /// Namespace of everything.
+    /// Namespace of all objects.
     pub(crate) namespace: String,
-    /// Labels, the kind of Service aside.
+    /// Labels without the kind of Service.
     pub(crate) labels: Labels,
-    /// The ZeroScaler.
+    /// Owning ZeroScaler.
     pub(crate) owner: OwnerReference,
-    /// What the pods speak.
+    /// Protocol of the pods.
     pub(crate) protocol: Protocol,
 }
 
@@ -55,7 +56,7 @@ impl Common {
         }
     }
 
-    /// The labels of a public or private object.
+    /// Returns the labels of a public or private object.
     pub(crate) fn labels_of(&self, kind: &str) -> Labels {
         let mut labels = self.labels.clone();
         labels.insert(names::SIDE.to_owned(), kind.to_owned());
@@ -78,20 +79,20 @@ impl Common {
     }
 }
 
-/// A port of an adopted Service that is not the revision's traffic, and its name in the private Service.
+/// Port of an adopted Service that does not carry the revision's traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ExtraPort {
     /// Name in the private Service.
     pub(crate) name: String,
-    /// Where it leads.
+    /// Port of the pods that it leads to.
     pub(crate) target: IntOrString,
     /// `TCP`, `UDP` or `SCTP`.
     pub(crate) protocol: String,
 }
 
-/// The private Service, whose port for requests has the name `traffic`; without a selector, where somebody else says which
-/// pods it leads to. Nobody calls it, so it has no address: an API server gives addresses out one at a time, of a range that
-/// may be small, and each node would have rules for it.
+/// Returns the private Service, whose port for requests is named `traffic`. It has no selector if its slices are
+/// written by this process. It is headless because no client calls it: an API server assigns addresses one at a time
+/// from a range that may be small, and each node would have rules for each address.
 pub(crate) fn private(
     common: &Common,
     name: &str,
@@ -122,7 +123,7 @@ pub(crate) fn private(
     }
 }
 
-/// The public Service, where it is ours: port 80, and the backend's if that is another.
+/// Returns the public Service if we create it, with port 80 and the backend's port if that is different.
 pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service {
     let traffic = common.protocol.port_name();
     let mut ports = vec![common.port(traffic, 80, port.target.clone())];
@@ -136,20 +137,20 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
     }
 }
 
-/// No port of a Service leads to the revision's port.
+/// Error: no port of a Service leads to the revision's port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Service {service:?} has no port that leads to port {port} of the pods")]
 pub(crate) struct NoTrafficPort {
     /// The Service.
     pub(crate) service: String,
-    /// The port that none leads to.
+    /// Pod port that no Service port leads to.
     pub(crate) port: i32,
 }
 
-/// Whether a Service can be adopted: some port must lead to the pods' port for requests.
+/// Checks that a Service can be adopted: some port must lead to the pods' port for requests.
 ///
 /// # Errors
-/// None of them does.
+/// Returns an error if no port leads there.
 pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: &Target) -> Result<(), NoTrafficPort> {
     let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let leads_there = |port: &ServicePort| {
@@ -163,19 +164,19 @@ pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: 
     Err(NoTrafficPort { service: name, port: backend.number })
 }
 
-/// The ports of a ZeroScaler's Services, and what its private Service needs for them.
+/// Ports of a ZeroScaler's Services, and the ports that its private Service needs for them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Served {
     /// Ports of each Service.
     pub(crate) ports: Vec<Vec<ServedPort>>,
     /// Name of the private Service's port for requests by host.
     pub(crate) traffic: String,
-    /// The others.
+    /// Additional ports of the private Service.
     pub(crate) extra: Vec<ExtraPort>,
 }
 
-/// Finds the ports that activators carry: all TCP ports of plain pods, under the names that the Services give them; where
-/// there are queue-proxies, those that lead to them.
+/// Determines the ports that activators carry. For plain pods these are all TCP ports, under the names that the
+/// Services give them; for pods with queue-proxies, the ports that lead to them.
 pub(crate) fn served_ports(
     original: &ZeroScaler,
     services: &[Arc<Service>],
@@ -231,8 +232,8 @@ pub(crate) fn served_ports(
     Served { ports, traffic, extra }
 }
 
-/// `have` as it should be by `want`, if it is not: ports, selector, and the labels and annotations that `want` has. Its
-/// address stays, since nobody may change that.
+/// Returns `have` corrected to match `want`, or `None` if it already matches. Corrects ports, selector, and the labels
+/// and annotations in `want`. Keeps the address, since it is immutable.
 pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
     let mut next = have.clone();
     next.metadata.labels.get_or_insert_default().extend(want.metadata.labels.clone().unwrap_or_default());
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(error, "Service \"hello\" has no port that leads to port 8080 of the pods");
     }
 
-    /// Goal: what a user or the API server adds stays, what is ours is put right, and nothing is written twice.
+    /// Goal: additions of users and of the API server stay, our parts are corrected, and nothing is written twice.
     #[test]
     fn corrections_touch_only_what_is_ours() {
         let want = public(&common(), "hello", &web());

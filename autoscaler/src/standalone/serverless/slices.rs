@@ -1,4 +1,4 @@
-//! EndpointSlices of ours: what marks them, and what brings them from what they are to what they should be.
+//! Our EndpointSlices: their marks, and the writes that turn existing slices into desired ones.
 
 use autoscaler_core::ports::claims::Claim;
 use common::RevisionKey as Key;
@@ -10,13 +10,13 @@ use kube::Resource;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Kubernetes' bound on the endpoints of one slice.
+/// Limit of Kubernetes on the endpoints of one slice.
 pub(crate) const ENDPOINTS_MAX: usize = 1000;
 /// Label that ties a slice to its Service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(crate) use common::names::SLICE_MANAGED_BY;
 
-/// Where the traffic goes, after what is ready has been looked at.
+/// Destination of the traffic, given the ready endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// To activators.
@@ -33,18 +33,18 @@ pub(super) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
 }
 
-/// Ready addresses.
+/// Returns the number of ready addresses.
 pub(crate) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
     slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e)).count()
 }
 
-/// Whether a slice is one that we write.
+/// Reports whether we write a slice.
 pub(crate) fn is_ours(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(SLICE_MANAGED_BY)).is_some_and(|manager| manager == names::MANAGED_BY)
 }
 
-/// Whether a slice of ours leads a ZeroScaler's clients to activators, on numbers of its own.
+/// Reports whether a slice of ours leads a ZeroScaler's clients to activators, on numbers of its own.
 pub(crate) fn leads_to_activators(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
     let says_so =
@@ -53,7 +53,8 @@ pub(crate) fn leads_to_activators(slice: &EndpointSlice) -> bool {
     says_so && is_ours(slice) && owner.is_some_and(|owner| owner.kind == ZeroScaler::kind(&()))
 }
 
-/// The numbers that a slice says it leads a ZeroScaler's clients to; none if it says no such thing. Anybody may write that.
+/// Returns the port numbers that a slice leads a ZeroScaler's clients to, if it claims to do so. Any client with write
+/// access can make this claim.
 pub(crate) fn claim_of(slice: &EndpointSlice) -> Option<Claim> {
     let owner = controller(&slice.metadata).filter(|_| leads_to_activators(slice))?;
     let key = Key::new(slice.metadata.namespace.as_deref()?, owner.name.as_str());
@@ -62,20 +63,20 @@ pub(crate) fn claim_of(slice: &EndpointSlice) -> Option<Claim> {
     (!numbers.is_empty()).then(|| Claim { key, uid: owner.uid.as_str().into(), numbers })
 }
 
-/// One write that brings what is nearer to what should be.
+/// Write that brings the slices closer to the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// Replace an existing slice.
+    /// Replaces an existing slice.
     Update(Box<EndpointSlice>),
-    /// Make a new one.
+    /// Creates a slice.
     Create(Box<EndpointSlice>),
-    /// Remove one by name.
+    /// Deletes a slice by name.
     Delete(String),
 }
 
-/// The writes that turn `existing`, all slices of the public Service, into `desired`: updates first, since one of them
-/// moves the path, deletions last. Slices that others left behind are deleted too: they would go on leading to the
-/// pods.
+/// Returns the writes that turn `existing`, all slices of the public Service, into `desired`. Updates come first, since
+/// one of them moves the path; deletions come last. Slices left behind by other controllers are deleted too, because
+/// they would keep leading to the pods.
 pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice>) -> Vec<Write> {
     let (mut updates, mut creates) = (vec![], vec![]);
     let mut kept = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What brings slices from what they are to what they should be.
+//! Tests of the writes that turn existing slices into desired ones.
 
 use super::*;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn slice(name: &str, manager: &str, number: u16) -> EndpointSlice {
     .expect("a slice")
 }
 
-/// Goal: a switch is one update, a repeat is nothing, and what Kubernetes left behind goes.
+/// Goal: a switch is one update, a repeat writes nothing, and slices left behind by Kubernetes are deleted.
 #[test]
 fn writes_are_few_and_the_one_that_moves_the_path_comes_first() {
     let ours = |name: &str, number| slice(name, names::MANAGED_BY, number);
