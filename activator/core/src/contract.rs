@@ -1,12 +1,12 @@
-//! The contract between an activator and a revision's pods: which headers each side may set and believe.
+//! Contract between an activator and the pods of a revision: the headers that each side may set and trust.
 
-/// What a revision's pods expect of a request.
+/// Protocol that the pods of a revision expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
-    /// A program that knows nothing of us.
+    /// A plain program that knows nothing of the activator.
     Plain,
-    /// A queue-proxy of our own making: clients' internal fields are not believed.
+    /// A queue-proxy of Zeroscale. It does not trust internal headers set by clients.
     QueueProxy,
-    /// A queue-proxy in Knative: as its activator does.
+    /// A Knative queue-proxy. The activator follows the protocol of Knative's activator.
     Knative,
 }

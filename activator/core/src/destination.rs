@@ -1,8 +1,9 @@
-//! Where requests go: addresses, ordered as every activator orders them.
+//! Destinations of requests: addresses in the order that every activator uses.
 //!
-//! Activators divide a revision's pods among themselves without talking, by sorting the same list in the same way. That
-//! way is bytewise by text (`10.0.0.10:8012` sorts before `10.0.0.2:8012`), because it is Knative's, and both may serve
-//! one cluster. The text is therefore kept beside the parsed address; cloning shares it.
+//! Activators divide the pods of a revision without talking to each other, by sorting the same list in the same order.
+//! The order is bytewise by text (`10.0.0.10:8012` sorts before `10.0.0.2:8012`). Knative sorts this way, and
+//! activators of both kinds may serve one cluster. The text is therefore stored beside the parsed address; clones share
+//! it.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,44 +12,44 @@ use std::net::{AddrParseError, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// One address that requests can be sent to. Ordered by its text.
+/// Address that requests can be sent to. Ordered by its text.
 #[derive(Clone)]
 pub struct Destination {
     address: SocketAddr,
     text: Arc<str>,
 }
 
-/// What a revision's requests may be sent to.
+/// Destinations that the requests of a revision may be sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destinations {
-    /// These pods, each proven; possibly none.
+    /// Pods that have passed a probe; possibly none.
     Pods(Vec<Destination>),
-    /// One address that somebody else balances behind, because a mesh keeps the pods from being addressed.
+    /// Address of a Service that balances over the pods. Used if a mesh keeps the pods from being addressed.
     ClusterIp {
-        /// The Service's address and port.
+        /// Address and port of the Service.
         destination: Destination,
-        /// Pods behind it that Kubernetes calls ready.
+        /// Number of pods behind the Service that Kubernetes reports as ready.
         ready: u32,
     },
 }
 
 impl Destination {
-    /// The address to connect to.
+    /// Returns the address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its text, `ip:port`, with IPv6 in brackets.
+    /// Returns the address as text, `ip:port`, with IPv6 in brackets.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 impl Destinations {
-    /// No pods at all.
+    /// Empty list of pods.
     pub const NONE: Self = Self::Pods(Vec::new());
 
-    /// Whether nothing can be sent anywhere.
+    /// Returns true if there is no pod to send to.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Pods(pods) if pods.is_empty())
     }
@@ -63,7 +64,7 @@ impl From<SocketAddr> for Destination {
 impl FromStr for Destination {
     type Err = AddrParseError;
 
-    /// From `ip:port`.
+    /// Parses `ip:port`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse::<SocketAddr>().map(Self::from)
     }

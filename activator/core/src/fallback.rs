@@ -1,54 +1,54 @@
-//! When a held request is given to its workload's fallback.
+//! Decides when a held request is sent to its workload's fallback.
 //!
 //! # The rule
 //!
-//! | the request | before its time | from its time on |
+//! | the request | before its fallback time | from its fallback time on |
 //! |---|---|---|
-//! | waits, and no pod is ready | it waits | falls back |
-//! | waits for its turn at pods that are ready | waits | waits |
+//! | is held while no pod is ready | waits | falls back |
+//! | is queued while pods are ready | waits | waits |
 //! | finds no room to wait, or pods that are known to fail | falls back | falls back |
-//! | has lost its workload | stays | stays |
+//! | has lost its workload | is refused | is refused |
 //!
-//! A fallback is for wakes: once a pod is ready the workload answers, however many wait for their turn. If those pods are
-//! lost again, whoever still waits and had none is one that waits for a wake: it is looked at again at its time, and every
-//! [`AGAIN_AFTER`] from then on. Whoever stays is refused as without a fallback.
+//! A fallback covers scale from zero. Once a pod is ready, the workload answers, however many requests are queued. If
+//! those pods are lost again, a request that still waits is held again: it is checked at its fallback time, and every
+//! [`AGAIN_AFTER`] from then on. A request that cannot fall back is refused as if it had no fallback.
 //!
 //! # Not here
 //!
-//! Which requests may fall back at all, and where they go.
+//! Which requests may fall back at all, and where they are sent.
 
 use std::time::Duration;
 
-/// Whoever waits for its turn is asked again after so long.
+/// Interval at which a queued request is checked again.
 pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// How a request that has no pod yet stands.
+/// State of a request that has no pod yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is held, and no pod is ready.
+    /// The request is held, and no pod is ready.
     Held,
-    /// It is held, and pods are ready.
+    /// The request is queued, and pods are ready.
     Queued,
-    /// There is no room to hold it.
+    /// There is no room to hold the request.
     NoRoom,
-    /// The pods fail.
+    /// The pods are known to fail.
     Failing,
-    /// The workload is no more.
+    /// The workload was deleted.
     Gone,
 }
 
-/// What becomes of it.
+/// Next step for a request that has a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It waits for a pod, for so long; then it is asked again.
+    /// The request waits for a pod for this time, and is then checked again.
     Wait(Duration),
-    /// Its fallback answers.
+    /// The fallback answers.
     FallBack,
-    /// What would become of it without a fallback.
+    /// The request is treated as if it had no fallback.
     Stay,
 }
 
-/// What becomes of a request that has a fallback, which is to come `after` this time of waiting.
+/// Returns the next step for a request that has `waited` so long, and that may fall back `after` this time.
 pub fn next(standing: Standing, waited: Duration, after: Duration) -> Next {
     match standing {
         Standing::NoRoom | Standing::Failing => Next::FallBack,

@@ -1,30 +1,32 @@
-//! One bounded resource, divided among workloads first and then among their clients' addresses.
+//! Divides one bounded resource among workloads, and within a workload among the addresses of its clients.
 //!
 //! # The rule
 //!
-//! While there is room everybody gets what is asked for. When there is none, the largest holder gives way: of the workload
-//! that holds most, the address that holds most; there, who has been idle for longest, and if nobody is idle, who came last.
-//! The newcomer counts as one of its workload and its address, and as busy: so it is refused only where it would be the
-//! one to give way itself, and never in place of somebody who holds more. Where all clients come from one address, as
-//! behind an ingress, workloads still have their shares.
+//! While there is room, every request for a part is granted. When there is none, the largest holder gives way. It is
+//! found in three steps: the workload that holds most, then the address of that workload that holds most, then the
+//! holder at that address that has been idle for longest. If none is idle, the holder that came last gives way. The
+//! newcomer counts to its workload and its address, and as busy. So it is refused only if it would be the next to give
+//! way itself, and never in favor of a smaller holder. If all clients come from one address, as behind an ingress,
+//! workloads still have their shares.
 //!
-//! Before a busy one gives way, or a newcomer is refused, all those give way who have been idle for [`STALE`] seconds, whoever
-//! they are: they lose nothing.
+//! Before a busy holder gives way or a newcomer is refused, holders of any workload give way that have been idle for
+//! [`STALE`] seconds or more. They lose nothing.
 //!
-//! Room is made for some more than is asked for, as long as that costs idle ones alone: so a burst of newcomers looks through
-//! the holders once in a while, not each time.
+//! Somewhat more room is made than was requested, as long as only idle holders give way for it. A burst of newcomers
+//! therefore searches the holders once in a while, not each time.
 //!
-//! # Those who give way
+//! # Holders that give way
 //!
-//! They are told by the caller, and take a moment to go. Meanwhile what they hold counts as given back for the shares,
-//! and still counts for the process: while more than `leeway` is theirs, others get what is left alone.
+//! The caller notifies them, and they take a moment to release their part. Meanwhile their part no longer counts to the
+//! shares, but still counts to the process. While these parts exceed `leeway`, newcomers get only the room that is
+//! left.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Who came just now and is idle has not had the time to say what it wants. Of the newest few such ones give way after
-//!   busy ones.
-//! - A holder of nothing is never told to give way, since that would free nothing.
-//! - Idleness changes often, so that it is asked for when it matters and not told before ([`Holder`]).
+//! - A holder that has just arrived and is idle may not have had time to send its request. Among the newest few
+//!   holders, idle ones give way after busy ones.
+//! - A holder of nothing is never asked to give way, since that would free nothing.
+//! - Idleness changes often. It is read when it matters, and not reported to the ledger ([`Holder`]).
 
 use slab::Slab;
 use std::cmp::Reverse;
@@ -32,55 +34,58 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Part of the limit that is made free at once, if idle holders have it; and the part of the holders that counts as new.
+/// Divisor of two bounds: `1 / 64` of the limit is freed at once if idle holders have it, and the newest `1 / 64` of
+/// the holders count as new.
 const AT_ONCE: u64 = 64;
 
-/// Seconds of idleness after which a holder gives way to any other's need.
+/// Seconds of idleness after which a holder gives way to the need of any other.
 pub const STALE: u32 = 30;
 
-/// Capacity for holders that is kept when the last holder has gone.
+/// Capacity for holders that is kept when the last holder has left.
 const KEPT: usize = 64;
 
-/// A holder of a part of the resource.
+/// Holder of a part of the resource.
 pub trait Holder {
-    /// Returns the second since which the holder has been idle, or none if it is busy.
+    /// Returns the second since which the holder has been idle, or `None` if it is busy.
     fn idle_since(&self) -> Option<u32>;
 }
 
-/// The workload and the client that a part counts to.
+/// Workload and client address that a part counts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Of {
-    /// The workload's number; zero while the holder has not yet said which workload it is for.
+    /// Number of the workload; zero while the workload of the holder is not known yet.
     pub workload: u64,
-    /// The client's address.
+    /// Address of the client.
     pub address: IpAddr,
 }
 
-/// The refusal of a newcomer: no other holder may be told to give way for it.
+/// Refusal of a newcomer: no other holder may be asked to give way for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all of {limit} is held, and no other workload or client holds more than the {own} of this one")]
 pub struct Full {
-    /// The amount that all holders together may have.
+    /// Amount that all holders together may have.
     pub limit: u64,
-    /// The amount that the newcomer's workload holds.
+    /// Amount that the newcomer's workload holds.
     pub own: u64,
-    /// True if holders that were told to give way still hold more than the leeway. The newcomer's share is not used up then.
+    /// True if holders that were asked to give way still hold more than the leeway. The newcomer's share is not used up
+    /// then.
     pub is_beyond: bool,
 }
 
-/// The amounts that holders have of one resource.
+/// Amounts of one resource by holder.
 #[derive(Debug)]
 pub struct Ledger<H: ?Sized> {
     limit: u64,
     leeway: u64,
-    /// The amount of holders that stay.
+    /// Amount of the holders that stay.
     used: u64,
-    /// The amount of holders that were told to give way.
+    /// Amount of the holders that were asked to give way.
     leaving: u64,
     workloads: HashMap<u64, Workload>,
     entries: Slab<Entry<H>>,
     next: u64,
-    /// Stale entries of a second, by order of arrival and key, the longest idle last.
+    /// Second of the last search for stale entries, and the entries that it found, by order of arrival and key. The
+    /// entry that has been idle for longest is last.
     stale: (Option<u32>, Vec<(u64, usize)>),
 }
 
@@ -102,14 +107,15 @@ struct Workload {
 #[derive(Debug, Default)]
 struct Part {
     sum: u64,
-    /// The second in which the last search found nobody idle but new ones.
+    /// Second in which the last search found no idle holder except new ones.
     busy_in: Option<u32>,
     /// Entries by order of arrival.
     members: BTreeMap<u64, usize>,
 }
 
 impl<H: Holder + ?Sized> Ledger<H> {
-    /// Creates a ledger for `limit`. Holders that were told to give way may have up to `leeway` beyond it until they go.
+    /// Creates a ledger for `limit`. Holders that were asked to give way may have up to `leeway` beyond the limit until
+    /// they leave.
     pub fn new(limit: u64, leeway: u64) -> Self {
         let (workloads, entries) = (HashMap::new(), Slab::new());
         Self { limit, leeway, used: 0, leaving: 0, workloads, entries, next: 0, stale: (None, Vec::new()) }
@@ -120,18 +126,19 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.limit
     }
 
-    /// Sets the limit and the leeway. If holders have more than a new limit, the next newcomer finds those that give way.
+    /// Sets the limit and the leeway. If holders have more than a new limit, the next newcomer makes some of them give
+    /// way.
     pub fn set_limit(&mut self, limit: u64, leeway: u64) {
         (self.limit, self.leeway) = (limit, leeway);
     }
 
-    /// Returns the amount of all holders, including those that were told to give way.
+    /// Returns the amount of all holders, including holders that were asked to give way.
     pub fn held(&self) -> u64 {
         self.used + self.leaving
     }
 
-    /// Returns true if holders that were told to give way have more than half of the leeway. There is no time for gentle
-    /// ends then.
+    /// Returns true if holders that were asked to give way have more than half of the leeway. There is no time for a
+    /// graceful end then.
     pub fn is_pressed(&self) -> bool {
         self.leaving > self.leeway / 2
     }
@@ -151,8 +158,8 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.entries.iter().map(|(_, entry)| &entry.holder)
     }
 
-    /// Gives `amount` to a newcomer. Returns its key, or [`Full`] if the newcomer itself would have to give way; and the
-    /// holders that the caller has to tell to give way. With `of_idle`, only idle holders give way.
+    /// Gives `amount` to a newcomer. Returns its key, or [`Full`] if the newcomer itself would have to give way. Also
+    /// returns the holders that the caller must ask to give way. With `of_idle`, only idle holders give way.
     pub fn take(
         &mut self,
         of: Of,
@@ -169,7 +176,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         (grown.map(|()| key), others)
     }
 
-    /// Adds a holder of nothing, and returns its key.
+    /// Adds a holder of nothing and returns its key.
     pub fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
         let order = self.next;
         self.next += 1;
@@ -239,7 +246,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.add(key, amount);
     }
 
-    /// Counts each holder to the workload that `workload` returns for it; zero leaves the holder where it is.
+    /// Counts each holder to the workload that `workload` returns for it. Zero leaves the holder where it is.
     pub fn regroup_all(&mut self, workload: impl Fn(&H) -> u64) {
         let known =
             |(key, entry): (usize, &Entry<H>)| Some((key, workload(&entry.holder))).filter(|(_, known)| *known != 0);
@@ -247,7 +254,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         all.into_iter().for_each(|(key, workload)| self.regroup(key, workload));
     }
 
-    /// Removes a holder with all that it has.
+    /// Removes a holder and releases its whole amount.
     pub fn leave(&mut self, key: usize) {
         let Some(&Entry { amount, leaving, .. }) = self.entries.get(key) else { return };
         if leaving {
@@ -262,7 +269,8 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Makes room for `free`, and for some more where only idle holders give way for it. Returns the holders that give way.
+    /// Makes room for `free`, and for some more if only idle holders give way for it. Returns the holders that give
+    /// way.
     pub fn give_way(&mut self, free: u64, now: u32) -> Vec<Arc<H>> {
         let limit = self.limit;
         self.limit = limit.saturating_sub(free);
@@ -301,15 +309,15 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Returns the workload that holds most. Of equal ones it is the newcomer's.
+    /// Returns the workload that holds most. On a tie, prefers the workload of the newcomer.
     fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
         let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
         let largest = self.workloads.iter().max_by_key(|(number, workload)| (workload.sum, is_its(number)));
         largest.filter(|(_, workload)| workload.sum > 0).map(|(number, _)| *number)
     }
 
-    /// Has holders give way until no more than the limit is held, and some more while they are idle; or until it would be
-    /// the newcomer's turn.
+    /// Makes holders give way until no more than the limit is held, and some more while they are idle. Stops if the
+    /// newcomer would be the next to give way.
     fn make_room(&mut self, newcomer: Option<usize>, now: u32, of_idle: bool) -> Vec<Arc<H>> {
         let of = newcomer.map(|key| self.entries[key].of);
         let goal = self.limit - self.limit / AT_ONCE;
@@ -349,8 +357,8 @@ impl<H: Holder + ?Sized> Ledger<H> {
         told
     }
 
-    /// Returns the holder that has been idle for longest, at least for [`STALE`] seconds. The holders are searched once in
-    /// a second.
+    /// Returns the holder that has been idle for longest, and for at least [`STALE`] seconds. Searches the holders at
+    /// most once per second.
     fn next_stale(&mut self, newcomer: Option<usize>, now: u32) -> Option<usize> {
         let stale_since = |entry: &Entry<H>| {
             let frees = entry.amount > 0 && !entry.leaving;
@@ -364,15 +372,15 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
         let entries = &self.entries;
         let is_stale = |(order, key): (u64, usize)| {
-            // Another may have got its key since.
+            // Another holder may have got this key since the search.
             let entry = entries.get(key).filter(|entry| entry.order == order && Some(key) != newcomer);
             entry.and_then(stale_since).map(|_| key)
         };
         std::iter::from_fn(|| self.stale.1.pop()).find_map(is_stale)
     }
 
-    /// Orders the holders of the addresses that hold most of a workload by their turn to give way. Of an address that was
-    /// found busy in this second only the first one is returned.
+    /// Returns the holders at the largest addresses of a workload, in the order in which they give way. For an address
+    /// that was found busy in this second, only its first holder is returned.
     fn turns(&mut self, workload: u64, newcomer: Option<usize>, now: u32) -> Turns {
         let new_from = self.next.saturating_sub(self.entries.len() as u64 / AT_ONCE);
         let (entries, mut turns) = (&self.entries, Vec::<Turn>::new());
@@ -417,22 +425,22 @@ const IDLE: u8 = 0;
 const BUSY: u8 = 1;
 const NEW: u8 = 2;
 
-/// A holder's turn to give way.
+/// Position of a holder in the order of giving way.
 struct Turn {
     turn: (u8, u64, u64),
     key: usize,
     address: IpAddr,
 }
 
-/// The holders that give way next, in reverse order.
+/// Holders that give way next, in reverse order.
 struct Turns {
-    /// The amount of the next smaller address.
+    /// Amount of the next smaller address.
     floor: u64,
     turns: Vec<Turn>,
 }
 
 impl Turns {
-    /// Returns the next holder whose address still holds most.
+    /// Returns the next holder whose address still is among the largest.
     fn next(&mut self, workload: &Workload) -> Option<Turn> {
         let is_large =
             |turn: &Turn| workload.addresses.get(&turn.address).is_some_and(|part| part.sum >= self.floor.max(1));

@@ -1,24 +1,27 @@
-//! The activator's rules, without I/O: breaker, throttler, load balancing, subsetting, accounting, probe schedule.
+//! Rules of the activator without I/O: breaker, throttler, load balancing, subsetting, accounting and probe schedule.
 //!
-//! A request's way through this crate, each step a value that gives back what it took when it is dropped:
+//! A request passes through this crate in three steps. Each step yields a value that releases its resources on drop:
 //!
-//! 1. [`accounting::RevisionStats::enter`] counts it, and says whether the autoscaler must hear of it at once.
-//! 2. [`throttler::Throttler::acquire`] waits, bounded and in order of arrival, until the revision has room:
-//!    [`throttler::Admitted`].
-//! 3. [`throttler::Admitted::pick`] chooses a pod: [`throttler::Permit`]. If the pod turns out to be dead before
-//!    anything was sent, [`throttler::Permit::give_up_pod`] leads back to step 3, or to the head of the queue.
+//! 1. [`accounting::RevisionStats::enter`] counts the request and reports whether the autoscaler needs a signal at
+//!    once.
+//! 2. [`throttler::Throttler::acquire`] waits until the revision has capacity, in order of arrival and within a bounded
+//!    queue. It yields [`throttler::Admitted`].
+//! 3. [`throttler::Admitted::pick`] chooses a pod and yields a [`throttler::Permit`]. If the pod proves dead before
+//!    anything was sent, [`throttler::Permit::give_up_pod`] leads back to step 3 or to the head of the queue.
 //!
-//! Where the pods come from is [`backends`]: listed addresses and probe results in, probes to send and sets of proven
-//! destinations out, which [`throttler::Throttler::update`] takes. Which of several activators
-//! sends to a workload's pods under a hard limit is [`holders`], by which [`throttler::Throttler::hold_lots`] goes.
+//! [`backends`] decides which pods are usable. It takes listed addresses and probe results, and returns probes to send
+//! and sets of proven destinations for [`throttler::Throttler::update`]. [`holders`] decides which of several
+//! activators sends to the pods of a workload with a hard limit; [`throttler::Throttler::hold_lots`] applies that
+//! decision.
 //!
 //! # Invariants
 //!
-//! - No I/O, no clock, no randomness of its own: `now`, a clock or a generator are arguments.
+//! - The crate performs no I/O, reads no clock and draws no randomness: `now`, a clock or a generator are arguments.
 //! - Received = in flight + queued + refused + finished + abandoned at every instant (property test and loom model of
 //!   [`breaker`]).
-//! - A pod never sees more than the container concurrency from one activator, nor from several that keep one limit.
-//! - Nothing spins: a request that finds no room waits, and is woken.
+//! - A pod never receives more than the container concurrency from one activator, nor from several activators that
+//!   enforce one limit together.
+//! - Nothing spins: a request that finds no capacity waits and is woken.
 
 pub mod accounting;
 pub mod backends;

@@ -1,19 +1,19 @@
-//! Which of a revision's activators this one is.
+//! Position of this activator among the activators of a revision.
 //!
-//! The public endpoints of a revision list the activators that carry its traffic. Sorted bytewise by text, the own
-//! address's position in them is the index that [`assign`](crate::throttler::assign) works with, and every activator
-//! comes to the same list.
+//! The public endpoints of a revision list the activators that carry its traffic. They are sorted bytewise by text. The
+//! position of this activator's address is the index that [`assign`](crate::throttler::assign) uses. Every activator
+//! computes the same list.
 //!
 //! # Better than Knative
 //!
-//! Knative keeps the last index for good once the own address has left the list, and so goes on with a stale slice of
-//! the pods. Here it returns to unknown, which uses all pods: for the few requests still on their way, and for a
-//! Service that has switched to listing pods (Serve mode), that is the safer answer.
+//! Knative keeps the last index forever after its own address has left the list, and keeps using a stale slice of the
+//! pods. Here the index becomes unknown again, which uses all pods. That is safer for the last requests that still
+//! arrive, and for a Service that has switched to listing pods (Serve mode).
 
-/// How many activators share a revision, and this one's position among them.
+/// Number of activators that share a revision, and the position of this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activators {
-    /// This one is not among them, or none has been seen yet.
+    /// This activator is not in the list, or no list is known yet.
     #[default]
     Unknown,
     /// Position `index` (from 0) of `count`; `index < count`.
@@ -26,7 +26,7 @@ pub enum Activators {
 }
 
 impl Activators {
-    /// The number of activators that share the revision, if known.
+    /// Returns the number of activators that share the revision, if known.
     pub fn count(self) -> Option<u32> {
         match self {
             Self::Unknown => None,
@@ -35,8 +35,9 @@ impl Activators {
     }
 }
 
-/// This activator's place among `addresses`: the ready addresses of the public endpoints whose port carries the
-/// revision's protocol, as text without port, in any order. `own` is compared as text, as Knative does.
+/// Returns the position of this activator in `addresses`. These are the ready addresses of the public endpoints whose
+/// port carries the revision's protocol, as text without port, in any order. `own` is compared as text, as Knative
+/// does.
 pub fn own_index<'a>(own: &str, addresses: impl IntoIterator<Item = &'a str>) -> Activators {
     let mut sorted: Vec<&str> = addresses.into_iter().collect();
     sorted.sort_unstable();
@@ -61,9 +62,9 @@ mod tests {
             (&["10.10.10.3", "11.11.11.11"], known(0, 2)),
             (&["10.10.10.1", "10.10.10.2", "10.10.10.3", "11.11.11.11"], known(2, 4)),
             (&["10.10.10.1", "10.10.10.2", "10.10.10.3"], known(2, 3)),
-            // Order of arrival and repeats (one address in two slices) change nothing.
+            // The order of the addresses and duplicates (one address in two slices) change nothing.
             (&["11.11.11.11", "10.10.10.3", "10.10.10.3"], known(0, 2)),
-            (&["10.10.10.20", "10.10.10.3"], known(1, 2)), // Text, not number.
+            (&["10.10.10.20", "10.10.10.3"], known(1, 2)), // Sorted as text, not as numbers.
         ];
         for (addresses, expected) in cases {
             assert_eq!(own_index(own, addresses.iter().copied()), expected, "{addresses:?}");

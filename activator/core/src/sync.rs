@@ -1,7 +1,7 @@
-//! Atomics and the mutex under one name, so that loom can stand in for them.
+//! Atomics and the mutex under one name, so that loom can replace them.
 //!
-//! Under `--cfg loom` the breaker runs on loom's types and every interleaving of its model is tried
-//! (`tests/breaker_loom.rs`); otherwise these are std's atomics and `parking_lot`'s mutex.
+//! Under `--cfg loom` the breaker uses loom's types, and `tests/breaker_loom.rs` tries every interleaving of its model.
+//! Otherwise these are the atomics of std and the mutex of `parking_lot`.
 
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex;

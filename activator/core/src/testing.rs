@@ -1,4 +1,4 @@
-//! A task under test: a future, and whether it was woken since it was last polled.
+//! Tasks for tests: a future, and a flag that tells whether it was woken since its last poll.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A future that the test polls by hand.
+/// Future that the test polls by hand.
 pub(crate) struct Task<F> {
     future: F,
     flag: Arc<Flag>,
@@ -32,14 +32,14 @@ impl<F: Future + Unpin> Task<F> {
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// Polls once and expects to wait.
+    /// Polls once and expects the future to be pending.
     #[track_caller]
     pub(crate) fn waiting(mut self) -> Self {
         assert!(self.poll().is_pending(), "should wait");
         self
     }
 
-    /// Expects to have been woken, and to be done.
+    /// Expects that the task was woken and that the future is ready.
     #[track_caller]
     pub(crate) fn woken(&mut self) -> F::Output {
         assert!(self.is_woken(), "should have been woken");
@@ -54,7 +54,7 @@ impl<F: Future + Unpin> Task<F> {
     }
 }
 
-/// Polls a future that must be done at once.
+/// Polls a future that must be ready at once.
 #[track_caller]
 pub(crate) fn now<F: Future + Unpin>(future: F) -> F::Output {
     match Task::new(future).poll() {

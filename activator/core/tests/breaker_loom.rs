@@ -1,11 +1,11 @@
-//! The breaker under every interleaving of a few threads.
+//! Tests of the breaker under every interleaving of a few threads.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p activator-core --test breaker_loom --release
 //! ```
 //!
-//! Each model ends with the same claims: nobody is left waiting beside a free place (a lost wake-up would hang, which
-//! loom reports), and received = in flight + queued + refused + finished + abandoned.
+//! Each model ends with the same checks: no request waits beside a free permit (a lost wake-up would hang, which loom
+//! reports), and received = in flight + queued + refused + finished + abandoned.
 #![cfg(loom)]
 
 use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Load, Permit, TurnedAway};
@@ -21,13 +21,13 @@ fn acquire(breaker: &Arc<Breaker>) -> Result<Permit<Arc<Breaker>>, AdmissionErro
     block_on(Acquire::new(Arc::clone(breaker)))
 }
 
-/// One poll, as a task does that is then dropped.
+/// Polls once, like a task that is dropped afterwards.
 fn poll_once(acquire: &mut Acquire<Arc<Breaker>>) -> bool {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     Future::poll(std::pin::Pin::new(acquire), &mut context).is_ready()
 }
 
-/// What another thread does: takes a place, waiting for it if need be, and gives it back.
+/// Returns the work of another thread: it waits for a permit and releases it.
 fn takes_its_turn(breaker: &Arc<Breaker>) -> impl FnOnce() + use<> {
     let breaker = Arc::clone(breaker);
     move || drop(acquire(&breaker).expect("room in the queue"))
@@ -66,8 +66,8 @@ fn capacity_raised_while_a_request_queues_reaches_it() {
     });
 }
 
-/// One holds the place, one waits and leaves at any moment, one stays: whatever was granted to the one that left goes
-/// on.
+/// Goal: a permit granted to a request that is cancelled at any moment goes to the next one. Method: one request holds
+/// the permit, one waits and is cancelled, one stays.
 #[test]
 fn a_grant_to_one_who_leaves_is_passed_on() {
     loom::model(|| {
@@ -88,7 +88,7 @@ fn a_grant_to_one_who_leaves_is_passed_on() {
 #[test]
 fn a_returning_request_and_a_newcomer_both_get_their_turn() {
     loom::model(|| {
-        let breaker = breaker(1, 2); // The one that returns stands in line too.
+        let breaker = breaker(1, 2); // The returning request counts to the queue too.
         let permit = acquire(&breaker).expect("a free place");
         let newcomer = thread::spawn(takes_its_turn(&breaker));
         drop(block_on(permit.requeue()).expect("waiting is allowed"));
@@ -112,7 +112,7 @@ fn a_refusal_reaches_a_request_that_is_about_to_wait() {
     });
 }
 
-/// Who only tries never takes a place from one who waits, and never gets one too many.
+/// Goal: a request that only tries never takes a permit from a waiter, and never gets one too many.
 #[test]
 fn trying_beside_a_waiter_is_safe() {
     loom::model(|| {

@@ -1,8 +1,8 @@
-//! How busy a revision is, as the autoscaler is told.
+//! Measures the load of a revision for the reports to the autoscaler.
 //!
-//! [`RequestStats`] is the arithmetic of one source over one window: time-weighted concurrency and arrivals.
-//! [`RevisionStats`] is one revision's life in this activator: what the first request sets off, what each report says,
-//! and when the revision is forgotten.
+//! [`RequestStats`] computes time-weighted concurrency and arrivals of one source over one window. [`RevisionStats`]
+//! tracks one revision in this activator: the signal that the first request sends, the contents of each report, and the
+//! time at which the revision is forgotten.
 
 mod request_stats;
 mod revision_stats;

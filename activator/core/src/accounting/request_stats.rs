@@ -5,15 +5,15 @@
 //! report(t):   advance(t); average = area / elapsed (0 if nothing elapsed); area, elapsed and count begin anew
 //! ```
 //!
-//! A request counts in the window in which it arrives, and weighs in every window it overlaps. The divisor is the time
-//! that really passed, not the nominal window. An event that is stamped before the last one moves no time; it counts
-//! all the same. Requests that came through an activator are counted twice, in all and as proxied.
+//! A request counts in the window in which it arrives, and weighs in every window that it overlaps. The divisor is the
+//! time that really passed, not the nominal window. An event with a timestamp before the last one does not move the
+//! time, but it still counts. Requests that came through an activator count twice: in the total and as proxied.
 //!
-//! Areas are kept in whole nanoseconds, so that a day of a thousand requests at once loses nothing to rounding.
+//! Areas are kept in whole nanoseconds, so that a day of a thousand concurrent requests loses nothing to rounding.
 
 use common::time::Timestamp;
 
-/// One source's counts. Concurrency lives on across windows, the rest begins anew with each report.
+/// Counts of one source. The concurrency carries over from window to window; the rest restarts with each report.
 #[derive(Clone, Debug)]
 pub struct RequestStats {
     last: Timestamp,
@@ -22,16 +22,16 @@ pub struct RequestStats {
     proxied: Tally,
 }
 
-/// What one window saw.
+/// Measurements of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RequestReport {
-    /// Mean of requests in flight, weighted by time.
+    /// Mean number of requests in flight, weighted by time.
     pub average_concurrency: f64,
-    /// The part of it that came through an activator.
+    /// Part of the concurrency that came through an activator.
     pub average_proxied_concurrency: f64,
-    /// Requests that arrived.
+    /// Number of requests that arrived.
     pub request_count: f64,
-    /// The part of them that came through an activator.
+    /// Number of these requests that came through an activator.
     pub proxied_request_count: f64,
 }
 
@@ -43,41 +43,41 @@ struct Tally {
 }
 
 impl RequestStats {
-    /// Nothing in flight; the first window begins at `start`.
+    /// Creates counts with nothing in flight. The first window begins at `start`.
     pub fn new(start: Timestamp) -> Self {
         Self { last: start, elapsed_nanos: 0, all: Tally::default(), proxied: Tally::default() }
     }
 
-    /// A request arrives.
+    /// Records the arrival of a request.
     pub fn enter(&mut self, at: Timestamp) {
         self.advance(at);
         self.all.enter();
     }
 
-    /// A request is over.
+    /// Records the end of a request.
     pub fn leave(&mut self, at: Timestamp) {
         self.advance(at);
         self.all.leave();
     }
 
-    /// A request arrives through an activator.
+    /// Records the arrival of a request through an activator.
     pub fn enter_proxied(&mut self, at: Timestamp) {
         self.enter(at);
         self.proxied.enter();
     }
 
-    /// A request that came through an activator is over.
+    /// Records the end of a request that came through an activator.
     pub fn leave_proxied(&mut self, at: Timestamp) {
         self.leave(at);
         self.proxied.leave();
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     pub fn concurrency(&self) -> i64 {
         self.all.concurrency
     }
 
-    /// Ends the window.
+    /// Ends the window and returns its measurements.
     pub fn report(&mut self, at: Timestamp) -> RequestReport {
         self.advance(at);
         let elapsed = std::mem::take(&mut self.elapsed_nanos);
@@ -112,7 +112,7 @@ impl Tally {
         self.area_nanos += i128::from(self.concurrency) * i128::from(gap_nanos);
     }
 
-    /// Average and count.
+    /// Ends the window and returns its average and count.
     fn report(&mut self, elapsed_nanos: u64) -> (f64, f64) {
         let area = std::mem::take(&mut self.area_nanos);
         let average = if elapsed_nanos == 0 { 0.0 } else { area as f64 / elapsed_nanos as f64 };
@@ -130,7 +130,7 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// Plays events like `in 0`, `pout 500` (ms) and answers each `report` with its four numbers.
+    /// Plays events like `in 0`, `pout 500` (ms) and returns the four numbers of each `report`.
     fn play(events: &str) -> Vec<[f64; 4]> {
         let mut stats = RequestStats::new(ms(0));
         let mut reports = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Averages of windows, weighted by their lengths, add up to the time that all requests took.
+        /// Goal: the averages of all windows, weighted by their lengths, add up to the total time of all requests.
         #[test]
         fn nothing_is_lost_between_windows(
             spans in prop::collection::vec((0i64..5_000, 0i64..5_000), 0..40),

@@ -1,21 +1,21 @@
-//! One revision's life in an activator's reports.
+//! Reports of one revision by an activator.
 //!
 //! # The rule
 //!
-//! - Idle: nothing is reported. The first request makes it tracked, and at once owes the autoscaler the **first
-//!   signal** `{concurrency 1, count 1}`: a sleeping revision must not wait for the reporting second.
-//! - Tracked: each report says the window's average and arrivals. The first report after a signal that was sent says
-//!   one less of each, since the signal said them already.
-//! - A window with an average of exactly 0 and nothing in flight is reported, and then the revision is idle again.
+//! - Idle: nothing is reported. The first request makes the revision tracked and makes the **first signal**
+//!   `{concurrency 1, count 1}` due at once: a revision at zero must not wait for the next periodic report.
+//! - Tracked: each report contains the average and the arrivals of the window. The first report after a sent signal
+//!   contains one less of each, since the signal already reported them.
+//! - A window with an average of exactly 0 and nothing in flight is reported, and the revision becomes idle again.
+//! - A request that lost its pod and found no other may be reported once more by a **reminder** `{1, 0}`. There is at
+//!   most one per report, and the next report then contains one less of concurrency.
 //!
-//! - A request that was given to a pod, lost it and found no other may be said once more, by a **reminder** `{1, 0}`:
-//!   at most one for each report, which then says one less of concurrency.
+//! # Delivery of the signal
 //!
-//! # The signal arrives
-//!
-//! A signal that nobody received wakes nobody. It is therefore owed until a connection has carried it: the sender takes
-//! it as a [`Signal`], confirms it once written, and by dropping it unconfirmed owes it again. A report made while
-//! the signal is owed carries it (says the whole truth, without discount), and confirms it in the same way.
+//! A lost signal would leave the revision at zero. It therefore stays due until a connection has carried it. The sender
+//! takes it as a [`Signal`] and confirms it once it is written; a signal that is dropped unconfirmed is due again. A
+//! report made while the signal is due carries it: it contains the full counts without discount, and is confirmed in
+//! the same way.
 //!
 //! ```text
 //! Idle --enter--> Owed --signal()/report()--> Sending --confirm--> Sent --zero window--> Idle
@@ -24,14 +24,14 @@
 //!
 //! # Better than Knative
 //!
-//! Knative discounts the first report although its signal may have been lost, which costs a waking service up to two
-//! seconds; and its count can come out as -1, because making the entry and counting the request are two steps. Here
-//! they are one, under one short lock.
+//! Knative discounts the first report even if its signal was lost, which delays a scale from zero by up to two seconds.
+//! Its count can become -1, because creating the entry and counting the request are two steps. Here they are one step,
+//! under one short lock.
 //!
 //! # Not here
 //!
-//! The reporting second, and the table of revisions: the shell holds one [`RevisionStats`] for each and asks all of
-//! them.
+//! The reporting interval and the table of revisions. The shell holds one [`RevisionStats`] per revision and collects
+//! the reports of all of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ use parking_lot::Mutex;
 
 use super::request_stats::RequestStats;
 
-/// Where the time at a request's end comes from: a guard can end anywhere, so it must be able to ask. Any monotonic
-/// nanoseconds will do, since only differences count.
+/// Source of the time at which a request ends. A guard can be dropped anywhere, so it must be able to read the time.
+/// Any monotonic nanoseconds will do, since only differences count.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -54,7 +54,7 @@ impl<F: Fn() -> Timestamp + Send + Sync> Clock for F {
     }
 }
 
-/// One revision's counts. An operation is a clock reading and a lock of a few nanoseconds.
+/// Counts of one revision. An operation costs a clock reading and a lock of a few nanoseconds.
 pub struct RevisionStats {
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
@@ -63,7 +63,8 @@ pub struct RevisionStats {
 #[derive(Debug)]
 struct Inner {
     state: State,
-    /// Tells one tracked life from an earlier one, whose signal may still be on its way.
+    /// Number of the tracked period. Distinguishes the present period from an earlier one whose signal may still be in
+    /// delivery.
     life: u64,
 }
 
@@ -77,20 +78,21 @@ enum State {
 struct Tracked {
     stats: RequestStats,
     signal: SignalState,
-    /// What was sent by itself, and no report has discounted yet.
+    /// Part that a signal or reminder has reported and that no report has discounted yet.
     discount: Discount,
-    /// The window in which the first request arrived has been reported, whether or not anybody received it.
+    /// True once the window in which the first request arrived has been reported, whether or not the report was
+    /// delivered.
     first_window_over: bool,
 }
 
-/// What the next report must not say again.
+/// Part that the next report must leave out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Discount {
     #[default]
     None,
-    /// The first signal: a request's presence and its arrival.
+    /// The first signal: one request's presence and its arrival.
     Arrival,
-    /// A reminder: a request's presence.
+    /// A reminder: one request's presence.
     Presence,
 }
 
@@ -101,32 +103,32 @@ enum SignalState {
     Sent,
 }
 
-/// A request's part in the counts, taken out again on drop.
+/// Guard of a counted request. Uncounts the request on drop.
 pub struct InFlight {
     stats: Arc<RevisionStats>,
 }
 
-/// What [`RevisionStats::enter`] answers.
+/// Result of [`RevisionStats::enter`].
 #[derive(Debug)]
 pub struct Entered {
-    /// Keep it until the answer is complete or the client is gone.
+    /// Guard of the request. Keep it until the response is complete or the client has disconnected.
     pub in_flight: InFlight,
-    /// This request woke the revision: have its [`signal`](RevisionStats::signal) sent now.
+    /// True if this request made the revision tracked: send its [`signal`](RevisionStats::signal) now.
     pub first: bool,
 }
 
-/// What a report says.
+/// Contents of a report.
 #[derive(Debug)]
 pub struct Report {
-    /// Mean of requests in flight, held ones included.
+    /// Mean number of requests in flight, including held ones.
     pub average_concurrency: f64,
-    /// Requests that arrived.
+    /// Number of requests that arrived.
     pub request_count: f64,
-    /// Set if this report carries the first signal: confirm it once the report is written.
+    /// Set if this report carries the first signal. Confirm it once the report is written.
     pub signal: Option<Signal>,
 }
 
-/// The first signal, on its way. Owed again if dropped without [`Signal::confirm`].
+/// First signal in delivery. Due again if dropped without [`Signal::confirm`].
 #[must_use = "a signal that is dropped unconfirmed is owed again"]
 pub struct Signal {
     stats: Arc<RevisionStats>,
@@ -135,12 +137,12 @@ pub struct Signal {
 }
 
 impl RevisionStats {
-    /// An idle revision.
+    /// Creates the counts of an idle revision.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { clock, inner: Mutex::new(Inner { state: State::Idle, life: 0 }) })
     }
 
-    /// Counts a request in.
+    /// Counts an arriving request.
     pub fn enter(self: &Arc<Self>) -> Entered {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -167,21 +169,21 @@ impl RevisionStats {
         Entered { in_flight: InFlight { stats: Arc::clone(self) }, first }
     }
 
-    /// Takes the first signal, if it is owed. What it says is always concurrency 1 and count 1.
+    /// Takes the first signal if it is due. It always stands for concurrency 1 and count 1.
     pub fn signal(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
         let State::Tracked(tracked) = &mut inner.state else { return None };
         let signal = tracked.take_signal(self, life)?;
-        // Later windows never count the first arrival, so there is nothing to take out of them.
+        // Later windows do not count the first arrival, so they need no discount.
         if !tracked.first_window_over {
             tracked.discount = Discount::Arrival;
         }
         Some(signal)
     }
 
-    /// Takes a reminder, unless there was a signal or one since the last report. What it says is always concurrency 1
-    /// and count 0. If it is dropped unconfirmed, the first signal is owed again.
+    /// Takes a reminder, unless a signal or a reminder was sent since the last report. It always stands for concurrency
+    /// 1 and count 0. If it is dropped unconfirmed, the first signal is due again.
     pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
@@ -194,7 +196,7 @@ impl RevisionStats {
         })
     }
 
-    /// Ends the window; `None` while idle.
+    /// Ends the window and returns its report, or `None` while idle.
     pub fn report(self: &Arc<Self>) -> Option<Report> {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -218,7 +220,7 @@ impl RevisionStats {
         Some(report)
     }
 
-    /// Requests in flight, held ones included.
+    /// Returns the number of requests in flight, including held ones.
     pub fn concurrency(&self) -> u64 {
         match &self.inner.lock().state {
             State::Idle => 0,
@@ -226,7 +228,7 @@ impl RevisionStats {
         }
     }
 
-    /// Whether a report would say anything.
+    /// Returns true if the revision is tracked, so a report would not be empty.
     pub fn is_tracked(&self) -> bool {
         matches!(self.inner.lock().state, State::Tracked(_))
     }
@@ -250,7 +252,7 @@ impl Tracked {
 }
 
 impl Signal {
-    /// A connection has carried it.
+    /// Confirms that a connection has carried the signal.
     pub fn confirm(mut self) {
         self.confirmed = true;
     }
@@ -263,7 +265,8 @@ impl Drop for Signal {
         let State::Tracked(tracked) = &mut inner.state else { return };
         if same_life && tracked.signal == SignalState::Sending {
             tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Owed };
-            // What was not sent needs no discount; if a report took it already, the signal said again makes up for it.
+            // A signal that was not sent needs no discount. If a report has already discounted it, the repeated signal
+            // makes up for that.
             if !self.confirmed {
                 tracked.discount = Discount::None;
             }

@@ -1,37 +1,38 @@
-//! Routing through the Service's cluster IP, where a mesh keeps the pods from being addressed (Knative mode only).
+//! Routing through the Service's cluster IP, if a mesh keeps the pods from being addressed (Knative mode only).
 //!
 //! # The rule
 //!
-//! A probe that fails without an answer, or with 502 or 503, may have met a mesh; any other answer cannot have. While
-//! no pod is healthy and every pod's last probe may have met one, the cluster IP is probed too, at the same pace. Once
-//! that passes, requests go there, as many as the ready pods can run. With mesh mode `enabled` it is always so, and
-//! pods are not probed.
+//! A probe that fails without a response, or with 502 or 503, may have met a mesh; any other response rules that out.
+//! While no pod is healthy and the last probe of every pod may have met a mesh, the cluster IP is probed too, at the
+//! same pace. Once that probe passes, requests go to the cluster IP, as many as the ready pods can run. With mesh mode
+//! `enabled` this always applies, and pods are not probed.
 //!
 //! # Better than Knative
 //!
-//! There, one success turns pod addressing off for good; a pod that became ready between its own probe and the cluster
-//! IP's is enough. Here pods are still asked, once a second, and the first that answers ends the fallback.
+//! In Knative one success disables pod addressing permanently. A pod that becomes ready between its own probe and the
+//! probe of the cluster IP is enough to cause that. Here pods are still probed once a second, and the first one that
+//! passes ends the fallback.
 
 use std::time::{Duration, Instant};
 
 use super::Attempt;
 use super::schedule::pause;
 
-/// Whether and when the cluster IP may carry requests.
+/// Condition under which the cluster IP may carry requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// Never: standalone; mesh mode `disabled`; passthrough load balancing.
+    /// Never: standalone, mesh mode `disabled`, or passthrough load balancing.
     Never,
-    /// When pods cannot be addressed: mesh mode `auto`.
+    /// If pods cannot be addressed: mesh mode `auto`.
     WhenUnaddressable,
     /// Always: mesh mode `enabled`.
     Always,
 }
 
-/// Pods are asked so seldom while the cluster IP carries the requests.
+/// Interval between probes of a pod while the cluster IP carries the requests.
 pub(super) const PODS_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether requests take the cluster IP now, or how far the way there is.
+/// Progress of the fallback to the cluster IP.
 #[derive(Debug, Default)]
 pub(super) enum FallbackState {
     #[default]
@@ -44,7 +45,7 @@ pub(super) enum FallbackState {
         due: Instant,
         since: Instant,
     },
-    /// Carries the requests.
+    /// The cluster IP carries the requests.
     On,
 }
 
@@ -60,8 +61,8 @@ impl FallbackState {
         }
     }
 
-    /// Moves on with whether the fallback is wanted now. Answers how long was waited, if a probe is to be sent under
-    /// `attempt`.
+    /// Makes one step, given whether the fallback is `wanted` now. Returns the time waited so far if a probe must be
+    /// sent under `attempt`.
     pub(super) fn step(&mut self, wanted: bool, attempt: Attempt, now: Instant) -> Option<Duration> {
         match *self {
             // (Probing | Waiting) => Off
@@ -81,7 +82,7 @@ impl FallbackState {
         None
     }
 
-    /// A probe of the cluster IP came back, while so many addresses are eager.
+    /// Handles the result of a probe of the cluster IP. `sharers` is the number of eager addresses.
     pub(super) fn probed(&mut self, attempt: Attempt, passed: bool, now: Instant, sharers: usize) {
         // Probing => (On | Waiting)
         if let Self::Probing { attempt: last, since } = *self

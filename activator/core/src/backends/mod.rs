@@ -1,39 +1,41 @@
-//! A revision's addresses: from what Kubernetes lists to what requests may be sent to.
+//! Turns the addresses of a revision that Kubernetes lists into the destinations of requests.
 //!
-//! [`Backends`] is a state machine without I/O. Events go in (a listing, a probe's outcome, a failed request, time),
-//! actions come out (send these probes, publish this set), and [`Backends::due`] says when it wants to be called next.
+//! [`Backends`] is a state machine without I/O. Its inputs are events (a listing, a probe result, a failed request,
+//! time). Its outputs are actions (probes to send, sets to publish), and [`Backends::due`] returns the time of its next
+//! call.
 //!
 //! # The rule
 //!
-//! Route by address, believe by probe, forget by failure. Every listed address is probed from the moment it is known,
-//! ready or not, on a [schedule] of its own: one that hangs delays no other. A pass is believed until the
-//! address disappears, a request fails there, or Kubernetes withdraws its readiness. What counts as proof is [`Proof`].
-//! Every change of the proven set is published once.
+//! Every listed address is probed from the moment it is known, ready or not, on its own [schedule]: a hanging probe
+//! delays no other address. An address that has passed stays in use until it disappears, a request fails there, or
+//! Kubernetes withdraws its readiness. [`Proof`] defines what counts as proof. Every change of the proven set is
+//! published once.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Kubernetes calls an address ready: it is probed at once, even if an earlier probe still hangs.
-//! - Kubernetes withdraws readiness from a pod in use: it stays in use until one probe decides. (A drain answers 503.)
-//!   One that passes is believed for a second: then the next one decides, until Kubernetes calls the pod ready again.
-//! - A rollout changes what is asked, and pods of the former template fail it while Kubernetes calls them ready: after
-//!   a second in which their kernels answered, its word counts ([`Proof::ProbeThenReady`]). Silence is no answer, nor
-//!   is 502 or 503, nor a refusal by the port that takes the requests.
-//! - A request failed: out at once, probed at once; probes sent before count no more.
-//! - An address that is removed and comes back starts anew.
-//! - Revision deleted: list nothing.
-//! - No address at all: published as the empty set, once.
-//! - Mesh mode `enabled` ends: no pod was asked under it, so each is asked as if it had just been listed. The cluster IP
-//!   stays in use meanwhile, where it still may be used.
+//! - Kubernetes reports an address as ready: it is probed at once, even if an earlier probe still hangs.
+//! - Kubernetes withdraws the readiness of a pod in use: it stays in use until one probe decides. (A draining pod
+//!   responds with 503.) A pass is trusted for a second. Then the next probe decides, until Kubernetes reports the pod
+//!   as ready again.
+//! - A rollout changes the probe, and pods of the former template fail it although Kubernetes reports them as ready.
+//!   After a second in which their kernels responded, Kubernetes' report counts ([`Proof::ProbeThenReady`]). No
+//!   response does not count for this, nor 502 or 503, nor a connection refused by the port that takes requests.
+//! - A request fails: its pod is removed at once and probed at once. Passes of probes sent before are ignored.
+//! - An address that is removed and returns starts from scratch.
+//! - The revision is deleted: report an empty list.
+//! - No address at all is published as the empty set, once.
+//! - Mesh mode `enabled` ends: pods were not probed under it, so each is treated as newly listed. The cluster IP stays
+//!   in use meanwhile, if that is still allowed.
 //!
 //! # Better than Knative
 //!
-//! No round waits for its slowest probe, no tick of 200 ms lies between two probes, equal sets are not published again,
-//! deletion is noticed, and the [cluster IP](fallback) is no one-way street.
+//! No round waits for its slowest probe, there is no tick of 200 ms between two probes, equal sets are not published
+//! again, deletion is noticed, and the [cluster IP](fallback) fallback can end.
 //!
 //! # Not here
 //!
-//! Sending probes, and keeping the connection that passed for the first request: the shell does. Terminating
-//! addresses are not to be listed.
+//! Sending probes, and keeping the connection of a passed probe for the first request: both belong to the shell.
+//! Terminating addresses must not be listed.
 
 mod fallback;
 mod pod;
@@ -49,104 +51,105 @@ use self::schedule::RoundTrip;
 pub use self::schedule::{Timeouts, answer_min};
 use crate::destination::{Destination, Destinations};
 
-/// When an address is believed.
+/// Condition under which an address may receive requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A probe passed, whatever Kubernetes says. The usual case in Knative mode.
+    /// A probe passed, whatever Kubernetes reports. The usual case in Knative mode.
     Probe,
-    /// A probe passed; or Kubernetes calls it ready, and for a second its kernel has answered probes that fail: they are
-    /// the readiness probe of the pods' template, which may have been another when this one was made.
+    /// A probe passed. Or Kubernetes reports the pod as ready, and its kernel has responded for a second to probes that
+    /// fail: the probe is the readiness probe of the pods' template, which may have differed when this pod was created.
     ProbeThenReady,
-    /// A probe passed, and Kubernetes calls it ready: for a queue-proxy whose probe does not cover an exec readiness
-    /// probe or a startup probe.
+    /// A probe passed, and Kubernetes reports the pod as ready. For a queue-proxy whose probe does not cover an exec
+    /// readiness probe or a startup probe.
     ProbeAndReady,
-    /// Kubernetes calls it ready; nothing is sent. For exec probes, and by annotation.
+    /// Kubernetes reports the pod as ready; no probe is sent. For exec probes, and by annotation.
     Ready,
-    /// Kubernetes calls it ready, or a probe passed: mesh mode `disabled`.
+    /// Kubernetes reports the pod as ready, or a probe passed: mesh mode `disabled`.
     ReadyOrProbe,
 }
 
-/// What a revision's addresses are judged by.
+/// Rules for the addresses of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// When an address is believed.
+    /// Condition under which an address may receive requests.
     pub proof: Proof,
-    /// Whether the cluster IP may stand in for the pods.
+    /// Condition under which the cluster IP may replace the pods.
     pub fallback: Fallback,
-    /// How long a connected probe may wait for its answer (`PROBE_TIMEOUT`).
+    /// Maximum time that a connected probe waits for its response (`PROBE_TIMEOUT`).
     pub answer_timeout: Duration,
 }
 
 impl Default for Rules {
-    /// Standalone: probes alone, no cluster IP, a second for the answer (Kubernetes' own default).
+    /// Returns the rules of standalone mode: probes alone, no cluster IP, a second for the response (Kubernetes' own
+    /// default).
     fn default() -> Self {
         Self { proof: Proof::Probe, fallback: Fallback::Never, answer_timeout: Duration::from_secs(1) }
     }
 }
 
-/// Numbers the probes of one [`Backends`]; a later one is larger.
+/// Number of a probe, unique within one [`Backends`]. Later probes have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(u64);
 
-/// What happened.
+/// Input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The whole list of addresses, whenever it may have changed. An address in both sets is ready.
+    /// The complete list of addresses, whenever it may have changed. An address in both sets is ready.
     Listed {
-        /// Called ready by Kubernetes.
+        /// Addresses that Kubernetes reports as ready.
         ready: BTreeSet<Destination>,
-        /// Not, or not yet.
+        /// Addresses that are not ready.
         not_ready: BTreeSet<Destination>,
     },
-    /// The private Service's cluster IP and port, or that there is none.
+    /// The private Service's cluster IP and port, or `None` if it has none.
     ClusterIp(Option<Destination>),
-    /// A probe is over. Every [`Action::Probe`] must come back as one, whatever becomes of it.
+    /// A probe has ended. Every [`Action::Probe`] must be followed by this event, whatever its result.
     Probed {
-        /// Where the probe was sent.
+        /// Destination of the probe.
         destination: Destination,
-        /// Which probe it was.
+        /// Number of the probe.
         attempt: Attempt,
-        /// How it ended.
+        /// Result of the probe.
         outcome: Outcome,
     },
-    /// A request could not be delivered: connection refused, or bytes not acknowledged. Never for a slow answer.
+    /// A request could not be delivered: connection refused, or bytes not acknowledged. Never for a slow response.
     Failed(Destination),
-    /// The time that [`Backends::due`] named has come.
+    /// The time returned by [`Backends::due`] has come.
     Due,
 }
 
-/// How a probe ended.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed. The time that the connection took, if one was made for it.
+    /// The probe passed. Contains the connect time if a new connection was made.
     Passed(Option<Duration>),
-    /// It was answered, but not as it should be: with a status that a mesh does not give (not 502 or 503).
+    /// The response was wrong, with a status that a mesh does not return (not 502 or 503).
     Refuted,
-    /// It was not answered, or with 502 or 503.
+    /// There was no response, or it was 502 or 503.
     Unanswered,
-    /// The connection was refused, after this time: nobody listens yet, but it is known how far away.
+    /// The connection was refused after this time. No process listens yet, but the round trip is known.
     Refused(Duration),
-    /// The same, by a port that takes no requests.
+    /// The connection was refused after this time, by a port that takes no requests.
     RefusedBeside(Duration),
 }
 
-/// What to do.
+/// Output of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a probe.
     Probe {
-        /// Where.
+        /// Destination of the probe.
         destination: Destination,
-        /// To come back in [`Event::Probed`].
+        /// Number to return in [`Event::Probed`].
         attempt: Attempt,
-        /// How long it may take.
+        /// Maximum duration of the probe.
         timeouts: Timeouts,
     },
-    /// Requests may be sent to these from now on, and to no others.
+    /// Send requests to these destinations only.
     Publish(Destinations),
 }
 
-/// One revision's addresses. See the module's text.
+/// Addresses of one revision. See the module documentation.
 #[derive(Debug)]
 pub struct Backends {
     rules: Rules,
@@ -160,7 +163,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Nothing listed, nothing published.
+    /// Creates a state with nothing listed and nothing published.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -174,21 +177,21 @@ impl Backends {
         }
     }
 
-    /// So many addresses, of all revisions, are [eager](Self::eager): from the next event on, they share the probe
+    /// Sets the number of [eager](Self::eager) addresses of all revisions. From the next event on, they share the probe
     /// budget.
     pub fn share_budget_among(&mut self, sharers: usize) {
         self.sharers = sharers;
     }
 
-    /// Addresses that are waited for, and asked more often than every 50 ms.
+    /// Returns the number of addresses that are waited for and probed more often than every 50 ms.
     pub fn eager(&self, now: Instant) -> usize {
         if self.proof() == Proof::Ready {
-            return 0; // Nothing is sent.
+            return 0; // No probes are sent.
         }
         self.pods.values().filter(|pod| pod.is_eager(now)).count()
     }
 
-    /// Moves on, and says what to do, probes first.
+    /// Processes an event and returns the resulting actions, probes first.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
@@ -213,14 +216,14 @@ impl Backends {
         actions
     }
 
-    /// When to call with [`Event::Due`], if nothing else happens first.
+    /// Returns the time at which to call with [`Event::Due`] if no other event comes first.
     pub fn due(&self) -> Option<Instant> {
         self.pods.values().filter_map(ProbedPod::due).chain(self.fallback.due()).min()
     }
 
-    /// Changes how addresses are judged, from the next event on. What is believed already stays believed, unless the
-    /// new proof asks for readiness that is not there, or nobody was asked so far ([`Fallback::Always`]): pods were not in
-    /// use then. A cluster IP that was goes on until one of them is, if the rules permit it.
+    /// Changes the rules from the next event on. A proven address stays proven, with two exceptions: the new proof
+    /// requires readiness that is missing, or pods were not probed so far ([`Fallback::Always`]) and therefore not in
+    /// use. A cluster IP in use stays in use until a pod is, if the rules permit it.
     pub fn set_rules(&mut self, rules: Rules, now: Instant) -> Vec<Action> {
         let before = std::mem::replace(&mut self.rules, rules);
         if rules.fallback == Fallback::Never {
@@ -241,12 +244,12 @@ impl Backends {
         actions
     }
 
-    /// Addresses that requests may be sent to directly.
+    /// Returns the addresses that requests may be sent to directly.
     pub fn healthy(&self) -> impl Iterator<Item = &Destination> {
         self.pods.iter().filter(|(_, pod)| pod.is_healthy()).map(|(at, _)| at)
     }
 
-    /// Addresses listed.
+    /// Returns the number of listed addresses.
     pub fn listed_count(&self) -> usize {
         self.pods.len()
     }
@@ -291,7 +294,7 @@ impl Backends {
         }
     }
 
-    /// Lets every pod take a step, and sends the probes that come of it.
+    /// Makes one step for every pod, and sends the probes that result.
     fn each(
         &mut self,
         now: Instant,
@@ -330,7 +333,7 @@ impl Backends {
         }
     }
 
-    /// Publishes the set that follows from the state, if it is not the one published last.
+    /// Publishes the present set unless it equals the last published one.
     fn publish(&mut self, actions: &mut Vec<Action>) {
         let destinations = match (&self.fallback, &self.cluster_ip) {
             (FallbackState::On, Some(cluster_ip)) => Destinations::ClusterIp {
@@ -340,7 +343,7 @@ impl Backends {
             _ if self.rules.fallback == Fallback::Always => Destinations::NONE,
             _ => Destinations::Pods(self.healthy().cloned().collect()),
         };
-        // At first, that nothing is proven yet is no news; that nothing is listed is.
+        // Initially, an empty set is published only if no address is listed, not while addresses are merely unproven.
         let news = match &self.published {
             Some(published) => *published != destinations,
             None => !destinations.is_empty() || self.pods.is_empty(),
@@ -356,7 +359,7 @@ impl Backends {
         Action::Probe { destination: at.clone(), attempt, timeouts }
     }
 
-    /// With mesh mode `enabled` pods are never asked.
+    /// Returns the effective proof. With mesh mode `enabled` pods are never probed.
     fn proof(&self) -> Proof {
         if self.rules.fallback == Fallback::Always { Proof::Ready } else { self.rules.proof }
     }

@@ -1,24 +1,26 @@
-//! One address: whether it is believed, and when it is asked again. Knows nothing of other addresses.
+//! State of one address: whether it may receive requests, and the time of its next probe. Independent of other
+//! addresses.
 
 use std::time::{Duration, Instant};
 
 use super::schedule::{is_eager, pause};
 use super::{Attempt, Outcome, Proof};
 
-/// What is known of one address.
+/// State of one address.
 #[derive(Debug)]
 pub(super) struct ProbedPod {
     pub(super) ready: bool,
-    /// Kubernetes has called it ready, and does not now.
+    /// True if Kubernetes reported the pod as ready before, and no longer does.
     withdrawn: bool,
-    /// Since when Kubernetes calls it ready and its kernel answers probes that fail.
+    /// Time since which Kubernetes reports the pod as ready while its kernel responds to probes that fail.
     contradicted: Option<Instant>,
-    /// Since when it has been waited for, or asked whether it is still to be believed.
+    /// Time since which the pod is waited for, or is being probed after its readiness was withdrawn.
     since: Instant,
     state: State,
-    /// Passes of earlier attempts are of a time before something happened, and count no more.
+    /// First attempt whose pass counts. Earlier probes were sent before an event that invalidated them.
     valid_from: Attempt,
-    /// The last probe's failure could have come from a mesh. `None`: no failure since it was listed or last passed.
+    /// True if the failure of the last probe could have come from a mesh. `None` if no probe failed since the address
+    /// was listed or last passed.
     pub(super) maybe_mesh: Option<bool>,
 }
 
@@ -26,19 +28,19 @@ pub(super) struct ProbedPod {
 enum State {
     /// In use.
     Healthy,
-    /// In use, although its readiness was withdrawn, until a probe says more.
+    /// In use although its readiness was withdrawn, until this probe decides.
     Suspect { attempt: Attempt },
-    /// In use, as a probe has passed since its readiness was withdrawn, and asked again at this time.
+    /// In use because a probe passed after its readiness was withdrawn. Probed again at this time.
     Doubted { due: Instant },
-    /// Asked, no answer yet.
+    /// Not in use; a probe is pending.
     Probing { attempt: Attempt },
-    /// Asked again at this time; or, where nothing is asked, believed again.
+    /// Not in use. Probed again at this time or, if no probes are sent, used again.
     Waiting { due: Instant },
-    /// Out of use until Kubernetes calls it ready.
+    /// Not in use until Kubernetes reports it as ready.
     Unready,
 }
 
-/// What an event asks for.
+/// Action that follows from an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Nothing,
@@ -46,15 +48,16 @@ pub(super) enum Step {
     Probe,
 }
 
-/// How long a pod that failed is left alone where only Kubernetes' word counts: it may take that long to notice.
+/// Time for which a failed pod is not used if readiness is the only proof. Kubernetes may take that long to notice the
+/// failure.
 const BENCHED: Duration = Duration::from_secs(1);
-/// How long a pod's kernel answers probes that fail before Kubernetes, which calls it ready, is believed.
+/// Time for which a pod's kernel must respond to failing probes before readiness overrules them.
 const CONTRADICTED: Duration = Duration::from_secs(1);
-/// When a pod whose readiness was withdrawn is asked again after a probe that passed.
+/// Time between a passed probe and the next one, for a pod whose readiness was withdrawn.
 const DOUBTED: Duration = Duration::from_secs(1);
 
 impl ProbedPod {
-    /// A newly listed address. `attempt` is the next free one, here and below.
+    /// Creates the state of a newly listed address. `attempt` is the next free number, here and below.
     pub(super) fn listed(ready: bool, proof: Proof, attempt: Attempt, now: Instant) -> (Self, Step) {
         let mut pod = Self {
             ready,
@@ -69,7 +72,7 @@ impl ProbedPod {
         (pod, step)
     }
 
-    /// As if it were listed only now: what is believed of it was never asked.
+    /// Restarts as if the address were newly listed, because it was trusted without a probe.
     pub(super) fn begin_anew(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         let (pod, step) = Self::listed(self.ready, proof, attempt, now);
         *self = Self { withdrawn: self.withdrawn, ..pod };
@@ -91,12 +94,12 @@ impl ProbedPod {
         now.saturating_duration_since(self.since)
     }
 
-    /// Whether it is asked at a pace that can be felt.
+    /// Returns true if the pod is waited for and probed at short intervals.
     pub(super) fn is_eager(&self, now: Instant) -> bool {
         matches!(self.state, State::Probing { .. } | State::Waiting { .. }) && is_eager(self.waited(now))
     }
 
-    /// Kubernetes' readiness, on every listing.
+    /// Handles the readiness in a listing.
     pub(super) fn readiness(&mut self, ready: bool, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         let before = std::mem::replace(&mut self.ready, ready);
         self.withdrawn = !ready && (before || self.withdrawn);
@@ -110,9 +113,10 @@ impl ProbedPod {
                 }
                 Step::Nothing
             }
-            // (Probing | Waiting | Unready) => (Healthy | Probing): news, so ask at once, whatever hangs.
+            // (Probing | Waiting | Unready) => (Healthy | Probing): probe at once, even if another probe hangs.
             (false, true, false) => self.begin(proof, attempt),
-            // (Healthy | Suspect) => (Suspect | Unready): still in use while a probe decides, if a probe can.
+            // (Healthy | Suspect) => (Suspect | Unready): still in use while a probe decides, if the proof includes
+            // probes.
             (true, false, true) => match proof {
                 Proof::Probe | Proof::ProbeThenReady | Proof::ReadyOrProbe => self.suspect(attempt, now),
                 Proof::Ready | Proof::ProbeAndReady => {
@@ -130,7 +134,7 @@ impl ProbedPod {
         }
     }
 
-    /// A probe passed.
+    /// Handles a passed probe.
     pub(super) fn passed(&mut self, proof: Proof, attempt: Attempt, now: Instant) {
         let counts = self.ready || !proof.needs_readiness();
         if attempt >= self.valid_from && counts {
@@ -143,8 +147,8 @@ impl ProbedPod {
         }
     }
 
-    /// A probe failed. Only the last one's failure counts: an earlier one may have been overtaken by a ready event.
-    /// The pause is that of one of `sharers` eager addresses.
+    /// Handles a failed probe. Only the failure of the last probe counts: an earlier one may have been overtaken by a
+    /// ready event. The pause is that of one of `sharers` eager addresses, and at least `slowest`.
     pub(super) fn failed_probe(
         &mut self,
         proof: Proof,
@@ -168,7 +172,7 @@ impl ProbedPod {
         }
     }
 
-    /// A request could not be delivered. Says what to do; the pod is out of use from now on.
+    /// Handles a request that could not be delivered. The pod is out of use from now on.
     pub(super) fn failed(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         // (Healthy | Suspect | Doubted) => (Waiting | Probing)
         if !self.is_healthy() {
@@ -184,7 +188,7 @@ impl ProbedPod {
         Step::Probe
     }
 
-    /// The time that [`ProbedPod::due`] named may have come.
+    /// Handles the passing of time: the time returned by [`ProbedPod::due`] may have come.
     pub(super) fn tick(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         match self.state {
             // Waiting => (Probing | Healthy)
@@ -208,7 +212,7 @@ impl ProbedPod {
         }
     }
 
-    /// In use while this probe decides; what was asked before says nothing.
+    /// Keeps the pod in use while this probe decides. Earlier probes no longer count.
     fn suspect(&mut self, attempt: Attempt, now: Instant) -> Step {
         self.since = now;
         self.state = State::Suspect { attempt };
@@ -222,8 +226,8 @@ impl ProbedPod {
         self.contradicted = None;
     }
 
-    /// Whether Kubernetes' word counts for more than a failure: it has called the pod ready, and its kernel has
-    /// answered, for as long as [`CONTRADICTED`].
+    /// Returns true if readiness overrules a failed probe: Kubernetes has reported the pod as ready, and its kernel has
+    /// responded, for [`CONTRADICTED`].
     fn is_overruled(&mut self, proof: Proof, failure: Outcome, now: Instant) -> bool {
         let is_there = matches!(failure, Outcome::Refuted | Outcome::RefusedBeside(_));
         if proof != Proof::ProbeThenReady || !self.ready || !is_there {
@@ -234,7 +238,7 @@ impl ProbedPod {
         now.saturating_duration_since(since) >= CONTRADICTED
     }
 
-    /// From nothing known, or from new readiness, to what the proof asks for.
+    /// Enters the first state that the proof requires, for a new address or new readiness.
     fn begin(&mut self, proof: Proof, attempt: Attempt) -> Step {
         let (state, step) = match (proof, self.ready) {
             (Proof::Ready | Proof::ReadyOrProbe, true) => (State::Healthy, Step::Nothing),

@@ -1,81 +1,84 @@
-//! When an address is probed next, and how long a probe may take.
+//! Computes the time of the next probe of an address, and the timeouts of a probe.
 //!
 //! # The rule
 //!
-//! The next probe comes after a hundredth of the time waited, no sooner than 1 ms, no later than 50 ms. So a pod that
-//! took T to start is found at most 1 % of T late, or 1 ms, and one that never starts costs 20 probes a second. The
-//! time waited counts from when the address became known, or was last believed. What a held request takes once its pod
-//! is found ([`FORWARDING`]) is part of the pause: it is taken off beforehand, down to the least pause.
+//! The next probe follows after a hundredth of the time waited, at least 1 ms and at most 50 ms. So a pod that took T
+//! to start is found at most 1 % of T late, or 1 ms, and a pod that never starts costs 20 probes a second. The time
+//! waited counts from the moment at which the address became known, failed a request, or had its readiness withdrawn.
+//! Once its pod is found, a held request takes [`FORWARDING`] more. This time is subtracted from the pause, down to the
+//! least pause.
 //!
-//! All addresses together share a probe budget of 10 000 a second, for as long as a longer pause can be felt: where
-//! many are waited for at once, each one's pause is [`SHARE`] for each of them. Those that are asked every 50 ms do not
-//! count, so that pods that never start delay nobody.
+//! All addresses together share a probe budget of 10 000 a second, while a longer pause would be noticeable. If many
+//! addresses are waited for, the pause of each is [`SHARE`] times their number. Addresses that are probed every 50 ms
+//! do not count, so pods that never start delay no other.
 //!
-//! A probe's connection is given up after sixteen round trips, since dialling again is faster: a segment that was lost
-//! (an address whose network is not up yet swallows the first) is repeated by the kernel only after a second. And where
-//! a program starts again at its old address, a first segment from a port that its former self remembers (`TIME_WAIT`)
-//! is answered with what means nothing here, and repeated after some 10 ms. Whoever refuses a connection has measured
-//! the round trip; before that, 100 ms. The answer has four round trips in any case. An address that has waited long
-//! gets longer, in case the network is slow. The shell lets one connect that was given up go on beside the next.
+//! The connect timeout of a probe is sixteen round trips, since a new attempt is faster than waiting. The kernel
+//! retransmits a lost segment only after a second, and an address whose network is not up yet loses the first segment.
+//! If a program restarts at its old address, the first segment from a port in `TIME_WAIT` gets a meaningless reply, and
+//! is retransmitted after some 10 ms. A refused connection measures the round trip, too; before the first measurement
+//! the timeout is 100 ms. The response has at least four round trips. An address that has waited long gets longer
+//! timeouts, in case the network is slow. The shell lets one timed-out connect continue beside the next.
 
 use std::time::Duration;
 
 /// Shortest and longest pause between two probes of one address.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// The part of the time waited that is the pause.
+/// Divisor of the time waited that yields the pause.
 const PAUSE_DIVISOR: u32 = 100;
-/// The probe budget: the pause for each address that is waited for. A refused probe costs some 50 µs of one core.
+/// Pause for each address that is waited for; defines the probe budget. A refused probe costs about 50 µs of one core.
 const SHARE: Duration = Duration::from_micros(100);
-/// From a probe that will pass to the first byte of the answer: its exchange, a grant, the request's own.
+/// Time from the start of a probe that passes to the first byte of the response: the probe's exchange, the grant, and
+/// the request's own exchange.
 const FORWARDING: Duration = Duration::from_millis(1);
-/// Round trips that a connection may take, and the bounds of what comes out.
+/// Connect timeout in round trips, and the bounds of the result.
 const CONNECT_ROUND_TRIPS: u32 = 16;
 const CONNECT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 const CONNECT_UNMEASURED: Duration = Duration::from_millis(100);
-/// Round trips that an answer is granted whatever the configuration says (Knative's 300 ms never wake a pod that is
-/// further away than that), and the bound of what comes out.
+/// Least response timeout in round trips, whatever the configuration says, and the bound of the result. (Knative's 300
+/// ms never wake a pod that is further away than that.)
 const ANSWER_ROUND_TRIPS: u32 = 4;
 const ANSWER_FAR_MAX: Duration = Duration::from_secs(2);
-/// The part of the time waited that a connection may take in any case, if a round trip was measured and if not.
+/// Divisors of the time waited that yield the least connect timeout, with a measured round trip and without.
 const CONNECT_DIVISOR: u32 = 100;
 const CONNECT_DIVISOR_UNMEASURED: u32 = 10;
 
-/// How long one probe may take.
+/// Timeouts of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until the connection stands.
+    /// Maximum time until the connection is established.
     pub connect: Duration,
-    /// From then until the answer is complete.
+    /// Maximum time from then until the response is complete.
     pub answer: Duration,
 }
 
-/// The pause before the next probe of an address that has waited so long, one of so many that are [eager](is_eager).
+/// Returns the pause before the next probe of an address that has waited this long, if `sharers` addresses are
+/// [eager](is_eager).
 pub(super) fn pause(waited: Duration, sharers: usize) -> Duration {
     let share = SHARE.saturating_mul(u32::try_from(sharers).unwrap_or(u32::MAX));
     alone(waited).max(share).min(PAUSE.1)
 }
 
-/// Whether an address that has waited so long has any pause but the longest.
+/// Returns true if the pause of an address that has waited this long is below the longest pause.
 pub(super) fn is_eager(waited: Duration) -> bool {
     alone(waited) < PAUSE.1
 }
 
-/// The pause if no other address is waited for.
+/// Returns the pause if no other address is waited for.
 fn alone(waited: Duration) -> Duration {
     (waited / PAUSE_DIVISOR).saturating_sub(FORWARDING).clamp(PAUSE.0, PAUSE.1)
 }
 
-/// Shortest time in which a pod so far away can be expected to answer.
+/// Returns the shortest time in which a pod at this distance can be expected to respond.
 pub fn answer_min(round_trip: Duration) -> Duration {
     round_trip.saturating_mul(ANSWER_ROUND_TRIPS).min(ANSWER_FAR_MAX)
 }
 
-/// The smoothed time that a connection takes, measured on probes that got one.
+/// Smoothed connect time, measured on probes that established a connection or were refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip(Option<Duration>);
 
 impl RoundTrip {
-    /// One more measurement: of a connection or its refusal. Weighs an eighth, as TCP's own.
+    /// Adds a measurement of a connection or its refusal. It weighs an eighth, as in TCP.
     pub(super) fn measure(&mut self, sample: Duration) {
         self.0 = Some(match self.0 {
             None => sample,
@@ -83,7 +86,7 @@ impl RoundTrip {
         });
     }
 
-    /// For a probe of an address that has waited so long.
+    /// Returns the timeouts for a probe of an address that has waited this long.
     pub(super) fn timeouts(self, waited: Duration, answer: Duration) -> Timeouts {
         let connect = match self.0 {
             None => CONNECT_UNMEASURED.max(waited / CONNECT_DIVISOR_UNMEASURED),

@@ -1,4 +1,4 @@
-//! Addresses from listing to publication, at explicit instants.
+//! Tests of addresses from listing to publication, at explicit instants.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn cluster_ip() -> Destination {
     "10.1.0.1:80".parse().expect("address")
 }
 
-/// What one step led to: pods probed, and the set published, if one was.
+/// Results of one step: pods probed, and the published set, if any.
 type Did = (Vec<u8>, Option<Published>);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ enum Published {
     ClusterIp { ready: u32 },
 }
 
-/// A machine, its clock, and the last attempt at each address. Address 255 stands for the cluster IP.
+/// State machine with its clock and the last attempt at each address. Address 255 stands for the cluster IP.
 struct Watch {
     machine: Backends,
     epoch: Instant,
@@ -101,18 +101,18 @@ impl Watch {
         self.probed(n, Outcome::Passed(None))
     }
 
-    /// When the machine wants to be called, in microseconds from the start.
+    /// Returns the time of the next call that the machine requests, in microseconds from the start.
     fn due_us(&self) -> Option<u128> {
         self.machine.due().map(|due| due.duration_since(self.epoch).as_micros())
     }
 
-    /// Goes to the time the machine named.
+    /// Advances to the time that the machine requested.
     fn due(&mut self) -> Did {
         self.now = self.machine.due().expect("something is due");
         self.handle(Event::Due)
     }
 
-    /// Has each probe of `n` end so, as soon as it is sent, for this long or until something is published.
+    /// Ends each probe of `n` with this outcome as soon as it is sent, for this time or until a set is published.
     fn answers(&mut self, n: u8, outcome: Outcome, long: Duration) -> Option<Published> {
         let end = self.now + long;
         loop {
@@ -159,7 +159,7 @@ fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
     assert_eq!((watch.due_us(), watch.machine.listed_count()), (None, 2), "all proven: nothing to do");
 }
 
-/// Goal: the pause follows the time waited for this address alone.
+/// Goal: the pause depends only on the time waited for this address.
 #[test]
 fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
     let mut watch = Watch::standalone();
@@ -167,7 +167,7 @@ fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(1_000), "at least 1 ms");
     assert_eq!(watch.due(), (vec![1], None));
-    watch.now = watch.epoch + Duration::from_secs(1); // The probe took its time.
+    watch.now = watch.epoch + Duration::from_secs(1); // The probe took that long.
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(1_009_000));
     watch.list(&[], &[1, 2]);
@@ -175,7 +175,7 @@ fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
     assert_eq!(watch.due_us(), Some(1_001_000), "a new address begins anew");
 }
 
-/// Goal: addresses are paced together for as long as they are waited for eagerly.
+/// Goal: eager addresses share the probe budget.
 #[test]
 fn eager_addresses_share_the_probe_budget() {
     let mut watch = Watch::standalone();
@@ -194,7 +194,7 @@ fn eager_addresses_share_the_probe_budget() {
     assert_eq!(unasked.machine.eager(unasked.now), 0, "nothing is sent");
 }
 
-/// Goal: who refuses is not there yet, and says how far away it is: silence is not waited for much longer than that.
+/// Goal: a refused connection measures the round trip, so a later probe without response times out soon after that.
 #[test]
 fn a_refusal_measures_the_round_trip() {
     let mut watch = Watch::standalone();
@@ -225,7 +225,7 @@ fn a_ready_event_probes_at_once_even_beside_a_hanging_probe() {
     assert_eq!(watch.probed_as(1, hanging, FAIL), nothing(), "overtaken: its failure says nothing");
     assert_eq!(watch.due_us(), None);
     assert_eq!(watch.pass(1), publishes(&[1]));
-    // And one that waits for its next turn need not wait for it.
+    // An address that waits for its next probe is probed at once, too.
     watch.list(&[1], &[2]);
     watch.probed(2, FAIL);
     assert_eq!(watch.list(&[1, 2], &[]), (vec![2], None));
@@ -252,13 +252,14 @@ fn withdrawn_readiness_is_decided_by_one_probe() {
     assert_eq!(watch.probed(3, FAIL), publishes(&[2]));
     assert_eq!(watch.due(), (vec![3], None));
     assert_eq!(watch.pass(3), publishes(&[2, 3]));
-    // It may also pass at once, which changes nothing.
+    // The probe may also pass at once, which changes nothing.
     watch.list(&[2, 3], &[]);
     assert_eq!(watch.list(&[2], &[3]), (vec![3], None));
     assert_eq!(watch.pass(3), nothing());
 }
 
-/// Goal: a pass is no proof for good where Kubernetes has said no: the next probe decides, and so on.
+/// Goal: a pass is no permanent proof after Kubernetes has withdrawn readiness. The next probe decides, again and
+/// again.
 #[test]
 fn a_pod_whose_readiness_was_withdrawn_is_asked_again_each_second() {
     let mut watch = Watch::standalone();
@@ -284,7 +285,8 @@ fn a_pod_whose_readiness_was_withdrawn_is_asked_again_each_second() {
     assert_eq!(watch.due_us(), None, "Kubernetes calls it ready");
 }
 
-/// Goal: only a word that was taken back is doubted, and a silent kernel does not wait for its turn.
+/// Goal: only withdrawn readiness causes further probes. A pod that fails a request is probed at once, without waiting
+/// for its next probe.
 #[test]
 fn a_pod_that_was_never_ready_is_not_asked_again() {
     let mut watch = Watch::standalone();
@@ -297,8 +299,8 @@ fn a_pod_that_was_never_ready_is_not_asked_again() {
     assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![]))));
 }
 
-/// Goal: pods of a former template, which cannot answer what the present one's probe asks, are used on Kubernetes'
-/// word.
+/// Goal: pods of a former template, which cannot pass the probe of the present one, are used once Kubernetes reports
+/// them as ready.
 #[test]
 fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() {
     for failure in [REFUTED, REFUSED_BESIDE] {
@@ -316,8 +318,9 @@ fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() 
     }
 }
 
-/// Goal: nothing but an answer makes Kubernetes' word count: 503 may be a drain's, and a pod that refuses the port of
-/// requests would refuse them too. Nor does it count where the probe alone does.
+/// Goal: readiness overrules failing probes only if the pod responds. A 503 may come from a draining pod, and a pod
+/// that refuses connections on the request port would refuse requests, too. With proof by probe alone, readiness never
+/// overrules.
 #[test]
 fn a_ready_pod_is_not_believed_for_silence() {
     let long = Duration::from_secs(5);
@@ -442,7 +445,8 @@ fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
-/// Goal: a pod that turns out to meet no mesh calls the cluster IP's probe off, and its late pass is not believed.
+/// Goal: a pod that proves not to be behind a mesh ends the probing of the cluster IP, and a late pass of that probe is
+/// ignored.
 #[test]
 fn a_fallback_that_is_not_wanted_any_more_is_called_off() {
     let mut watch = Watch::auto();
@@ -515,7 +519,7 @@ fn changed_rules_apply_to_what_is_listed() {
     assert_eq!(watch.did(actions), (vec![2], None), "1 stays believed, 2 may prove itself again");
 }
 
-/// Goal: where readiness is no proof by itself, a pod that proved itself without it stays.
+/// Goal: a pod that was proven by a probe stays in use under a new proof that accepts probes.
 #[test]
 fn what_was_proven_outlives_a_change_of_proof() {
     let mut watch = Watch::standalone();
@@ -541,7 +545,7 @@ fn the_fallback_ends_with_its_permission_and_with_nothing_less() {
     assert_eq!(watch.did(actions), publishes(&[]), "no permission, no pod");
 }
 
-/// A machine in mesh mode `enabled` that sends to the cluster IP, for a pod that is ready and one that is not.
+/// Creates a machine in mesh mode `enabled` that sends to the cluster IP, with a ready pod and an unready one.
 fn meshed() -> Watch {
     let mut watch = Watch::new(Proof::Probe, Fallback::Always);
     watch.handle(Event::ClusterIp(Some(cluster_ip())));
@@ -550,8 +554,8 @@ fn meshed() -> Watch {
     watch
 }
 
-/// Goal: pods that nobody has asked are asked, ready or not, once the mesh may let them be addressed; requests go on to the
-/// cluster IP until one has answered, and for as long as none does.
+/// Goal: when mesh mode `enabled` ends, all pods are probed, ready or not. Requests continue to go to the cluster IP
+/// until a pod passes.
 #[test]
 fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
     let mut watch = meshed();
@@ -573,8 +577,8 @@ fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
-/// Goal: where the cluster IP may be used no longer, requests wait for the first pod that answers; Kubernetes' word is
-/// enough where it is believed.
+/// Goal: if the cluster IP may no longer be used, requests wait for the first pod that passes, or for readiness if that
+/// is a proof.
 #[test]
 fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
     for (proof, probed, believed) in
@@ -586,7 +590,7 @@ fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
     }
 }
 
-/// Goal: a cluster IP that is in use stays so when it becomes the only way.
+/// Goal: a cluster IP in use stays in use when mesh mode `enabled` begins.
 #[test]
 fn mesh_mode_enabled_takes_over_a_cluster_ip_that_is_in_use() {
     let mut watch = Watch::auto();
@@ -621,9 +625,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens: only listed addresses are used, every change is published and nothing else, every address that
-    /// is not proven has a probe on its way or a time for the next within 50 ms. One that is in use is asked again
-    /// within a second, if at all.
+    /// Goal: under every sequence of events, only listed addresses are used, and exactly the changes are published.
+    /// Every unproven address has a pending probe or a next one within 50 ms. An address in use is probed again within
+    /// a second, if at all.
     #[test]
     fn no_address_is_forgotten(
         proof in prop::sample::select(vec![Proof::Probe, Proof::ProbeThenReady]),

@@ -1,4 +1,4 @@
-//! Waiting for a place, and having one.
+//! The future that waits for a permit, and the permit.
 
 use std::fmt;
 use std::future::Future;
@@ -9,45 +9,45 @@ use std::task::{Context, Poll};
 use super::queue::Seen;
 use super::{AdmissionError, Breaker, Enqueued};
 
-/// A place in a breaker, given back on drop.
+/// Permit of a breaker, released on drop.
 pub struct Permit<H: Deref<Target = Breaker>> {
     handle: H,
-    /// False while its owner still waits for the place.
+    /// False while the request still waits for the permit.
     held: bool,
 }
 
-/// A future that ends with a place, or with the reason why there is none.
+/// Future that ends with a permit or with the reason why there is none.
 ///
-/// The request is received at the first poll: that is when it gets its place in line. Cancel safe: dropping it leaves
-/// the line, and passes on a place that had already been granted.
+/// The request is received and queued at the first poll. Cancel safe: dropping the future leaves the queue, and passes
+/// on a permit that was already granted.
 pub struct Acquire<H: Deref<Target = Breaker>> {
     state: State<H>,
 }
 
 enum State<H: Deref<Target = Breaker>> {
-    /// Not received yet.
+    /// The request is not received yet.
     Arriving(Permit<H>),
-    /// Admitted before; still has that place, until polled.
+    /// The request was admitted before, and keeps its permit until this future is polled.
     Returning(Permit<H>),
-    /// In line under a key.
+    /// The request waits under this key.
     Waiting(Permit<H>, u32),
-    /// The outcome was given.
+    /// The outcome was returned.
     Done,
 }
 
 impl<H: Deref<Target = Breaker>> Permit<H> {
-    /// For a place that was just taken.
+    /// Creates the permit of a place that was just taken.
     pub(super) fn new(handle: H) -> Self {
         Self { handle, held: true }
     }
 
-    /// The way to the breaker that was passed in.
+    /// Returns the handle of the breaker that was passed in.
     pub fn handle(&self) -> &H {
         &self.handle
     }
 
-    /// Trades the place for the head of the queue: for a request of which nothing was sent, and that found nowhere to
-    /// go. Always pending at its first poll, so that a loop around it lets others run.
+    /// Trades the permit for the head of the queue, for a request that found no destination and of which nothing was
+    /// sent. Always pending at its first poll, so that a loop around it lets other tasks run.
     pub fn requeue(self) -> Acquire<H> {
         Acquire { state: State::Returning(self) }
     }
@@ -68,13 +68,13 @@ impl<H: Deref<Target = Breaker>> fmt::Debug for Permit<H> {
 }
 
 impl<H: Deref<Target = Breaker>> Acquire<H> {
-    /// For a request that has just arrived at the breaker behind `handle`: a reference, or an `Arc` where the permit
-    /// must outlive the caller.
+    /// Creates the future of a request that has just arrived at the breaker behind `handle`. The handle is a reference,
+    /// or an `Arc` if the permit must outlive the caller.
     pub fn new(handle: H) -> Self {
         Self { state: State::Arriving(Permit { handle, held: false }) }
     }
 
-    /// The way to the breaker that was passed in, while the request waits.
+    /// Returns the handle of the breaker while the request waits.
     pub fn handle(&self) -> Option<&H> {
         match &self.state {
             State::Waiting(permit, _) => Some(permit.handle()),
@@ -83,7 +83,7 @@ impl<H: Deref<Target = Breaker>> Acquire<H> {
     }
 }
 
-/// Nothing in it is referred to from elsewhere: the queue knows a key and a waker.
+/// No pointer into the future exists: the queue stores only a key and a waker.
 impl<H: Deref<Target = Breaker>> Unpin for Acquire<H> {}
 
 impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
@@ -91,7 +91,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
 
     /// # Panics
     ///
-    /// When polled again after its outcome was given.
+    /// Panics if polled again after the outcome was returned.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker();
         let (mut permit, outcome) = match std::mem::replace(&mut self.state, State::Done) {
@@ -102,7 +102,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
             }
             // Returning => (Done | Waiting)
             State::Returning(mut permit) => {
-                permit.held = false; // The call below gives the place back.
+                permit.held = false; // The call below releases the permit.
                 let outcome = permit.handle.requeue(waker);
                 (permit, outcome)
             }

@@ -1,40 +1,42 @@
-//! The breaker: how many requests of a revision may run at once, and who waits for a place.
+//! Concurrency limit of a revision with a bounded queue in front of it.
 //!
 //! # The rule
 //!
-//! A request takes a place if one is free and nobody waits; otherwise it queues, if the queue has room; otherwise it
-//! is refused. A place that becomes free goes to the waiter that came first. What was given to a waiter that has gone
-//! meanwhile goes to the next.
+//! A request gets a permit if one is free and no request waits. Otherwise it queues if the queue has room, and is
+//! refused if not. A released permit goes to the longest waiting request. A permit granted to a request that has been
+//! cancelled meanwhile goes to the next one.
 //!
-//! # How
+//! # Implementation
 //!
-//! Capacity, running count and the mark "somebody waits" share one 64-bit atomic ([`word`]). While nobody waits, taking
-//! and giving back are one successful compare-and-swap and one subtraction: no lock. A waiter sets the mark
-//! under the queue's lock, by a compare-and-swap against the very word that showed no free place, so a place given back
-//! in between makes it look again. While the mark stands newcomers queue, and whoever gives a place back hands it
-//! on under the lock: a woken waiter owns its place before it runs, so nobody can overtake it.
+//! Capacity, the running count and the flag "requests wait" share one 64-bit atomic ([`word`]). While no request waits,
+//! acquiring is one successful compare-and-swap and releasing is one subtraction, without a lock. A waiter sets the
+//! flag under the queue's lock, by a compare-and-swap against the very word that showed no free permit. A permit
+//! released in between makes the waiter look again. While the flag is set, newcomers queue, and a released permit is
+//! passed on under the lock. A woken waiter owns its permit before it runs, so no request can overtake it.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Capacity may fall below what runs: nothing is interrupted, no place is given until enough have come back.
-//! - Capacity 0 is how requests are held while a revision has no pods; [`Capacity::Unlimited`] is container concurrency
-//!   0 with pods. Both can turn into anything else at any time.
-//! - A request that was admitted, but could not be sent anywhere, returns to the head of the queue
-//!   ([`Permit::requeue`]): behind those that returned before it, ahead of all that never ran. It may exceed the
-//!   queue's limit, by at most the number that ran.
-//! - Where waiting makes no sense (crash loop, revision deleted), [`Breaker::refuse_waiting`] turns away who waits and
-//!   who would wait; free places are still given.
-//! - A place granted to a waiter counts as in flight from that moment, before its task has run.
+//! - Capacity may fall below the running count. No request is interrupted; no permit is granted until enough were
+//!   released.
+//! - Capacity 0 holds requests while a revision has no pods. [`Capacity::Unlimited`] stands for container concurrency 0
+//!   with pods. Either can change to any other capacity at any time.
+//! - An admitted request that could not be sent returns to the head of the queue ([`Permit::requeue`]): behind requests
+//!   that returned before it, ahead of requests that never ran. It may exceed the queue's limit, by at most the number
+//!   of requests that ran.
+//! - If waiting is pointless (crash loop, deleted revision), [`Breaker::refuse_waiting`] refuses requests that wait and
+//!   requests that would have to wait. Free permits are still granted.
+//! - A permit granted to a waiter counts as in flight from that moment, before its task has run.
 //!
 //! # Counts
 //!
-//! received = in flight + queued + refused + finished + abandoned, at every instant. [`Breaker::load`] shows in flight
-//! and queued of one instant, [`Breaker::turned_away`] the refused and abandoned; finished is counted by nobody here,
-//! since that would cost every request an atomic.
+//! Received = in flight + queued + refused + finished + abandoned, at every instant. [`Breaker::load`] returns in
+//! flight and queued of one instant, and [`Breaker::turned_away`] refused and abandoned. Finished requests are not
+//! counted, since that would cost every request an atomic.
 //!
 //! # Not here
 //!
-//! Time (a caller that stops waiting drops the future) and bytes (the process's bound is [`crate::hold`]'s).
+//! Time (a caller that stops waiting drops the future) and the bytes of held requests (the activator bounds them for
+//! the whole process).
 
 mod acquire;
 mod queue;
@@ -49,22 +51,22 @@ use self::queue::{Line, WaitQueue};
 use self::word::Word;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// How many requests may run at once.
+/// Maximum number of requests that run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capacity {
-    /// So many; 0: everyone waits. At most [`Capacity::MAX`], more is taken for it.
+    /// This many requests; 0 makes every request wait. Values above [`Capacity::MAX`] are treated as that.
     Limited(u32),
-    /// No bound but the breaker's own arithmetic, [`Capacity::MAX`].
+    /// No limit except [`Capacity::MAX`], the bound of the breaker's own arithmetic.
     Unlimited,
 }
 
 impl Capacity {
-    /// Nobody may run.
+    /// Capacity under which no request may run.
     pub const CLOSED: Self = Self::Limited(0);
-    /// The largest number of places: 2^31 - 1, as Knative's.
+    /// Largest number of permits: 2^31 - 1, as in Knative.
     pub const MAX: u32 = i32::MAX as u32;
 
-    /// The number of places.
+    /// Returns the number of permits.
     pub fn places(self) -> u32 {
         match self {
             Self::Limited(places) => places.min(Self::MAX),
@@ -73,39 +75,39 @@ impl Capacity {
     }
 }
 
-/// What a breaker holds at one instant.
+/// Load of a breaker at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests with a place, those just granted one included.
+    /// Number of requests with a permit, including permits just granted.
     pub in_flight: u32,
-    /// Requests waiting for one.
+    /// Number of requests that wait for a permit.
     pub queued: u32,
-    /// How many may run at once.
+    /// Maximum number of requests that run at once.
     pub capacity: Capacity,
 }
 
-/// Requests that got no place, since the breaker was made.
+/// Numbers of requests that got no permit since the breaker was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnedAway {
-    /// Answered with a [`AdmissionError`].
+    /// Requests that ended with an [`AdmissionError`].
     pub refused: u64,
-    /// Those that left before their turn.
+    /// Requests that were cancelled before their turn.
     pub abandoned: u64,
 }
 
-/// Why a request gets no place and may not wait for one. Nothing of it was sent: it is safe to repeat elsewhere.
+/// Reason why a request gets no permit and may not wait. Nothing of the request was sent, so a retry elsewhere is safe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
-    /// As many wait as may.
+    /// The queue is full.
     #[error("{limit} requests are waiting for this revision, which is the most that may (max-held)")]
     QueueFull {
-        /// The queue's limit.
+        /// Limit of the queue.
         limit: u32,
     },
     /// The revision cannot start.
     #[error("the revision fails to start: {reason}")]
     Failing {
-        /// What is known of the cause.
+        /// Known cause of the failure.
         reason: Arc<str>,
     },
     /// An operator keeps the revision without pods.
@@ -114,12 +116,12 @@ pub enum AdmissionError {
     /// The revision was deleted.
     #[error("the revision was deleted while the request waited")]
     Gone,
-    /// Another activator holds the workload's pods: the request has its turn there.
+    /// Another activator holds the workload's pods. The request must be relayed to it.
     #[error("another activator holds the workload")]
     Elsewhere,
 }
 
-/// Bounded admission with a queue in order of arrival. See the module's text.
+/// Concurrency limit with a bounded queue in order of arrival. See the module documentation.
 #[derive(Debug)]
 pub struct Breaker {
     word: AtomicU64,
@@ -127,18 +129,18 @@ pub struct Breaker {
     queue: Mutex<WaitQueue>,
 }
 
-/// What became of an attempt to queue.
+/// Result of an attempt to queue.
 enum Enqueued {
-    /// A place was free after all.
+    /// A permit was free after all.
     Taken,
-    /// Waiting under this key.
+    /// The request waits under this key.
     Waiting(u32),
-    /// Neither taken nor waiting.
+    /// The request is refused.
     Refused(AdmissionError),
 }
 
 impl Breaker {
-    /// A breaker with `capacity` places where at most `queue_limit` requests wait.
+    /// Creates a breaker with `capacity` permits and a queue of at most `queue_limit` requests.
     pub fn new(capacity: Capacity, queue_limit: u32) -> Self {
         Self {
             word: AtomicU64::new(Word::new(capacity).bits()),
@@ -147,26 +149,26 @@ impl Breaker {
         }
     }
 
-    /// Takes a place if one is free and nobody waits. A request that gets none here was not received: it counts
-    /// nowhere.
+    /// Takes a permit if one is free and no request waits. A request that gets none here does not count as received.
     pub fn try_acquire(&self) -> Option<Permit<&Self>> {
         self.try_take().then(|| Permit::new(self))
     }
 
-    /// Takes a place, now or in turn. See [`Acquire`], which also works on an owned handle.
+    /// Waits for a permit. See [`Acquire`], which also works on an owned handle.
     pub fn acquire(&self) -> Acquire<&Self> {
         Acquire::new(self)
     }
 
-    /// Changes the number of places. Waiters get new places at once; what runs beyond a smaller number runs on.
+    /// Changes the number of permits. Waiters get new permits at once. Requests beyond a smaller number continue to
+    /// run.
     pub fn set_capacity(&self, capacity: Capacity) {
         if self.store_capacity(capacity) {
             self.grant();
         }
     }
 
-    /// The first half of [`Breaker::set_capacity`], for callers that hold a lock under which nobody may be woken. Says
-    /// whether somebody waits, and the second half, [`Breaker::grant`], is due.
+    /// Stores a new capacity without waking waiters: the first half of [`Breaker::set_capacity`], for callers that hold
+    /// a lock. Returns true if requests wait, so that the second half, [`Breaker::grant`], is due.
     pub(crate) fn store_capacity(&self, capacity: Capacity) -> bool {
         let mut seen = self.load_word();
         while let Err(now) = self.swap(seen, seen.with_capacity(capacity)) {
@@ -175,12 +177,12 @@ impl Breaker {
         seen.has_waiters()
     }
 
-    /// Changes how many may wait. Those who wait already stay.
+    /// Changes the queue's limit. Requests that already wait stay.
     pub fn set_queue_limit(&self, limit: u32) {
         self.queue_limit.store(limit, Ordering::Relaxed);
     }
 
-    /// While `Some`, whoever waits or would have to is refused with it. `None` permits waiting again.
+    /// Refuses requests that wait or would have to wait, while `refusal` is `Some`. `None` permits waiting again.
     pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
         let wakers = {
             let mut queue = self.queue.lock();
@@ -195,7 +197,7 @@ impl Breaker {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// In flight, queued and capacity at one instant.
+    /// Returns in flight, queued and capacity at one instant.
     pub fn load(&self) -> Load {
         let word = self.load_word();
         if !word.has_waiters() {
@@ -206,17 +208,17 @@ impl Breaker {
         Load { in_flight: word.running(), queued: queue.len(), capacity: word.capacity() }
     }
 
-    /// The number of places.
+    /// Returns the capacity.
     pub fn capacity(&self) -> Capacity {
         self.load_word().capacity()
     }
 
-    /// Refused and abandoned so far.
+    /// Returns the numbers of refused and abandoned requests.
     pub fn turned_away(&self) -> TurnedAway {
         self.queue.lock().turned_away
     }
 
-    /// The fast path: one successful compare-and-swap.
+    /// Acquires on the fast path: one successful compare-and-swap.
     #[inline]
     fn try_take(&self) -> bool {
         let mut seen = self.load_word();
@@ -231,7 +233,7 @@ impl Breaker {
         }
     }
 
-    /// The other half of the fast path: one subtraction; the rest only if somebody waits.
+    /// Releases a permit: one subtraction, and more only if requests wait.
     #[inline]
     fn give_back(&self) {
         if self.subtract_one().has_waiters() {
@@ -239,13 +241,13 @@ impl Breaker {
         }
     }
 
-    /// Takes a place or queues; `waker` is called once the wait is over.
+    /// Takes a permit or queues. `waker` is called once the wait is over.
     fn enqueue(&self, waker: &std::task::Waker) -> Enqueued {
         let mut queue = self.queue.lock();
         let mut seen = self.load_word();
-        // Either take the place that became free meanwhile, or set the mark on the very word that shows none: a place
-        // given back from here on sees the mark and comes through the lock that is held here. The mark stands exactly
-        // while the queue is not empty, since both change only under this lock.
+        // Either take the permit that became free meanwhile, or set the flag on the very word that shows none. A permit
+        // released from here on sees the flag and needs the lock that is held here. The flag is set exactly while the
+        // queue is not empty, since both change only under this lock.
         loop {
             if queue.is_empty() && seen.has_room() {
                 match self.swap(seen, seen.taken()) {
@@ -270,14 +272,14 @@ impl Breaker {
         }
     }
 
-    /// Trades a place for the head of the queue. The place is given back only after the request stands in line, so that
-    /// nobody slips in between. The wait always ends through `waker`, even if the place is still free.
+    /// Trades a permit for the head of the queue. The permit is released only after the request is queued, so that no
+    /// newcomer takes it in between. The wait always ends through `waker`, even if the permit is still free.
     fn requeue(&self, waker: &std::task::Waker) -> Enqueued {
         let key = {
             let mut queue = self.queue.lock();
             if let Some(refusal) = queue.refusal.clone() {
                 queue.turned_away.refused += 1;
-                // Nobody waits while waiting is refused, so there is nobody to hand the place to.
+                // No request waits while waiting is refused, so no request needs this permit.
                 self.subtract_one();
                 return Enqueued::Refused(refusal);
             }
@@ -292,9 +294,9 @@ impl Breaker {
         Enqueued::Waiting(key)
     }
 
-    /// Hands free places to waiters in order and wakes them outside the lock, a batch at a time.
+    /// Grants free permits to waiters in order and wakes them outside the lock, in batches.
     pub(crate) fn grant(&self) {
-        /// Wakers collected under one lock; more would lengthen the time that others wait for it.
+        /// Maximum number of wakers collected under one lock. More would keep other threads waiting for the lock.
         const BATCH: usize = 32;
         loop {
             let mut wakers: SmallVec<[std::task::Waker; BATCH]> = SmallVec::new();
@@ -321,7 +323,7 @@ impl Breaker {
         }
     }
 
-    /// Takes a place for the head of the queue, whose lock the caller holds.
+    /// Takes a permit for the head of the queue. The caller holds the queue's lock.
     fn take_for_waiter(&self) -> bool {
         let mut seen = self.load_word();
         while seen.has_room() {
@@ -333,20 +335,21 @@ impl Breaker {
         false
     }
 
-    /// Lets newcomers use the fast path again. The caller holds the queue's lock.
+    /// Clears the waiters' flag if the queue is empty, so that newcomers use the fast path again. The caller holds the
+    /// queue's lock.
     fn clear_mark_if_empty(&self, queue: &WaitQueue) {
         if queue.is_empty() {
             self.word.fetch_and(!Word::WAITERS, Ordering::AcqRel);
         }
     }
 
-    /// Ends a wait: the future polls, or was dropped and gives up what it holds.
+    /// Ends a wait whose future was dropped, and passes on a permit that was already granted to it.
     fn abandon(&self, key: u32) {
         let hand_on = {
             let mut queue = self.queue.lock();
             let was_granted = queue.abandon(key);
             self.clear_mark_if_empty(&queue);
-            // Under the lock, so that nobody sees it both in flight and abandoned.
+            // Under the lock, so that the request never counts both as in flight and as abandoned.
             was_granted && self.subtract_one().has_waiters()
         };
         if hand_on {
@@ -365,7 +368,8 @@ impl Breaker {
             .map_err(Word::from_bits)
     }
 
-    /// Returns the word as it was. Every call is paired with a place taken, so the count cannot fall below zero.
+    /// Returns the word before the subtraction. Every call is paired with a taken permit, so the count cannot fall
+    /// below zero.
     fn subtract_one(&self) -> Word {
         let before = Word::from_bits(self.word.fetch_sub(1, Ordering::AcqRel));
         debug_assert!(before.running() > 0, "a place was given back twice");

@@ -1,8 +1,9 @@
-//! The waiters, in order: two lines threaded through one slab.
+//! Queue of waiting requests: two linked lists in one slab.
 //!
-//! Those who were admitted once and returned form the first line, those who never ran the second. A waiter is a waker
-//! and two links (40 bytes in its slab), leaves from anywhere in constant time, and is found by its key. One
-//! that has been granted a place or refused has left its line, and stays in the slab until its future has seen it.
+//! The first list holds requests that were admitted once and returned, the second requests that never ran. A waiter is
+//! a waker and two links (40 bytes in its slab). It is found by its key and leaves from any position in constant time.
+//! A waiter that was granted a permit or refused has left its list, but stays in the slab until its future has read the
+//! outcome.
 
 use std::task::Waker;
 
@@ -10,12 +11,12 @@ use slab::Slab;
 
 use super::{AdmissionError, TurnedAway};
 
-/// Which line a waiter stands in.
+/// List that a waiter is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Admitted before, and back.
+    /// The request was admitted before and has returned.
     Returned,
-    /// Never admitted.
+    /// The request was never admitted.
     Arrived,
 }
 
@@ -25,12 +26,12 @@ pub(super) struct WaitQueue {
     returned: Ends,
     arrived: Ends,
     len: u32,
-    /// What to answer instead of letting anyone wait.
+    /// Reason for which every request that would have to wait is refused.
     pub(super) refusal: Option<AdmissionError>,
     pub(super) turned_away: TurnedAway,
 }
 
-/// First and last of a line.
+/// First and last waiter of a list.
 #[derive(Debug, Default)]
 struct Ends {
     first: Option<Key>,
@@ -44,18 +45,18 @@ enum Waiter {
     Refused(Box<AdmissionError>),
 }
 
-/// A slab key plus one, so that an optional link takes four bytes.
+/// Slab key plus one, so that an optional link takes four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key(std::num::NonZeroU32);
 
-/// What a waiter finds when it looks.
+/// State of a waiter at a poll.
 pub(super) enum Seen {
     Waiting,
     Granted,
     Refused(AdmissionError),
 }
 
-/// A slab that has grown beyond this gives its memory back when the last waiter has left.
+/// Capacity up to which the slab keeps its memory when the last waiter has left.
 const KEPT_SLOTS: usize = 64;
 
 impl WaitQueue {
@@ -67,7 +68,7 @@ impl WaitQueue {
         self.len == 0
     }
 
-    /// Adds to the end of a line. The breaker's limits keep the slab far below 2^32 entries.
+    /// Appends a waiter to a list. The breaker's limits keep the slab far below 2^32 entries.
     pub(super) fn push(&mut self, line: Line, waker: Waker) -> u32 {
         let before = self.ends(line).last;
         let slot = self.waiters.insert(Waiter::Waiting { waker, line, before, after: None });
@@ -81,13 +82,13 @@ impl WaitQueue {
         slot as u32
     }
 
-    /// Gives the first in line its place, and returns its waker.
+    /// Grants a permit to the first waiter and returns its waker.
     pub(super) fn grant_first(&mut self) -> Option<Waker> {
         let first = self.returned.first.or(self.arrived.first)?;
         Some(self.take_out(first, Waiter::Granted))
     }
 
-    /// Refuses everyone who waits, and returns their wakers.
+    /// Refuses all waiters and returns their wakers.
     pub(super) fn refuse_all(&mut self, refusal: &AdmissionError) -> Vec<Waker> {
         let mut wakers = Vec::with_capacity(self.len as usize);
         while let Some(first) = self.returned.first.or(self.arrived.first) {
@@ -97,7 +98,7 @@ impl WaitQueue {
         wakers
     }
 
-    /// What became of a waiter. One that no longer waits is forgotten; one that does is woken through `waker` next.
+    /// Returns the state of a waiter. Removes a waiter that has an outcome; otherwise stores `waker` for it.
     pub(super) fn look(&mut self, key: u32, waker: &Waker) -> Seen {
         if let Waiter::Waiting { waker: kept, .. } = &mut self.waiters[key as usize] {
             kept.clone_from(waker);
@@ -109,7 +110,7 @@ impl WaitQueue {
         }
     }
 
-    /// Removes a waiter whose owner has gone, and tells whether it had been granted a place.
+    /// Removes a waiter whose future was dropped. Returns true if it had been granted a permit.
     pub(super) fn abandon(&mut self, key: u32) -> bool {
         if matches!(self.waiters[key as usize], Waiter::Waiting { .. }) {
             drop(self.take_out(Key::of_slot(key as usize), Waiter::Granted));
@@ -122,7 +123,7 @@ impl WaitQueue {
         granted
     }
 
-    /// Unlinks a waiter, leaves `outcome` for its future, and returns its waker.
+    /// Unlinks a waiter, stores `outcome` for its future, and returns its waker.
     fn take_out(&mut self, key: Key, outcome: Waiter) -> Waker {
         let Waiter::Waiting { waker, line, before, after } = std::mem::replace(&mut self.waiters[key.slot()], outcome)
         else {
@@ -155,7 +156,7 @@ impl WaitQueue {
         }
     }
 
-    /// The links of a waiter in a line: before, after.
+    /// Returns the links of a waiter in a list: previous and next.
     fn link(&mut self, key: Key) -> (&mut Option<Key>, &mut Option<Key>) {
         match &mut self.waiters[key.slot()] {
             Waiter::Waiting { before, after, .. } => (before, after),
@@ -178,7 +179,7 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// A held request costs what a socket costs; the breaker's part of it must not show.
+    /// Goal: the breaker's share of the cost of a held request is negligible beside that of its socket.
     #[test]
     fn a_waiter_is_small() {
         assert!(size_of::<Waiter>() <= 32, "{} bytes", size_of::<Waiter>());

@@ -1,4 +1,4 @@
-//! The breaker's table of cases, and a model that every sequence of operations is held against.
+//! Tests of the breaker: a table of cases, and a model that is compared after every operation.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn newcomers_do_not_overtake() {
     let mut first = arrive(&breaker).waiting();
     let mut second = arrive(&breaker).waiting();
     drop(place);
-    // The place is the first one's, though it has not run yet.
+    // The permit belongs to the first waiter, although its task has not run yet.
     assert!(breaker.try_acquire().is_none());
     let mut newcomer = arrive(&breaker).waiting();
     drop(first.woken().expect("first"));
@@ -110,7 +110,7 @@ fn a_returned_request_comes_before_all_that_never_ran() {
         .map(|place| place.expect("a free place"));
     let mut arrived = arrive(&breaker).waiting();
     breaker.set_capacity(Capacity::CLOSED);
-    // Beyond the queue's limit: they were admitted once.
+    // They exceed the queue's limit, since they were admitted before.
     let mut one = Task::new(one.requeue()).waiting();
     let mut two = Task::new(two.requeue()).waiting();
     assert_eq!(load(&breaker), (0, 3));
@@ -122,7 +122,7 @@ fn a_returned_request_comes_before_all_that_never_ran() {
     drop(arrived.woken().expect("then who never ran"));
 }
 
-/// A loop around pick and requeue must let others run, even where the place is granted again at once.
+/// Goal: a loop around pick and requeue lets other tasks run, even if the permit is granted again at once.
 #[test]
 fn a_returned_request_waits_for_one_turn_of_its_task() {
     let breaker = breaker(1, 1);
@@ -210,7 +210,8 @@ fn a_changed_queue_limit_applies_to_newcomers() {
     let _third = arrive(&breaker).waiting();
 }
 
-/// A future of the breaker is a key and a handle: what a held request costs beyond its socket must not show.
+/// Goal: a future of the breaker is only a key and a handle. The cost of a held request beside its socket is
+/// negligible.
 #[test]
 fn a_wait_is_small() {
     assert!(size_of::<Acquire<Arc<Breaker>>>() <= 32, "{} bytes", size_of::<Acquire<Arc<Breaker>>>());
@@ -222,7 +223,7 @@ fn a_wait_is_small() {
 enum Op {
     Arrive,
     Try,
-    /// Poll the nth waiter, woken or not.
+    /// Polls the nth waiter, woken or not.
     Poll(usize),
     Abandon(usize),
     Finish(usize),
@@ -246,7 +247,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The rule, in the plainest words: two lines, a count and a capacity.
+/// The rule in its simplest form: two lists, a count and a capacity.
 #[derive(Default)]
 struct Model {
     places: u32,
@@ -255,7 +256,7 @@ struct Model {
     refusing: bool,
     returned: VecDeque<usize>,
     arrived: VecDeque<usize>,
-    /// Outcomes nobody has seen yet: granted or refused.
+    /// Outcomes that no future has read yet: granted or refused.
     outcomes: std::collections::BTreeMap<usize, bool>,
     received: u64,
     refused: u64,
@@ -297,7 +298,8 @@ impl Bench {
         Self { breaker: breaker(1, 3), model, waiting: Vec::new(), running: Vec::new(), next: 0 }
     }
 
-    /// First poll of a request that the model has already decided: `Some(true)` runs, `Some(false)` is refused.
+    /// Polls a new request whose outcome the model has already decided: `Some(true)` runs, `Some(false)` is refused,
+    /// `None` waits.
     fn first_poll(&mut self, mut task: Waiting, expected: Option<bool>) {
         match (task.poll(), expected) {
             (Poll::Ready(Ok(permit)), Some(true)) => self.running.push(permit),
@@ -352,7 +354,7 @@ impl Bench {
                         self.model.running -= 1;
                         self.model.grant();
                     }
-                    Some(false) => {} // Counted as refused when it was.
+                    Some(false) => {} // Already counted as refused.
                     None => {
                         self.model.abandoned += 1;
                         self.model.leave(id);
@@ -419,7 +421,8 @@ impl Bench {
 }
 
 proptest! {
-    /// The breaker does what the model does, wakes whom the model serves, and counts as the invariant says.
+    /// Goal: the breaker does what the model does, wakes the requests that the model serves, and keeps the invariant of
+    /// its counts.
     #[test]
     fn every_sequence_of_operations_agrees_with_the_model(ops in prop::collection::vec(any_op(), 1..120)) {
         let mut bench = Bench::new();
@@ -427,7 +430,7 @@ proptest! {
             bench.apply(op);
             bench.check();
         }
-        // And nothing is left behind.
+        // Nothing is left behind.
         bench.waiting.clear();
         bench.running.clear();
         prop_assert_eq!(load(&bench.breaker), (0, 0));

@@ -1,28 +1,28 @@
-//! Capacity, running count and the waiters' mark in one 64-bit word, so that one compare-and-swap sees all three.
+//! Capacity, running count and the waiters' flag in one 64-bit word, so that one compare-and-swap covers all three.
 //!
 //! ```text
 //! 63         62 ........ 32   31        30 ......... 0
 //! unlimited  capacity         waiters   running
 //! ```
 //!
-//! Capacity in the high half and running in the low half is Knative's layout; the two top bits, which its 2^31 - 1
-//! leaves free, are ours. An unlimited word keeps the largest capacity in its capacity bits, so that the comparison
-//! on the hot path is the same for both.
+//! Knative's layout too has the capacity in the high half and the running count in the low half. Its maximum of 2^31 -
+//! 1 leaves the top bit of each half free; they hold the two flags. An unlimited word keeps the largest capacity in its
+//! capacity bits, so that the comparison on the hot path is the same for both.
 
 use super::Capacity;
 
-/// A snapshot of the packed state.
+/// Snapshot of the packed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
 impl Word {
-    /// Somebody waits: newcomers queue, and a place given back is handed on.
+    /// Flag that is set while requests wait: newcomers queue, and a released permit is passed on.
     pub(crate) const WAITERS: u64 = 1 << 31;
     const UNLIMITED: u64 = 1 << 63;
     const RUNNING: u64 = Self::WAITERS - 1;
     const LOW_HALF: u64 = u32::MAX as u64;
 
-    /// Nothing runs, nobody waits.
+    /// Creates a word with nothing running and no waiters.
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self(0).with_capacity(capacity)
     }
@@ -60,12 +60,12 @@ impl Word {
         Self(self.0 | Self::WAITERS)
     }
 
-    /// One more runs. Only after [`Word::has_room`], so it cannot reach the mark.
+    /// Returns the word with one more running. Valid only after [`Word::has_room`], so the count cannot reach the flag.
     pub(crate) fn taken(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// One fewer runs. Only by whom a place was taken.
+    /// Returns the word with one fewer running. Valid only for a permit that was taken.
     pub(crate) fn given_back(self) -> Self {
         Self(self.0 - 1)
     }

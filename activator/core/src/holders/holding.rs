@@ -1,7 +1,8 @@
-//! One activator's part in holding one workload. See [`super`] for the rules.
+//! State machine of one activator for holding one workload. See [`super`] for the rules.
 //!
-//! [`Holding::handle`] takes in what has happened and answers with what is to be sent, or cut. It has the throttler
-//! ([`Pods`]) give up what is claimed before it says so, and grant what it begins to hold after all have confirmed.
+//! [`Holding::handle`] takes an event and returns the messages to send and the requests to cut. It calls the throttler
+//! ([`Pods`]) to give up claimed lots before it confirms the claim, and to use new lots after all siblings have
+//! confirmed.
 
 mod claims;
 mod route;
@@ -18,63 +19,64 @@ use crate::destination::Destination;
 
 /// Least time before lots that another activator has claimed are claimed back, unless the list changes.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A sibling that has left and is silent is known so long: longer than what has left takes to end.
+/// Time for which a silent sibling that has left the list is remembered: longer than any of its requests can still run.
 const KNOWN_AFTER: Duration = Duration::from_secs(3600);
-/// A workload that has had no pods for so long is held by nobody.
+/// Time without pods after which no activator holds a workload.
 const GONE_AFTER: Duration = Duration::from_secs(5);
-/// Time without pods after which all activators have seen that, so the listed holder may begin without those out of touch.
+/// Time without pods after which all activators have observed that. The listed holder may then begin without siblings
+/// that are out of touch.
 const FORGET_AFTER: Duration = Duration::from_secs(6);
 
-/// A workload's pods, as its throttler has them.
+/// Pods of a workload as its throttler manages them.
 pub trait Pods: fmt::Debug + Send + Sync {
-    /// Requests go to pods of these lots alone, of which so many slots are taken by siblings. From when this returns
-    /// nobody is given a slot elsewhere.
+    /// Restricts new requests to pods of these lots, with the given number of slots taken by siblings. Once this
+    /// returns, no request gets a slot on other pods.
     fn hold(&self, lots: Lots, taken: &Running);
-    /// Returns the requests that this activator runs on pods of other lots than these.
+    /// Returns the requests that this activator runs on pods outside these lots.
     fn running(&self, beside: Lots) -> Running;
 }
 
-/// An event that changes who holds the workload.
+/// Event that may change the holder of the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// All pods that are listed, and the limit of each. The empty list is told, too.
+    /// All listed pods, and the limit of each. An empty list is reported, too.
     Pods(BTreeSet<Destination>, u32),
-    /// The activators that are ready.
+    /// Activators that are ready.
     Members(BTreeSet<Peer>),
     /// A session was opened.
     Connected(Peer),
-    /// It has ended.
+    /// The session has ended.
     Disconnected(Peer),
-    /// A message on the present session.
+    /// A message arrived on the present session.
     Received {
-        /// The activator at the other end of the session.
+        /// Activator at the other end of the session.
         from: Peer,
         /// The message.
         message: Message,
     },
     /// A request has ended on a pod that is not held.
     Ended,
-    /// Time has passed. Of use every [`TICK`](super::TICK) while [`Holding::is_open`].
+    /// Time has passed. Needed every [`TICK`](super::TICK) while [`Holding::is_open`].
     Tick,
-    /// This activator ends: it holds nothing from now on, and what it runs is cut.
+    /// This activator shuts down: it holds nothing from now on, and its requests are cut.
     Stop,
 }
 
-/// An action that follows from an event.
+/// Action that follows from an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To be sent on the session, after all that was to be sent there before.
+    /// Send a message on the session, after all earlier messages of the session.
     Send {
-        /// The activator at the other end of the session.
+        /// Activator at the other end of the session.
         to: Peer,
         /// The message.
         message: Message,
     },
-    /// Requests of this activator on pods of these lots must end at once; said again with each look until they have.
+    /// Cut this activator's requests on pods of these lots at once. Repeated with each event until they have ended.
     Cut(Lots),
 }
 
-/// State of one activator about one workload: who holds its lots.
+/// State of one activator for one workload: which activator holds its lots.
 #[derive(Debug)]
 pub struct Holding {
     me: Peer,
@@ -82,29 +84,30 @@ pub struct Holding {
     workload: Box<str>,
     members: BTreeSet<Peer>,
     members_since: Option<Instant>,
-    /// Since when this activator is not among them.
+    /// Time since which this activator is not in the list.
     left_since: Instant,
-    /// Pods in each lot, and the limit of each pod.
+    /// Number of pods in each lot, and the limit of each pod.
     pods: [u32; lots::LOTS],
     limit: u32,
     slots_per_holder: u64,
-    /// Since when there is no pod; none: there are some.
+    /// Time since which there is no pod; `None` if there are pods.
     empty_since: Option<Instant>,
-    /// Nobody can have held it before: it had no pods, and the list has named the same holders since.
+    /// True if no other activator can have held the workload: it had no pods, and the list has named the same holders
+    /// since.
     new: bool,
-    /// Activators that lots fall to by the list, in turn; and the time since when.
+    /// Activators that the list assigns lots to, in turn; and the time since when.
     holders: Vec<Peer>,
     holders_since: Instant,
     siblings: BTreeMap<Peer, Sibling>,
     held: Lots,
-    /// Claimed, and not confirmed by all yet.
+    /// Lots that are claimed but not confirmed by all siblings yet.
     gathering: Lots,
-    /// Nothing is claimed before.
+    /// Earliest time of the next claim.
     retry_at: Instant,
     next_number: u64,
-    /// Lots held and slots taken, as the throttler was told last.
+    /// Lots held and slots taken, as last passed to the throttler.
     applied: (Lots, Running),
-    /// Requests that run here, as siblings were told last.
+    /// Requests that run here, as last reported to siblings.
     told: Running,
     stopped: bool,
 }
@@ -114,21 +117,21 @@ pub struct Holding {
 struct Sibling {
     connected: bool,
     known_since: Instant,
-    /// Since when it is not in the list.
+    /// Time since which the sibling is not in the list.
     gone_since: Option<Instant>,
-    /// Lots that were claimed of it last in this session.
+    /// Lots last claimed from the sibling in this session.
     claimed: Option<Lots>,
-    /// The claim that it has not answered yet.
+    /// Claim that the sibling has not confirmed yet.
     asked: Option<(u64, Lots)>,
-    /// Lots that it has confirmed in this session.
+    /// Lots that the sibling has confirmed in this session.
     confirmed: Lots,
-    /// Its claim, if that waits for an answer.
+    /// Claim of the sibling that still waits for a confirmation.
     deferred: Option<(u64, Lots)>,
-    /// Lots that it has, by its last claim in this session.
+    /// Lots of the sibling by its last claim in this session.
     has: Lots,
-    /// It was confirmed something in this session, and counts what runs here.
+    /// True if a claim of the sibling was confirmed in this session, so that the sibling counts requests that run here.
     counts: bool,
-    /// Requests that it runs on pods that it does not hold.
+    /// Requests that the sibling runs on pods that it does not hold.
     running: Running,
 }
 
@@ -148,7 +151,7 @@ impl Sibling {
         }
     }
 
-    /// Returns true if it has left and was silent for so long that it has stopped wherever it had to.
+    /// Returns true if the sibling has left the list and has been silent long enough to have stopped everywhere.
     fn is_dead(&self, peer: &Peer, peers: &Peers, now: Instant) -> bool {
         let since = |gone: Instant| gone.max(self.known_since).max(peers.heard(peer).unwrap_or(gone));
         let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after();
@@ -157,8 +160,9 @@ impl Sibling {
 }
 
 impl Holding {
-    /// Knows no pods and no siblings. `first_number`: claims are numbered from here; larger than any number that a former
-    /// process at the same address used. `empty_since`: since when it is certain that there were no pods, if it is.
+    /// Creates a state without pods and siblings. Claims are numbered from `first_number`, which must exceed any number
+    /// that a former process at the same address used. `empty_since` is the time since which there are certainly no
+    /// pods, if known.
     pub fn new(me: Peer, workload: &str, first_number: u64, empty_since: Option<Instant>, now: Instant) -> Self {
         Self {
             me,
@@ -184,13 +188,13 @@ impl Holding {
         }
     }
 
-    /// With another bound than [`lots::SLOTS_PER_HOLDER`]: for those who want to see several holders of a few pods.
+    /// Replaces the bound [`lots::SLOTS_PER_HOLDER`], for tests that need several holders for few pods.
     #[must_use]
     pub fn with_slots_per_holder(self, slots_per_holder: u64) -> Self {
         Self { slots_per_holder, ..self }
     }
 
-    /// Takes in what has happened at `now`. `peers` knows of it already.
+    /// Processes an event at `now`. `peers` must already include it.
     pub fn handle(&mut self, input: Input, peers: &Peers, pods: &dyn Pods, now: Instant) -> Vec<Output> {
         let mut out = Vec::new();
         match input {
@@ -208,12 +212,12 @@ impl Holding {
         out
     }
 
-    /// Lots that this activator holds.
+    /// Returns the lots that this activator holds.
     pub fn held(&self) -> Lots {
         self.held
     }
 
-    /// Returns the requests that siblings run on pods that they do not hold any more.
+    /// Returns the requests that siblings run on pods that they no longer hold.
     pub fn taken(&self) -> Running {
         let mut taken = Running::new();
         for (pod, count) in self.siblings.values().flat_map(|sibling| &sibling.running) {
@@ -222,13 +226,13 @@ impl Holding {
         taken
     }
 
-    /// Returns true if there is a session with it.
+    /// Returns true if there is a session with `peer`.
     pub fn is_connected(&self, peer: &Peer) -> bool {
         self.siblings.get(peer).is_some_and(|sibling| sibling.connected)
     }
 
-    /// Returns true if all is held here, and no other activator is ready, or was within the time that one that leaves needs
-    /// to end its requests.
+    /// Returns true if this activator holds all lots, or there are no pods, and no other activator is ready. Every
+    /// sibling must be dead, so that its requests have ended.
     pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
         let apart =
             |(peer, sibling): (&Peer, &Sibling)| sibling.is_dead(peer, peers, now) && sibling.running.is_empty();
@@ -236,7 +240,7 @@ impl Holding {
         only && self.siblings.iter().all(apart) && (self.held == Lots::ALL || self.empty_since.is_some())
     }
 
-    /// Returns true while a decision waits for time to pass.
+    /// Returns true while a decision depends on the passing of time.
     pub fn is_open(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.members.is_empty();
         let frees = |sibling: &Sibling| !sibling.connected && !sibling.running.is_empty();
@@ -245,7 +249,7 @@ impl Holding {
         left || self.stopped || wanting || gone || self.siblings.values().any(frees)
     }
 
-    /// Returns true once this activator ends: requests that wait here have to wait elsewhere.
+    /// Returns true once this activator shuts down. Requests that wait here have to wait at another activator.
     pub fn has_stopped(&self) -> bool {
         self.stopped
     }
@@ -269,7 +273,7 @@ impl Holding {
         }
     }
 
-    /// Those siblings count less that were told more.
+    /// Reports fewer running requests to the siblings that count them.
     fn tell_running(&mut self, pods: &dyn Pods, out: &mut Vec<Output>) {
         let running = pods.running(self.held);
         if running == self.told {
@@ -281,7 +285,7 @@ impl Holding {
         self.told = running;
     }
 
-    /// The throttler does as this says.
+    /// Applies the held lots and taken slots to the throttler.
     fn apply(&mut self, pods: &dyn Pods) {
         let mut taken = self.taken();
         taken.retain(|pod, _| self.held.meets(Lots::of(pod)));
@@ -292,12 +296,12 @@ impl Holding {
         }
     }
 
-    /// Lots that fall to this activator by the list.
+    /// Returns the lots that the list assigns to this activator.
     fn mine(&self) -> Lots {
         self.of(&self.me)
     }
 
-    /// Lots that fall to `peer` by the list.
+    /// Returns the lots that the list assigns to `peer`.
     fn of(&self, peer: &Peer) -> Lots {
         let nth = self.holders.iter().position(|holder| holder == peer);
         let lots = nth.into_iter().flat_map(|nth| (nth..lots::LOTS).step_by(self.holders.len()));

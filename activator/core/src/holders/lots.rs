@@ -1,9 +1,9 @@
-//! Lots: a workload's pods in sixteen parts by their addresses, and which activator each part falls to.
+//! Divides the pods of a workload into sixteen lots by address, and assigns each lot to an activator.
 //!
-//! One activator holds all lots as long as it can carry the workload. A workload with more slots than
-//! [`SLOTS_PER_HOLDER`] has two holders, with twice as many four, and so on: each number is a power of two, so that a
-//! further step moves half of each holder's lots and no others. What decides is the list of pods and their limit, which
-//! every activator sees, so the number needs no agreement.
+//! One activator holds all lots as long as it can carry the workload. A workload with twice [`SLOTS_PER_HOLDER`] slots
+//! has two holders, with four times as many four, and so on. The number is a power of two, so a further step moves half
+//! of each holder's lots and no others. It depends only on the list of pods and their limit, which every activator
+//! sees, so it needs no agreement.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -13,69 +13,70 @@ use fnv::FnvHasher;
 use super::Peer;
 use crate::destination::Destination;
 
-/// Number of lots; no workload has more holders.
+/// Number of lots, and the maximum number of holders of a workload.
 pub const LOTS: usize = 16;
-/// Slots that one activator holds before a second one is needed: at 10 ms for a request, some 25 000 requests a second.
+/// Least number of slots for each holder of a divided workload. At 10 ms per request, 256 slots carry about 25 000
+/// requests a second.
 pub const SLOTS_PER_HOLDER: u64 = 256;
 
-/// Some of a workload's lots.
+/// Set of lots of a workload.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lots(u16);
 
 impl Lots {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// All of them.
+    /// The set of all lots.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// The one that a pod is in.
+    /// Returns the lot of a pod.
     pub fn of(pod: &Destination) -> Self {
         Self::nth(index_of(pod))
     }
 
-    /// The one with this number, below [`LOTS`].
+    /// Returns the lot with this number, below [`LOTS`].
     pub fn nth(index: usize) -> Self {
         Self(1 << (index % LOTS))
     }
 
-    /// From the number on the wire.
+    /// Decodes the number on the wire.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits as u16)
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn bits(self) -> u32 {
         u32::from(self.0)
     }
 
-    /// Returns true if there is none.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns true if all of `other` are among these.
+    /// Returns true if all of `other` are in this set.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Returns true if any of `other` is among these.
+    /// Returns true if any of `other` is in this set.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without those.
+    /// Returns this set without `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Those that are in both.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub fn within(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -88,12 +89,12 @@ impl fmt::Debug for Lots {
     }
 }
 
-/// The number of the lot that a pod is in.
+/// Returns the number of the lot that a pod is in.
 pub fn index_of(pod: &Destination) -> usize {
     (hash([pod.as_str()]) % LOTS as u64) as usize
 }
 
-/// The activators that hold a workload that needs so many, the first one's lots first.
+/// Returns the `wanted` activators that hold a workload. The first one holds the first lot.
 pub fn holders<'a>(workload: &str, members: impl IntoIterator<Item = &'a Peer>, wanted: usize) -> Vec<Peer> {
     let mut ranked: Vec<&Peer> = members.into_iter().collect();
     ranked.sort_by_cached_key(|peer| std::cmp::Reverse(score(workload, peer)));
@@ -101,12 +102,12 @@ pub fn holders<'a>(workload: &str, members: impl IntoIterator<Item = &'a Peer>, 
     ranked.into_iter().cloned().collect()
 }
 
-/// Returns an activator's score for a workload (rendezvous hashing); the highest one holds it. Its name breaks ties.
+/// Returns an activator's score for a workload (rendezvous hashing). The highest score holds it; the name breaks ties.
 pub(super) fn score(workload: &str, peer: &Peer) -> (u64, Peer) {
     (hash([peer.as_str(), "/", workload]), peer.clone())
 }
 
-/// Returns the number of holders that a workload needs with so many `pods` of this `limit`.
+/// Returns the number of holders that a workload needs with this many `pods` of this `limit`.
 pub(super) fn wanted(pods: usize, limit: u32, slots_per_holder: u64) -> usize {
     let needed = (pods as u64).saturating_mul(u64::from(limit)) / slots_per_holder.max(1);
     let most = LOTS.min(pods).max(1);
@@ -118,7 +119,7 @@ fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
     let mut hasher = FnvHasher::default();
     texts.into_iter().for_each(|text| hasher.write(text.as_bytes()));
     let hash = hasher.finish();
-    // FNV leaves names that differ in the last byte alone in one corner; the finalizer of SplitMix64 spreads them.
+    // FNV hardly spreads names that differ only in the last byte; the finalizer of SplitMix64 spreads them.
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
@@ -132,7 +133,8 @@ mod tests {
         (1..=n).map(|n| Peer::from(format!("10.1.0.{n}").as_str())).collect()
     }
 
-    /// Goal: one activator holds what it can carry; what needs more has a power of two, and no more than it has pods.
+    /// Goal: one activator holds a workload that it can carry. A larger workload has a power of two of holders, and no
+    /// more holders than pods.
     #[test]
     fn the_number_of_holders_follows_the_slots() {
         let rows =
@@ -143,7 +145,8 @@ mod tests {
         assert_eq!(wanted(100_000, 1000, SLOTS_PER_HOLDER), LOTS);
     }
 
-    /// Goal: each of five holds a fifth of many workloads, within a quarter of it, and pods are spread over the lots.
+    /// Goal: each of five activators holds a fifth of many workloads, within a quarter of that number, and pods are
+    /// spread over the lots.
     #[test]
     fn workloads_and_pods_are_spread() {
         let members = peers(5);
@@ -158,7 +161,7 @@ mod tests {
         assert!(lots.iter().all(|count| (230..400).contains(count)), "{lots:?}");
     }
 
-    /// Goal: who leaves takes no workload from anybody who stays, and order does not matter.
+    /// Goal: an activator that leaves moves only its own workloads, and the order of the list does not matter.
     #[test]
     fn one_that_leaves_moves_its_own_workloads_alone() {
         let all = peers(4);

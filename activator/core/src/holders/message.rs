@@ -1,7 +1,7 @@
-//! What activators tell each other about who holds a workload, and its bytes.
+//! Messages between activators about the holders of a workload, and their encoding.
 //!
-//! A frame is about one workload and carries one message. It is encoded by [`prost`], as stats are: unknown fields are
-//! skipped, damage anywhere fails the whole frame. Pods are written as text, `ip:port`.
+//! A frame names one workload and carries one message. It is encoded by [`prost`], like stats: unknown fields are
+//! skipped, and damage anywhere fails the whole frame. Pods are written as text, `ip:port`.
 
 use std::collections::BTreeMap;
 
@@ -10,50 +10,50 @@ use prost::Message as _;
 use super::Lots;
 use crate::destination::Destination;
 
-/// Requests that run on each pod.
+/// Number of requests that run on each pod.
 pub type Running = BTreeMap<Destination, u32>;
 
-/// One of a session's messages.
+/// Message on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// "These lots, and no others, I have or want: send to no pod of them from now on, and confirm it."
+    /// The sender has or wants exactly these lots. The receiver must stop sending to their pods, and confirm that.
     Claim {
-        /// For the answer to name; never used twice by one activator.
+        /// Number that the confirmation repeats. An activator never uses a number twice.
         number: u64,
-        /// The lots.
+        /// Claimed lots.
         lots: Lots,
     },
-    /// The answer: the sender gives nobody a slot there any more.
+    /// Confirmation of a claim: the sender gives no more slots on pods of the claimed lots.
     Confirm {
-        /// The claim's.
+        /// Number of the claim.
         number: u64,
         /// Requests that the sender still runs on pods that it does not hold.
         running: Running,
     },
-    /// Requests that the sender still runs on such pods: fewer than it said before.
+    /// Requests that the sender still runs on pods that it does not hold: fewer than it last reported.
     Running(Running),
 }
 
-/// Why bytes are no frame.
+/// Reason why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Damaged.
+    /// The frame is damaged.
     #[error("a frame about who holds a workload is damaged: {0}")]
     Damaged(#[from] prost::DecodeError),
-    /// Not an address.
+    /// A pod is not an address.
     #[error("a frame about who holds a workload names {0:?} as a pod, which is not an address with a port")]
     NotAPod(String),
 }
 
-/// The bytes of a frame about `workload` (`namespace/name`).
+/// Encodes a frame about `workload` (`namespace/name`).
 pub fn encode(workload: &str, message: Message) -> Vec<u8> {
     Frame { workload: workload.to_owned(), kind: Some(message.into()) }.encode_to_vec()
 }
 
-/// Reads a frame: the workload and its message; none if it is of a kind that is not known.
+/// Decodes a frame into its workload and message. The message is `None` if its kind is unknown.
 ///
 /// # Errors
-/// The bytes are damaged, or name a pod that is none.
+/// The bytes are damaged, or a pod is not a valid address.
 pub fn decode(bytes: &[u8]) -> Result<(String, Option<Message>), FrameError> {
     let frame = Frame::decode(bytes)?;
     Ok((frame.workload, frame.kind.map(Message::try_from).transpose()?))
@@ -157,7 +157,7 @@ mod tests {
             prop_assert_eq!(decode(&encode("ns/app", message.clone())), Ok(("ns/app".to_owned(), Some(message))));
         }
 
-        /// Bytes from outside are refused or read, and never panic.
+        /// Goal: bytes from outside are rejected or decoded, and never cause a panic.
         #[test]
         fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = decode(&bytes);

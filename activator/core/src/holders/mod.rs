@@ -1,69 +1,75 @@
-//! One limit for a workload's pods, however many activators there are: one of them holds the workload.
+//! Enforces one limit for a workload's pods across all activators: one activator holds the workload.
 //!
 //! # The rule
 //!
-//! While one activator can carry a workload with a hard limit, it alone sends to its pods. Its breaker is the limit, and
-//! its queue the only one. The others relay their clients' requests to it ([`Route`]). Who it is follows from the list of
-//! ready activators ([`lots::holders`]); a workload that needs more than one is divided by its pods' addresses into
-//! [`Lots`], so many for each holder.
+//! While one activator can carry a workload with a hard limit, it alone sends to the workload's pods. Its breaker is
+//! the limit, and its queue is the only queue. The other activators relay the requests of their clients to it
+//! ([`Route`]). The holder follows from the list of ready activators ([`lots::holders`]). A workload that needs more
+//! than one holder is divided by the addresses of its pods into [`Lots`], and each holder has some of them.
 //!
-//! [`Holding`] is one activator's part in that for one workload, [`Peers`] what it knows of its siblings' being alive, and
-//! [`Message`] what they say, each pair on a *session*: a stream on which nothing is lost or overtaken until it ends, and
-//! from which nothing is delivered afterwards.
+//! [`Holding`] is the state of one activator for one workload, [`Peers`] its knowledge about which siblings are alive,
+//! and [`Message`] the messages between them. Each pair of activators talks on a *session*: a stream on which nothing
+//! is lost or reordered until it ends, and from which nothing is delivered afterwards.
 //!
-//! # Who holds
+//! # Becoming the holder
 //!
-//! Lists of ready activators, and of pods, reach each at another time, so two may both think that they are the one. An
-//! activator therefore begins to hold lots once it is known that nobody else does, and what still runs there.
+//! The lists of ready activators and of pods reach each activator at a different time, so two activators may both
+//! believe to be the holder. An activator therefore begins to hold lots only once it knows that no other activator
+//! holds them, and which requests still run there.
 //!
-//! 1. Whom the list has named for [`DEAD_AFTER`], and who has a session with all siblings that it knows but the dead,
-//!    *gathers*: it claims the lots of each of them. Until then whoever holds them keeps them.
-//! 2. A sibling that is asked sends nothing to these pods any more, and only then confirms, with what it still runs there.
-//!    It tells the claimant as that becomes less.
-//! 3. The claimant begins when all have confirmed. What others still run takes slots of its pods until it has ended.
-//! 4. Of two that gather, the one with the lower score confirms to the other; the higher one answers once it has begun.
-//! 5. Who holds lots keeps them until they are claimed, also when its list says that they are somebody else's. Who lost
-//!    some that its own list says are its own claims them again after [`RETRY_AFTER`], so lists that differ for long
-//!    cost a move each second and nothing else.
+//! 1. An activator *gathers* if the list has named it for [`DEAD_AFTER`] and it has a session with all siblings that it
+//!    knows, except dead ones. It claims the lots from each sibling. Until then the present holder keeps them.
+//! 2. A sibling that receives a claim stops sending to the pods of these lots, and only then confirms. The confirmation
+//!    contains the requests that it still runs there, and later messages report when that number falls.
+//! 3. The claimant begins when all siblings have confirmed. Requests that siblings still run take slots of its pods
+//!    until they have ended.
+//! 4. Of two activators that gather, the one with the lower score confirms to the other. The one with the higher score
+//!    confirms once it has begun.
+//! 5. A holder keeps its lots until they are claimed, even if its list assigns them to another activator. An activator
+//!    that lost lots which its own list assigns to it claims them again after [`RETRY_AFTER`]. So lists that differ for
+//!    long cost one move per second and nothing else.
 //!
-//! At any instant at most one holds a lot. Say A and B did: each has a confirmation of the other, given after its own claim.
-//! But who confirms neither holds nor has a claim any more, so A claimed after it confirmed to B, which was after B's claim;
-//! and B after it confirmed to A, which was after A's claim. Both cannot be.
+//! At any instant at most one activator holds a lot. Suppose that A and B both do. Each has a confirmation of the
+//! other, given after its own claim. But an activator that confirms neither holds the lot nor has a claim on it any
+//! more. So A claimed after it confirmed to B, which was after B's claim; and B claimed after it confirmed to A, which
+//! was after A's claim. This is a contradiction.
 //!
-//! What a holder counts is never less than what runs. A sibling that has confirmed gives nobody a slot there before it
-//! has claimed the lots itself, so what it said can only become less.
+//! A holder never counts fewer requests than run. A sibling that has confirmed gives no slot there before it has
+//! claimed the lots itself, so its reported number can only fall.
 //!
-//! # A wake
+//! # Scale from zero
 //!
-//! A workload that had no pods for some seconds is held by nobody, and everybody knows. Whom the list names then, if it has
-//! not changed for [`DEAD_AFTER`], begins with the confirmations of those alone that there is a session with: a wake does
-//! not wait, and a dead node that is not the holder does not stand in its way. Where it is the one that the list names,
-//! nobody else begins while it is listed; requests wait where they came, until it has left the list.
+//! No activator holds a workload that had no pods for some seconds, and all activators know that. If the list has named
+//! the same holders for [`DEAD_AFTER`] when pods appear, the listed holder needs confirmations only from siblings with
+//! a session. A scale from zero therefore does not wait, and a dead node that is not the holder does not delay it. If
+//! the dead node is the listed holder, no other activator begins while it is listed. Requests wait where they arrived
+//! until it has left the list.
 //!
-//! # Who does not answer
+//! # Siblings that do not answer
 //!
-//! A sibling without a session is waited for until it is *dead*: it has left the list, and for [`DEAD_AFTER`] since then
-//! nothing was heard of it. One that is merely silent keeps what it runs and what it holds: its requests go on, and those
-//! of others wait.
+//! A sibling without a session delays the claim until it is *dead*: it has left the list, and no sign of life was
+//! received from it for [`DEAD_AFTER`] since then. A sibling that is only silent keeps its requests and its lots: its
+//! requests continue, and requests of other activators wait.
 //!
-//! One that has left the list and still lives makes its death true: as soon as the holder that its list names has not
-//! acknowledged it for [`STOP_AFTER`], it holds nothing there and cuts the requests that it runs there. These two things must
-//! come together, leaving and losing touch; neither alone cuts anything. [`Peers`] says why the first instant comes before
-//! the second whatever the delays.
+//! An activator that has left the list and still lives stops itself. As soon as the holder that its list names has not
+//! acknowledged it for [`STOP_AFTER`], it gives up the lots of that holder and cuts its requests there. This takes both
+//! conditions, leaving the list and losing touch; neither alone cuts anything. [`Peers`] explains why an activator
+//! stops before another takes over, whatever the delays.
 //!
-//! # The contract
+//! # Assumptions
 //!
-//! Lists of two activators that have no session with each other are less than half of `DEAD_AFTER - STOP_AFTER` apart; of
-//! two that have, they may be as different as they like. Who reaches neither the API server nor its siblings has to take
-//! itself for one that has left. A session on which nothing was heard for [`DEAD_AFTER`] is closed.
+//! - The lists of two activators without a session are less than half of `DEAD_AFTER - STOP_AFTER` apart in time. With
+//!   a session, they may differ arbitrarily.
+//! - An activator that reaches neither the API server nor its siblings must treat itself as removed from the list.
+//! - A session on which nothing was received for [`DEAD_AFTER`] is closed.
 //!
-//! A process that stands still until it has left the list, and goes on before it has heard of that, is outside of all this: it
-//! may use what it held.
+//! One case is not covered: a process that is suspended until it has left the list, and resumes before it has learned
+//! that. It may use what it held.
 //!
 //! # Not here
 //!
-//! I/O, sessions and their authentication, relaying, how many may wait ([`crate::breaker`]), and who takes part at all:
-//! without a hard limit, with one activator, or beside one of Knative's, nothing of this runs.
+//! I/O, sessions and their authentication, relaying, and the number of requests that may wait ([`crate::breaker`]).
+//! Nothing of this runs without a hard limit, with only one activator, or beside an activator of Knative.
 
 mod holding;
 pub mod lots;
@@ -80,12 +86,12 @@ pub use self::lots::Lots;
 pub use self::message::{Message, Running};
 pub use self::peers::{BEAT, Beat, DEAD_AFTER, Peers, STOP_AFTER, TICK};
 
-/// An activator, by its address as text. Cheap to clone.
+/// Activator, identified by its address as text. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(Arc<str>);
 
 impl Peer {
-    /// Its address.
+    /// Returns the address.
     pub fn as_str(&self) -> &str {
         &self.0
     }

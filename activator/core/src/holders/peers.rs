@@ -1,14 +1,16 @@
-//! Which siblings are in touch, and since when one that is not must have stopped.
+//! Tracks which siblings are in touch, and since when a sibling that is not must have stopped.
 //!
-//! On each session both sides send a beat every [`BEAT`]. A beat names the instant at which it was sent and repeats the
-//! other side's latest one, so a sender knows of an instant up to which the other has certainly heard it. That is the
-//! difference between two questions:
+//! On each session both sides send a beat every [`BEAT`]. A beat contains the time at which it was sent and repeats the
+//! other side's latest beat. So a sender knows a time up to which the other side has certainly received its beats. This
+//! separates two questions:
 //!
-//! - [`Peers::heard`]: until when have I heard it? Who *takes over* counts from here.
-//! - [`Peers::acknowledged`]: until when has it certainly heard me? Who *must stop* counts from here.
+//! - [`Peers::heard`]: the last time at which I received anything from the sibling. A *takeover* counts from here.
+//! - [`Peers::acknowledged`]: the last time at which I sent something that the sibling certainly received. The duty to
+//!   *stop* counts from here.
 //!
-//! The second instant is never later than the other side's first one, whatever the delays, and on whatever clocks. So
-//! one that stops [`STOP_AFTER`] after the second has stopped before somebody takes over [`DEAD_AFTER`] after the first.
+//! The second time is never later than the first time at the other side, whatever the delays and clocks. So an
+//! activator that stops [`STOP_AFTER`] after the second time has stopped before another takes over [`DEAD_AFTER`] after
+//! the first.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,25 +19,25 @@ use super::Peer;
 
 /// Time between two beats of a session.
 pub const BEAT: Duration = Duration::from_millis(100);
-/// Time between two looks at what time decides, while there is something to look at.
+/// Time between two ticks, while a decision depends on the passing of time.
 pub const TICK: Duration = Duration::from_millis(50);
-/// A sibling that has left and was not heard for so long has stopped, and what it ran has ended. A session on which
-/// nothing was heard for so long is to be closed.
+/// Time of silence after which a sibling that has left the list has stopped, and its requests have ended. A session on
+/// which nothing was received for this time must be closed.
 pub const DEAD_AFTER: Duration = Duration::from_secs(1);
-/// An activator that has left and was not acknowledged by whoever may take over for so long stops. The rest up to
-/// [`DEAD_AFTER`] is for lists that two activators see at different times.
+/// Time without acknowledgment by a possible successor after which an activator that has left the list stops. The rest
+/// up to [`DEAD_AFTER`] allows for lists that two activators observe at different times.
 pub const STOP_AFTER: Duration = Duration::from_millis(500);
 
-/// A sign of life.
+/// Sign of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// When it was sent, by the sender's clock.
+    /// Time of sending, by the sender's clock.
     pub sent: Duration,
-    /// The latest beat of the receiver that the sender had heard, by the receiver's clock.
+    /// Latest beat of the receiver that had reached the sender, by the receiver's clock.
     pub echo: Option<Duration>,
 }
 
-/// All siblings of one activator, whatever the revision.
+/// Contacts to all siblings of one activator, for all revisions.
 #[derive(Clone, Debug)]
 pub struct Peers {
     epoch: Instant,
@@ -47,83 +49,84 @@ pub struct Peers {
 struct Contact {
     connected: bool,
     heard: Option<Instant>,
-    /// Its latest beat, for the echo.
+    /// Latest beat of the sibling, for the echo.
     latest: Option<Duration>,
     acknowledged: Option<Instant>,
 }
 
 impl Peers {
-    /// Knows nobody. `epoch`: beats count from here; no later than now.
+    /// Creates an empty set. Beats are timed from `epoch`, which must not be later than now.
     pub fn new(epoch: Instant) -> Self {
         Self { epoch, dead_after: DEAD_AFTER, peers: BTreeMap::new() }
     }
 
-    /// With another bound than [`DEAD_AFTER`]: for those who want to see what it is for.
+    /// Replaces the bound [`DEAD_AFTER`], for tests that show its purpose.
     #[must_use]
     pub fn with_dead_after(self, dead_after: Duration) -> Self {
         Self { dead_after, ..self }
     }
 
-    /// [`DEAD_AFTER`].
+    /// Returns the bound, by default [`DEAD_AFTER`].
     pub fn dead_after(&self) -> Duration {
         self.dead_after
     }
 
-    /// A session was opened. What former ones proved stays true; its beats are on a clock that may be a new one.
+    /// Records that a session was opened. Facts proven by former sessions stay true; the beats of this session may use
+    /// a new clock.
     pub fn connected(&mut self, peer: &Peer, now: Instant) {
         let contact = self.peers.entry(peer.clone()).or_default();
         let acknowledged = contact.acknowledged;
         *contact = Contact { connected: true, heard: Some(now), acknowledged, ..Contact::default() };
     }
 
-    /// The session has ended.
+    /// Records that the session has ended.
     pub fn disconnected(&mut self, peer: &Peer) {
         if let Some(contact) = self.peers.get_mut(peer) {
             contact.connected = false;
         }
     }
 
-    /// Anything was received on its session.
+    /// Records that anything was received on the session.
     pub fn heard_of(&mut self, peer: &Peer, now: Instant) {
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
             contact.heard = Some(now);
         }
     }
 
-    /// A beat was received.
+    /// Records a received beat.
     pub fn received(&mut self, peer: &Peer, beat: Beat, now: Instant) {
         self.heard_of(peer, now);
         let epoch = self.epoch;
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
             contact.latest = contact.latest.max(Some(beat.sent));
-            // A number from outside: an echo of a beat that was never sent is worth nothing.
+            // Untrusted number: ignore an echo of a beat that was never sent.
             let echo = beat.echo.and_then(|echo| epoch.checked_add(echo)).filter(|at| *at <= now);
             contact.acknowledged = contact.acknowledged.max(echo);
         }
     }
 
-    /// What to send next on its session.
+    /// Returns the next beat to send on the session.
     pub fn beat(&self, peer: &Peer, now: Instant) -> Beat {
         let echo = self.peers.get(peer).and_then(|contact| contact.latest);
         Beat { sent: now.saturating_duration_since(self.epoch), echo }
     }
 
-    /// Whether there is a session.
+    /// Returns true if there is a session.
     pub fn is_connected(&self, peer: &Peer) -> bool {
         self.peers.get(peer).is_some_and(|contact| contact.connected)
     }
 
-    /// Until when it was heard.
+    /// Returns the last time at which anything was received from the sibling.
     pub fn heard(&self, peer: &Peer) -> Option<Instant> {
         self.peers.get(peer)?.heard
     }
 
-    /// Until when it has certainly heard this one.
+    /// Returns the last time of sending that the sibling has acknowledged.
     pub fn acknowledged(&self, peer: &Peer) -> Option<Instant> {
         self.peers.get(peer)?.acknowledged
     }
 
-    /// Whether its session must be closed, since nothing was heard.
+    /// Returns true if the session must be closed because nothing was received.
     pub fn is_silent(&self, peer: &Peer, now: Instant) -> bool {
         self.heard(peer).is_none_or(|heard| now.saturating_duration_since(heard) >= DEAD_AFTER)
     }
@@ -138,7 +141,7 @@ mod tests {
         Instant::now()
     }
 
-    /// Goal: the sender of a beat counts as acknowledged from when it sent it, not from when the echo came.
+    /// Goal: the sender of a beat counts as acknowledged at the time of sending, not when the echo arrives.
     #[test]
     fn an_echo_proves_the_instant_of_sending() {
         let start = origin();
@@ -157,7 +160,7 @@ mod tests {
         assert!(!at_b.is_silent(&a, at(1299)) && at_b.is_silent(&a, at(1300)));
     }
 
-    /// Goal: an echo of what was never sent proves nothing; a new session's beats are on a clock of their own.
+    /// Goal: an echo of a beat that was never sent proves nothing, and a new session's beats use their own clock.
     #[test]
     fn echoes_are_checked_and_clocks_may_be_new() {
         let start = origin();

@@ -1,8 +1,8 @@
-//! What goes over a session between two activators: frames, and their bytes.
+//! Frames of a session between two activators, and their encoding.
 //!
-//! The side that opened the session says who it is, and with which token; the other one answers with its own name. After
-//! that either says how it [stands](super::standing) whenever that changes, sends a beat every
-//! [`BEAT`](super::BEAT), and who holds what ([`super::message`]). Frames of a kind that is not known are skipped.
+//! The side that opened the session sends its address and a token; the other side replies with its own address. After
+//! that each side sends its [standing](super::standing) whenever that changes, a beat every [`BEAT`](super::BEAT), and
+//! messages about holders ([`super::message`]). Frames of unknown kinds are skipped.
 
 use std::time::Duration;
 
@@ -11,48 +11,48 @@ use prost::Message as _;
 use super::standing::Says;
 use super::{Beat, Peer};
 
-/// The version of all this. Sessions of different versions are not opened.
+/// Version of the protocol. Sessions of different versions are not opened.
 pub const VERSION: u32 = 1;
-/// The longest frame: one that names what still runs on some ten thousand pods.
+/// Maximum size of a frame: one that lists requests on some ten thousand pods.
 pub const FRAME_MAX: usize = 512 * 1024;
-/// The longest token, as for stats.
+/// Maximum size of a token, as for stats.
 pub const TOKEN_MAX: usize = 16 * 1024;
 
-/// One of a session's frames.
+/// Frame of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The first one of either side.
+    /// First frame of either side.
     Hello {
-        /// [`VERSION`].
+        /// Version of the protocol: [`VERSION`].
         version: u32,
-        /// Who says it.
+        /// Address of the sender.
         from: Peer,
-        /// What proves that; only from the side that opened the session, and where one is demanded.
+        /// Token that proves the address. Sent only by the side that opened the session, and only if one is required.
         token: Option<String>,
-        /// Marks requests that are relayed to the sender.
+        /// Key that marks requests relayed to the sender.
         key: String,
     },
-    /// It lives.
+    /// Sign of life.
     Beat(Beat),
-    /// How it stands, from now on.
+    /// Standing of the sender from now on.
     Says(Says),
-    /// About one workload: [`super::message::encode`].
+    /// Message about one workload: [`super::message::encode`].
     Holder(Vec<u8>),
 }
 
-/// Why bytes are no frame.
+/// Reason why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// Damaged.
+    /// The frame is damaged.
     #[error("a frame between activators is damaged: {0}")]
     Damaged(#[from] prost::DecodeError),
-    /// A token beyond the bound.
+    /// The token is too long.
     #[error("a token of {0} bytes, more than {TOKEN_MAX}")]
     TokenTooLong(usize),
 }
 
 impl Frame {
-    /// Its bytes.
+    /// Encodes the frame.
     pub fn encode(self) -> Vec<u8> {
         let micros = |long: Duration| u64::try_from(long.as_micros()).unwrap_or(u64::MAX);
         let kind = match self {
@@ -66,7 +66,7 @@ impl Frame {
         Wire { kind: Some(kind) }.encode_to_vec()
     }
 
-    /// Reads one; none if its kind is not known.
+    /// Decodes a frame. Returns `None` if its kind is unknown.
     ///
     /// # Errors
     /// The bytes are damaged, or a token is too long.
@@ -168,7 +168,7 @@ mod tests {
             prop_assert_eq!(Frame::decode(&frame.clone().encode()), Ok(Some(frame)));
         }
 
-        /// Bytes from outside are refused or read, and never panic.
+        /// Goal: bytes from outside are rejected or decoded, and never cause a panic.
         #[test]
         fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Frame::decode(&bytes);

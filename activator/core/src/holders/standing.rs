@@ -1,103 +1,113 @@
-//! Whether activators keep one limit together, divide pods, or one has them all.
+//! Decides whether activators enforce one limit together, divide the pods, or one activator has all pods.
 //!
 //! # The rule
 //!
-//! | standing | when | pods with a hard limit |
+//! | standing | condition | pods with a hard limit |
 //! |---|---|---|
-//! | [`Undecided`](Standing::Undecided) | the process has just begun | nobody is sent to them yet |
-//! | [`Alone`](Standing::Alone) | the list has named nobody else for [`ALONE_AFTER`], and nobody else has called; or it is the [only one](#the-only-one) | all are its own |
-//! | [`Divided`](Standing::Divided) | somebody in the list is not ours, or not in touch while nobody shares yet | Knative's assignment |
-//! | [`Shared`](Standing::Shared) | all in the list are ours and in touch, and all of them say that of theirs; or somebody shares already | one holder for each workload ([`Holding`](super::Holding)) |
+//! | [`Undecided`] | the process has just started | no requests are sent to them yet |
+//! | [`Alone`] | no other one was listed or had a session for [`ALONE_AFTER`], or it is the [only one] | its own |
+//! | [`Divided`] | a listed activator is foreign, or is not in touch while none shares yet | Knative's assignment |
+//! | [`Shared`] | all that are listed are in touch with all in their lists, or one already shares | [`Holding`] |
 //!
-//! Who shares goes on while siblings come, go and fall silent: [`Holding`](super::Holding) knows how to live with that. It ends when one in the
-//! list turns out to be *foreign*, or when a listed sibling says that it has met one; and when nobody else is left.
+//! In the last case each workload has one holder at a time. Sharing continues while siblings join, leave and fall
+//! silent, since [`Holding`] handles that. It ends if a listed activator turns out to be *foreign*, or if a listed
+//! sibling reports a foreign one; and if no other activator is left.
 //!
-//! # Foreign
+//! # Foreign activators
 //!
-//! A listed activator is foreign if it answers and does not speak this protocol (Knative's, or one of ours from before it),
-//! or if there has been no session with it for [`DECIDED_AFTER`] since it was listed: whoever it is, it may send by
-//! Knative's assignment. One that there was a session with stays ours while it is silent.
+//! A listed activator is foreign if it responds but does not speak this protocol (Knative's activator, or Zeroscale's
+//! from before this protocol). It is also foreign if there has been no session with it for [`DECIDED_AFTER`] since it
+//! was listed, because it may send by Knative's assignment. A sibling that had a session stays a sibling while it is
+//! silent.
 //!
-//! # The only one
+//! # The only activator
 //!
-//! A process that has just begun holds requests until it is decided. Where the list shows all that run, those that are not
-//! ready and those that are on their way out among them, one that names this activator and nobody else says that no former
-//! one is left: then it is alone at once. (A list may be late by so much as a process needs to start and to be ready.)
+//! A process that has just started holds requests until it is decided. If the list shows all activators that run,
+//! including unready and terminating ones, and names only this activator, then no former one is left. It is alone at
+//! once. (A list may lag by as much time as a process needs to start and become ready.)
 //!
 //! # All or none
 //!
-//! Nobody begins before all are complete, and then all do within a message's way: so nobody waits for a confirmation from
-//! one who still divides. One who has met a foreign one tells the others at once.
+//! No activator shares before all are complete, and then all begin within the delay of one message. So none waits for a
+//! confirmation from an activator that still divides. An activator that meets a foreign one tells the others at once.
+//!
+//! [`Undecided`]: Standing::Undecided
+//! [`Alone`]: Standing::Alone
+//! [`Divided`]: Standing::Divided
+//! [`Shared`]: Standing::Shared
+//! [`Holding`]: super::Holding
+//! [only one]: #the-only-activator
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Peer;
 
-/// Nobody else was listed for so long: whoever has left before has heard of this one by then, and has called.
+/// Time in which no other activator was listed. By then an activator that has left knows this one and has opened a
+/// session.
 pub const ALONE_AFTER: Duration = Duration::from_secs(1);
-/// Longest indecision after a start.
+/// Maximum time that an activator stays undecided after its start.
 pub const DECIDED_AFTER: Duration = Duration::from_secs(3);
 
-/// How an activator and its siblings use pods with a hard limit.
+/// Way in which an activator and its siblings use pods with a hard limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Not known yet.
     Undecided,
-    /// There is one activator.
+    /// There is only this activator.
     Alone,
-    /// Each sends to its part of the pods.
+    /// Each activator sends to its part of the pods.
     Divided,
     /// Each workload has one holder at a time, or as many as it needs.
     Shared,
 }
 
-/// What one activator tells another of that.
+/// State that an activator reports to its siblings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Says {
-    /// It has met a foreign one in its list.
+    /// True if its list contains a foreign activator.
     pub foreign: bool,
-    /// It is in touch with all in its list.
+    /// True if it is in touch with all activators in its list.
     pub complete: bool,
-    /// It shares.
+    /// True if it shares.
     pub shares: bool,
 }
 
-/// What is known of a sibling.
+/// Knowledge about a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contact {
-    /// It has not answered yet.
+    /// The sibling has not responded yet.
     Unknown,
-    /// It answers, and is not ours.
+    /// The sibling responds, but does not speak this protocol.
     Foreign,
-    /// There is a session, on which it has said this.
+    /// There is a session, on which it last reported this.
     Session(Says),
 }
 
-/// All that is known of siblings.
+/// Knowledge about all siblings.
 #[derive(Clone, Debug, Default)]
 pub struct Siblings {
-    /// The ready activators as they are listed, this one included.
+    /// Ready activators in the list, including this one.
     pub listed: BTreeSet<Peer>,
-    /// All that are listed, ready or not.
+    /// All activators in the list, ready or not.
     pub known: BTreeSet<Peer>,
-    /// Whether these include all that are on their way out.
+    /// True if `known` includes all terminating activators.
     pub shows_leaving: bool,
-    /// What is known of each; those without an entry are unknown.
+    /// Contact with each sibling. A sibling without an entry is [`Contact::Unknown`].
     pub contacts: BTreeMap<Peer, Contact>,
 }
 
-/// The machine that decides.
+/// State machine that decides the standing.
 #[derive(Clone, Debug)]
 pub struct Council {
     me: Peer,
     standing: Standing,
     began: Instant,
-    /// Since when this one is known and nobody else is ready, or has called.
+    /// Time since which this activator is known, no other is ready, and none has opened a session.
     only_since: Option<Instant>,
-    /// Since when others are listed.
+    /// Time since which other activators are listed.
     others_since: Option<Instant>,
-    /// Others that are listed, and since when there has been no session with them; none: there was one.
+    /// Other listed activators, and the time since which there has been no session with each. `None` if there was one.
     unmet_since: BTreeMap<Peer, Option<Instant>>,
 }
 
@@ -120,7 +130,7 @@ impl Siblings {
 }
 
 impl Council {
-    /// One that has begun at `now`, when the list of activators was known.
+    /// Creates the state of a process that started at `now` with a known list of activators.
     pub fn new(me: Peer, now: Instant) -> Self {
         Self {
             me,
@@ -132,7 +142,7 @@ impl Council {
         }
     }
 
-    /// What to tell the siblings.
+    /// Returns the report for the siblings.
     pub fn says(&self, siblings: &Siblings, now: Instant) -> Says {
         Says {
             foreign: self.foreign(siblings, now).next().is_some(),
@@ -141,7 +151,7 @@ impl Council {
         }
     }
 
-    /// Those in the list that are taken for foreign.
+    /// Returns the listed activators that count as foreign.
     pub fn foreign<'a>(&'a self, siblings: &'a Siblings, now: Instant) -> impl Iterator<Item = &'a Peer> {
         let unmet = move |peer: &Peer| {
             let since = self.unmet_since.get(peer).copied().flatten();
@@ -151,7 +161,8 @@ impl Council {
         siblings.others(&self.me).filter(move |(peer, contact)| is_foreign(peer, *contact)).map(|(peer, _)| peer)
     }
 
-    /// Judges anew. `held_alone`: of one that shares, whether no workload needs anybody else any more.
+    /// Decides the standing anew. While sharing, `held_alone` must tell whether no workload needs another activator any
+    /// more.
     pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> Standing {
         self.meet(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);
@@ -183,7 +194,7 @@ impl Council {
         self.standing
     }
 
-    /// Notes who was met since it was listed.
+    /// Records which listed activators had a session since they were listed.
     fn meet(&mut self, siblings: &Siblings, now: Instant) {
         let former = std::mem::take(&mut self.unmet_since);
         let since = |(peer, contact): (&Peer, Contact)| {
@@ -240,8 +251,8 @@ mod tests {
         }
     }
 
-    /// Goal: where the list shows all that run, the only one that it names is alone at once, ready or not; and not while a
-    /// former one is on its way out.
+    /// Goal: if the list shows all activators that run, the only one that it names is alone at once, ready or not, but
+    /// not while a former one terminates.
     #[test]
     fn the_only_one_does_not_wait() {
         let mut case = Case::new();
@@ -260,8 +271,8 @@ mod tests {
         assert_eq!([judge(0), judge(999), judge(1000)], [Standing::Undecided, Standing::Undecided, Standing::Alone]);
     }
 
-    /// Goal: one that does not speak to us within the bound is taken for one that divides pods, whatever it is; one that has
-    /// spoken to us is not, however long it is silent.
+    /// Goal: an activator without a session within the bound counts as foreign, whatever it is. An activator that had a
+    /// session does not, however long it is silent.
     #[test]
     fn who_was_never_met_is_foreign() {
         let mut case = Case::new();
@@ -276,7 +287,7 @@ mod tests {
         assert_eq!(case.judge(9000, &listed, &[]), Standing::Shared);
     }
 
-    /// Goal: a start decides as soon as it can, and never waits for long.
+    /// Goal: a start is decided as early as possible, and never late.
     #[test]
     fn a_start_is_decided_soon() {
         let mut alone = Case::new();
@@ -296,7 +307,7 @@ mod tests {
         assert_eq!(silent.judge(3000, &["a", "b"], &[]), Standing::Divided);
     }
 
-    /// Goal: nobody begins before all are complete; one that shares already draws the others along.
+    /// Goal: no activator shares before all are complete. One that already shares makes the others share.
     #[test]
     fn all_begin_or_none() {
         let mut case = Case::new();
@@ -309,7 +320,8 @@ mod tests {
         assert_eq!(case.judge(11, &listed, &[]), Standing::Shared, "silence ends nothing");
     }
 
-    /// Goal: one of Knative's in the list ends it, also if a sibling has met it; when it is gone, all begin again.
+    /// Goal: an activator of Knative in the list ends sharing, even if only a sibling has met it. When it is gone, all
+    /// share again.
     #[test]
     fn beside_a_foreign_one_pods_are_divided() {
         let mut case = Case::new();
@@ -322,7 +334,8 @@ mod tests {
         assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), Standing::Shared);
     }
 
-    /// Goal: who is left alone ends sharing a second later, unless its pools need somebody; a call begins it again.
+    /// Goal: the last activator ends sharing a second later, unless its workloads need another one. A report of a
+    /// sharing sibling starts it again.
     #[test]
     fn the_last_one_has_all_pods() {
         let mut case = Case::new();

@@ -1,4 +1,4 @@
-//! Who gets a part, and who gives way: in rows, and whatever comes.
+//! Tests of the ledger: which newcomers are admitted and which holders give way, in tables and under random operations.
 
 #![allow(clippy::arc_with_non_send_sync, clippy::type_complexity, reason = "rows of holders, in one thread")]
 
@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A holder with a name, idle since a second.
+/// Holder with a number, and the second since which it is idle.
 #[derive(Debug, PartialEq)]
 struct One(u32, Rc<Cell<Option<u32>>>);
 
@@ -18,7 +18,7 @@ impl Holder for One {
     }
 }
 
-/// One that is idle since then, or busy.
+/// Creates a holder that is idle since the given second, or busy.
 fn one(number: u32, idle: Option<u32>) -> Arc<One> {
     Arc::new(One(number, Rc::new(Cell::new(idle))))
 }
@@ -27,13 +27,14 @@ fn of(workload: u64, host: u8) -> Of {
     Of { workload, address: [10, 0, 0, host].into() }
 }
 
-/// Comers in turn, of a workload and a host: idle since when, and whom they push out or whether they are refused.
+/// Newcomer: its workload and host, the second since which it is idle, and the holders that give way for it, or `Err`
+/// if it is refused.
 type Comer = ((u64, u8), Option<u32>, Result<&'static [u32], ()>);
 
 #[test]
 fn the_largest_holder_gives_way() {
     let (idle, busy) = (Some, None);
-    // Of a limit of four.
+    // The limit is four.
     let rows: [(&str, &[Comer]); 9] = [
         ("room", &[((1, 1), busy, Ok(&[])), ((2, 1), busy, Ok(&[])), ((3, 1), busy, Ok(&[])), ((4, 1), busy, Ok(&[]))]),
         (
@@ -125,13 +126,13 @@ fn the_largest_holder_gives_way() {
             let (taken, others) = ledger.take(of(*workload, *host), 1, one(number, *idle), 10, false);
             let others: Vec<u32> = others.iter().map(|one| one.0).collect();
             let got = taken.map(|_| others.as_slice()).map_err(|_| ());
-            // "equal ones": the newcomer of workload 2 takes the place of that workload's own, at another address.
+            // In "equal ones", the newcomer of workload 2 replaces a holder of that workload at another address.
             assert_eq!(got, *expected, "{case}: {number}");
         }
     }
 }
 
-/// Goal: who has been idle for long gives way to anybody's need, but not to more than that.
+/// Goal: a holder that has been idle for long gives way to any newcomer, but only as many give way as are needed.
 #[test]
 fn who_is_stale_gives_way_to_whoever_needs_it() {
     let mut ledger = Ledger::new(4, 4);
@@ -148,7 +149,7 @@ fn who_is_stale_gives_way_to_whoever_needs_it() {
     assert_eq!(comes(7, 11 + STALE), (true, vec![1]));
 }
 
-/// Goal: one that holds nothing is left alone, however idle or young it is: its end would free nothing.
+/// Goal: a holder of nothing never gives way, however idle or young it is, because its end would free nothing.
 #[test]
 fn who_holds_nothing_is_left_alone() {
     let rows: [(&str, u64, u64, Option<u32>, (bool, &[u32])); 3] = [
@@ -168,7 +169,7 @@ fn who_holds_nothing_is_left_alone() {
     }
 }
 
-/// Goal: the newest few holders are given time, whatever the unit of what is held: here bytes.
+/// Goal: the newest few holders get time to start, whatever the unit of the resource; here bytes.
 #[test]
 fn few_holders_are_new() {
     const PART: u64 = 2 << 20;
@@ -183,8 +184,8 @@ fn few_holders_are_new() {
     }
 }
 
-/// Goal: while all is held by busy ones, a burst of newcomers, whether they push out somebody or not, does not search all
-/// holders each time; the youngest of the largest still give way.
+/// Goal: while all holders are busy, a burst of newcomers does not search all holders each time, whether it displaces
+/// holders or not. The youngest holders of the largest workload still give way.
 #[test]
 fn busy_holders_are_searched_once_in_a_second() {
     struct Counted(u32, Rc<Cell<u32>>);
@@ -211,7 +212,7 @@ fn busy_holders_are_searched_once_in_a_second() {
     }
 }
 
-/// Goal: a newcomer that may push out idle ones alone pushes out nobody else.
+/// Goal: a newcomer that may displace only idle holders displaces no busy one.
 #[test]
 fn some_push_out_idle_ones_alone() {
     let mut ledger = Ledger::new(3, 3);
@@ -225,7 +226,8 @@ fn some_push_out_idle_ones_alone() {
     assert_eq!((taken.is_ok(), others.len()), (true, 1));
 }
 
-/// Goal: those who do not go keep newcomers out once the leeway is used up, and what they had is free when they are gone.
+/// Goal: holders that do not leave keep newcomers out once the leeway is used up. Their amount is free when they have
+/// left.
 #[test]
 fn who_gives_way_is_counted_until_it_has_gone() {
     let mut ledger = Ledger::new(6, 2);
@@ -255,7 +257,7 @@ fn who_turns_out_to_be_of_another_workload_counts_there() {
     assert_eq!((ledger.of_workload(7), ledger.of_workload(8), ledger.held()), (0, 1, 1));
 }
 
-/// Goal: a burst of newcomers makes room once for many of them, where that costs idle ones alone.
+/// Goal: a burst of newcomers makes room for several of them at once if only idle holders give way.
 #[test]
 fn room_is_made_for_some_more() {
     let mut ledger = Ledger::new(640, 640);
@@ -269,9 +271,8 @@ fn room_is_made_for_some_more() {
 }
 
 proptest! {
-    /// Whoever comes, grows, goes: what is held is what those hold who are there; those who stay hold no more than the limit;
-    /// whoever is refused is of the workload that holds most and of its address that holds most, and whoever gives way is of
-    /// such a one at that moment.
+    /// Goal: after any sequence of arrivals and departures, the sums match the holders' amounts and the staying holders
+    /// have no more than the limit. A newcomer is refused without displacing a holder only if its workload holds most.
     #[test]
     fn nobody_gives_way_to_who_holds_more(
         limit in 1_u64..200,

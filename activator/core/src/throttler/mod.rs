@@ -1,47 +1,48 @@
-//! The throttler: one revision's pods, and which request goes to which.
+//! Admission and load balancing of one revision: which request goes to which pod.
 //!
 //! # The rule
 //!
-//! A request first gets a place in the revision's [breaker](crate::breaker), whose capacity is what this activator's
-//! pods can run ([`assign`], [`capacity`]), then a pod by a [policy] that follows from the container
-//! concurrency. With a container concurrency each pod has as many slots, and no pod ever sees more from this activator.
+//! A request first gets a permit of the revision's [breaker](crate::breaker). The breaker's capacity is the number of
+//! requests that this activator's pods can run ([`assign`], [`capacity`]). The request then gets a pod by a [policy]
+//! that depends on the container concurrency. With a container concurrency each pod has that many slots, and no pod
+//! ever receives more from this activator.
 //!
-//! # A place means a pod
+//! # A permit implies a pod
 //!
-//! Free slots on the assigned pods are never fewer than free and unused places, because every request that holds a
-//! slot holds a place, and the two totals are changed in an order that keeps it so: pods are swapped in before capacity
-//! is raised, and capacity is lowered before pods are swapped out. Only a request that was admitted before its pods
-//! were taken away can find none; it goes to the head of the queue and is woken when there is one again. It never
-//! spins.
+//! The assigned pods always have at least as many free slots as there are free and unused permits. Every request that
+//! holds a slot holds a permit, and the two totals change in an order that preserves this: pods are swapped in before
+//! capacity is raised, and capacity is lowered before pods are swapped out. Only a request that was admitted before its
+//! pods were removed can find no slot. It goes to the head of the queue and is woken when there is a slot again. It
+//! never spins.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A request on a pod that was taken out keeps its place, and capacity is raised by as many: it ends where it runs,
-//!   and takes nothing from the pods that came. When it ends, that capacity goes with it.
-//! - A pod that comes back while requests still run on it has kept its count.
-//! - [`Throttler::mark_failed`] takes a pod out at once, until [`Throttler::restore`] or until an update no longer
-//!   lists it. An update that still lists it, made before the failure was known, does not bring it back.
-//! - Behind a cluster IP there is one destination without slots; capacity is the ready pods' share.
-//! - Shares are computed over all listed pods, and failed ones then left out, so that one activator's bad luck does not
-//!   shift the shares of the others.
-//! - No pods: the breaker is closed and everyone waits.
+//! - A request on a removed pod keeps its permit, and capacity is raised by the number of such requests. The request
+//!   ends where it runs and takes nothing from the new pods. When it ends, that extra capacity goes with it.
+//! - A pod that returns while requests still run on it keeps its count.
+//! - [`Throttler::mark_failed`] removes a pod at once, until [`Throttler::restore`] or until an update no longer lists
+//!   it. An update that still lists it, made before the failure was known, does not bring it back.
+//! - A cluster IP is one destination without slots. The capacity is this activator's share of the ready pods.
+//! - Shares are computed over all listed pods, and failed pods are left out afterwards, so that failures at one
+//!   activator do not shift the shares of the others.
+//! - Without pods the breaker is closed and every request waits.
 //!
 //! # Several activators
 //!
-//! They divide the pods ([`assign`]), or hold them by their lots ([`Pods`], [`crate::holders`]): then pods of other lots are
-//! as those that have left, and slots that siblings still use are taken here, too, until they are said to be free.
-//! Whoever took a slot of a pod that was given up at that instant sees it, gives the slot back and looks again: so what
-//! [`Pods::running`] counts after [`Pods::hold`] is all that will ever run there.
+//! Several activators divide the pods ([`assign`]), or hold them by lots ([`Pods`], [`crate::holders`]). With lots,
+//! pods of other lots are treated like removed pods. Slots that siblings still use are reserved here too, until they
+//! are reported free. A request that took a slot of a pod given up at that instant detects this, releases the slot and
+//! picks again. So [`Pods::running`] after [`Pods::hold`] covers every request that will ever run there.
 //!
 //! # Better than Knative
 //!
-//! Knative's breaker counts requests on pods that have left against those that came, so one long request can block a
-//! replaced pod's successor. Nothing spins between a place and a pod; an empty list does not panic; a failing pod is
-//! left at once; the limit and the policy may change while requests run.
+//! Knative's breaker counts requests on removed pods against the new pods, so one long request can block the successor
+//! of a replaced pod. Here nothing spins between a permit and a pod, an empty list does not panic, a failing pod is
+//! avoided at once, and the limit and the policy may change while requests run.
 //!
 //! # Not here
 //!
-//! Which pods are healthy ([`crate::backends`]), deadlines, and sending.
+//! Health of pods ([`crate::backends`]), deadlines, and sending.
 
 mod permit;
 mod pod;
@@ -66,7 +67,7 @@ use crate::destination::{Destination, Destinations};
 use crate::holders::{Lots, Pods, Running};
 use crate::own_index::Activators;
 
-/// One revision's admission and load balancing. Cheap to clone; clones are the same.
+/// Admission and load balancing of one revision. Cheap to clone; clones share their state.
 #[derive(Clone, Debug)]
 pub struct Throttler {
     inner: Arc<Inner>,
@@ -80,54 +81,54 @@ struct Inner {
     state: Mutex<State>,
 }
 
-/// Told when a request has ended on a pod that is not used any more. Must not call the throttler.
+/// Callback for the end of a request on a pod that is no longer used. Must not call the throttler.
 pub trait Ended: Send + Sync {
-    /// One has.
+    /// Called when such a request has ended.
     fn ended(&self);
 }
 
-/// Round robin's place among the pods, on a line apart from what every request reads and none writes.
+/// Round-robin cursor. Its own cache line keeps it apart from data that every request reads and none writes.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Cursor(AtomicUsize);
 
-/// What picks work on: immutable, swapped whole.
+/// Immutable data that picks work on, swapped as a whole.
 #[derive(Debug)]
 struct Snapshot {
     policy: Policy,
     targets: Targets,
-    /// Whether no pod can be sent to by anybody, where lots are held.
+    /// If lots are held: true if no activator has a pod to send to.
     is_cold: Option<bool>,
 }
 
 #[derive(Debug)]
 enum Targets {
-    /// The assigned pods that have not failed, sorted.
+    /// Assigned pods that have not failed, sorted.
     Pods(Vec<Arc<PodTracker>>),
     ClusterIp(Arc<PodTracker>),
 }
 
-/// What snapshots are made of. Changed under its lock, one change at a time.
+/// State that snapshots are built from. Changed under its lock, one change at a time.
 #[derive(Debug)]
 struct State {
     concurrency: ContainerConcurrency,
     activators: Activators,
     listed: Destinations,
     failed: BTreeSet<Destination>,
-    /// Every pod somebody still refers to.
+    /// Every pod that is still referenced.
     known: BTreeMap<Destination, Arc<PodTracker>>,
-    /// For pods to report that a request on them has ended after they were taken out.
+    /// Handle with which a pod reports the end of a request after the pod was removed.
     inner: Weak<Inner>,
     held: Option<Held>,
-    /// Why nobody may wait, and whether others have all pods.
+    /// Reason why no request may wait, and a flag that is set while other activators hold all pods.
     refusal: Option<AdmissionError>,
     elsewhere: bool,
 }
 
-/// Lots that this activator holds, while one limit is kept by several.
+/// Lots that this activator holds while several activators enforce one limit together.
 struct Held {
     lots: Lots,
-    /// Slots that siblings use of its pods.
+    /// Slots of its pods that siblings use.
     taken: BTreeMap<Destination, Vec<Slot>>,
     ended: Arc<dyn Ended>,
 }
@@ -138,21 +139,21 @@ impl fmt::Debug for Held {
     }
 }
 
-/// One pod's state, for people to read.
+/// State of one pod, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLoad {
-    /// Its address.
+    /// Address of the pod.
     pub destination: Destination,
-    /// Requests of this activator on it.
+    /// Requests of this activator on the pod.
     pub in_flight: u32,
-    /// Whether it may be picked: listed, assigned and not failed.
+    /// True if the pod may be picked: listed, assigned and not failed.
     pub usable: bool,
 }
 
 // === impl Throttler ===
 
 impl Throttler {
-    /// A throttler without pods: everyone waits, at most `max_held` at once.
+    /// Creates a throttler without pods: every request waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
         let targets = Targets::Pods(Vec::new());
         let snapshot = Snapshot { policy: Policy::of(concurrency), targets, is_cold: None };
@@ -175,12 +176,12 @@ impl Throttler {
         Self { inner: Arc::new_cyclic(inner) }
     }
 
-    /// Waits for a place, in order of arrival.
+    /// Waits for a permit, in order of arrival.
     pub fn acquire(&self) -> Acquire {
         Acquire::new(Arc::clone(&self.inner))
     }
 
-    /// Takes over a new set of destinations.
+    /// Sets the destinations.
     pub fn update(&self, destinations: Destinations) {
         self.inner.change(|state| {
             state.listed = destinations;
@@ -194,29 +195,30 @@ impl Throttler {
         });
     }
 
-    /// Takes over this activator's place among the revision's activators.
+    /// Sets this activator's position among the revision's activators.
     pub fn set_activators(&self, activators: Activators) {
         self.inner.change(|state| state.activators = activators);
     }
 
-    /// Changes how many requests a pod may run at once. Running ones are not interrupted.
+    /// Sets the number of requests that a pod may run at once. Running requests are not interrupted.
     pub fn set_concurrency(&self, concurrency: ContainerConcurrency) {
         self.inner.change(|state| state.concurrency = concurrency);
     }
 
-    /// Changes how many requests may wait. Those who wait already stay.
+    /// Sets the number of requests that may wait. Requests that already wait stay.
     pub fn set_max_held(&self, max_held: u32) {
         self.inner.breaker.set_queue_limit(max_held);
     }
 
-    /// While `Some`, whoever waits or would have to is refused. See [`Breaker::refuse_waiting`].
+    /// Refuses requests that wait or would have to wait, while `refusal` is `Some`. See [`Breaker::refuse_waiting`].
     pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
         let mut state = self.inner.state.lock();
         state.refusal = refusal;
         self.inner.breaker.refuse_waiting(state.refusal_now());
     }
 
-    /// While `elsewhere`, others have all pods: whoever waits or would have to is refused, to be relayed.
+    /// Refuses requests that wait or would have to wait while `elsewhere` is true: other activators hold all pods, and
+    /// the requests are relayed to them.
     pub fn send_elsewhere(&self, elsewhere: bool) {
         let mut state = self.inner.state.lock();
         if std::mem::replace(&mut state.elsewhere, elsewhere) != elsewhere {
@@ -224,8 +226,8 @@ impl Throttler {
         }
     }
 
-    /// Takes a pod out at once, after a refused connection or unacknowledged bytes. Says whether that changed anything.
-    /// A cluster IP stays: there is nothing else to send to.
+    /// Removes a pod at once, after a refused connection or unacknowledged bytes. Returns true if that changed
+    /// anything. A cluster IP stays, since there is no alternative.
     pub fn mark_failed(&self, destination: &Destination) -> bool {
         self.inner.change(|state| match &state.listed {
             Destinations::Pods(pods) if pods.binary_search(destination).is_ok() => {
@@ -235,52 +237,53 @@ impl Throttler {
         })
     }
 
-    /// Brings back a pod that had failed. Says whether that changed anything.
+    /// Brings back a pod that had failed. Returns true if that changed anything.
     pub fn restore(&self, destination: &Destination) -> bool {
         self.inner.change(|state| state.failed.remove(destination))
     }
 
-    /// In flight, queued and capacity at one instant. Not for every request: see [`Breaker::load`].
+    /// Returns in flight, queued and capacity at one instant. Too expensive for every request: see [`Breaker::load`].
     pub fn load(&self) -> Load {
         self.inner.breaker.load()
     }
 
-    /// Whether no pod can be sent to, by whichever activator.
+    /// Returns true if no activator has a pod to send to.
     pub fn is_cold(&self) -> bool {
         let is_cold = self.inner.snapshot.load().is_cold;
         is_cold.unwrap_or_else(|| self.inner.breaker.capacity() == Capacity::CLOSED)
     }
 
-    /// From now on it sends to pods of the lots that it is said to hold, at first none, until [`Throttler::divide`].
+    /// Switches to lots: from now on requests go only to pods of the lots that this activator holds, at first none.
+    /// [`Throttler::divide`] switches back.
     pub fn hold_lots(&self, ended: Arc<dyn Ended>) {
         let taken = BTreeMap::new();
         self.inner.change(|state| state.held = Some(Held { lots: Lots::NONE, taken, ended }));
     }
 
-    /// Whether it goes by lots.
+    /// Returns true if this activator sends by lots under a hard limit.
     pub fn holds_lots(&self) -> bool {
         self.inner.snapshot.load().is_cold.is_some()
     }
 
-    /// Ends that: what runs, runs on, and the pods are divided as they were.
+    /// Ends sending by lots. Running requests continue, and the pods are divided among the activators again.
     pub fn divide(&self) {
         let former = self.inner.change(|state| state.held.take());
         if former.is_some_and(|held| !held.taken.is_empty()) {
-            self.inner.change(|_| ()); // Their slots are free now.
+            self.inner.change(|_| ()); // Slots that siblings used are free now.
         }
     }
 
-    /// Whether it is the same, or a clone of it.
+    /// Returns true if `other` is this throttler or a clone of it.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Refused and abandoned so far.
+    /// Returns the numbers of refused and abandoned requests.
     pub fn turned_away(&self) -> TurnedAway {
         self.inner.breaker.turned_away()
     }
 
-    /// Every pod that may be picked or still runs something, in order.
+    /// Returns every pod that may be picked or still runs a request, in order.
     pub fn pods(&self) -> Vec<PodLoad> {
         let state = self.inner.state.lock();
         let snapshot = self.inner.snapshot.load();
@@ -305,7 +308,8 @@ impl Pods for Throttler {
             }
             Some(former)
         });
-        // Outside the lock, that of their ends. Then there is room for others.
+        // Slots are dropped outside the lock, since their drop takes it. Afterwards capacity is recomputed, for others
+        // may run in them.
         if former.is_some_and(|former| !former.is_empty()) {
             self.inner.change(|_| ());
         }
@@ -326,8 +330,8 @@ impl Pods for Throttler {
 // === impl Inner ===
 
 impl Inner {
-    /// Changes the state and makes what follows from it effective, in the order that the module's text gives. Nobody is
-    /// woken under the lock.
+    /// Changes the state and applies the consequences in the order that the module documentation gives. Wakes no waiter
+    /// under the lock.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
@@ -339,7 +343,7 @@ impl Inner {
             self.breaker.store_capacity(capacity);
         }
         self.snapshot.store(snapshot);
-        // Waiters get places from what was lowered too: the one before may not have been used up.
+        // Waiters get permits even if capacity was lowered: the former capacity may not have been used up.
         let waiters = self.breaker.store_capacity(capacity);
         drop(state);
         if waiters {
@@ -348,7 +352,8 @@ impl Inner {
         result
     }
 
-    /// A request on a retired pod has ended: the place that was added for it goes. Wakes nobody, since it only lowers.
+    /// Removes the permit that was added for a request on a retired pod. Wakes no waiter, since this only lowers
+    /// capacity.
     fn retired_slot_ended(&self) {
         let state = self.state.lock();
         self.breaker.store_capacity(state.capacity(&self.snapshot.load().targets));
@@ -367,7 +372,7 @@ impl State {
         self.refusal.clone().or_else(|| self.elsewhere.then_some(AdmissionError::Elsewhere))
     }
 
-    /// The pods to pick from. Pods that nobody refers to any longer are forgotten.
+    /// Returns the pods to pick from, and forgets pods that are no longer referenced.
     fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
         let lots = match self.concurrency {
@@ -395,20 +400,20 @@ impl State {
         Snapshot { policy, targets, is_cold }
     }
 
-    /// Tells every known pod whether it is still in use.
+    /// Marks each known pod as used or retired.
     fn mark_retired(&self, targets: &Targets) {
         self.known.values().for_each(|pod| pod.set_retired(!targets.contains(pod)));
     }
 
-    /// What the pods in use can run, without what siblings run there, and as much as still runs on retired ones: a long
-    /// request on a pod that is leaving takes nothing from those that came.
+    /// Returns the capacity of the pods in use, without the slots of siblings, plus the requests that still run on
+    /// retired pods: a long request on a removed pod takes nothing from the new pods.
     fn capacity(&self, targets: &Targets) -> Capacity {
         let retired = |pod: &&Arc<PodTracker>| pod.is_retired();
         let retired: u32 = self.known.values().filter(retired).map(|pod| pod.in_flight()).sum();
         let slots = self.held.iter().flat_map(|held| held.taken.values()).map(Vec::len).sum::<usize>();
         let taken = u32::try_from(slots).unwrap_or(u32::MAX);
         match self.places(targets) {
-            // What is taken of a retired pod counts as what runs there.
+            // A slot that siblings use of a retired pod counts as a request that runs there.
             Capacity::Limited(places) if places > 0 => {
                 Capacity::Limited(places.saturating_add(retired).saturating_sub(taken))
             }
@@ -416,7 +421,7 @@ impl State {
         }
     }
 
-    /// What the pods in use can run; no pods come to none.
+    /// Returns the number of requests that the pods in use can run; closed without pods.
     fn places(&self, targets: &Targets) -> Capacity {
         let (assigned, backends) = match (targets, &self.listed) {
             (Targets::Pods(pods), _) => (pods.len(), pods.len()),
@@ -437,7 +442,7 @@ impl State {
     }
 }
 
-/// The pod at a destination, with the count it has.
+/// Returns the tracker of the pod at a destination, with its present count.
 fn known(pods: &mut BTreeMap<Destination, Arc<PodTracker>>, inner: &Weak<Inner>, at: &Destination) -> Arc<PodTracker> {
     Arc::clone(pods.entry(at.clone()).or_insert_with(|| PodTracker::new(at.clone(), Weak::clone(inner))))
 }

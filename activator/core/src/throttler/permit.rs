@@ -1,5 +1,5 @@
-//! A request's way through the throttler: it waits for a place, is admitted, and picks a pod. Each state is a value
-//! that gives back what it holds on drop.
+//! Steps of a request through the throttler: it waits for a permit, is admitted, and picks a pod. Each step is a value
+//! that releases its resources on drop.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -15,22 +15,22 @@ use super::{Inner, Targets};
 use crate::breaker::{self, AdmissionError, Breaker};
 use crate::destination::Destination;
 
-/// A request's wait for a place. Cancel safe: see [`breaker::Acquire`].
+/// Wait for a permit. Cancel safe: see [`breaker::Acquire`].
 #[derive(Debug)]
 pub struct Acquire(breaker::Acquire<Handle>);
 
-/// A place in the breaker, without a pod yet. Gives it back on drop.
+/// Permit of the breaker without a pod. Released on drop.
 #[derive(Debug)]
 pub struct Admitted(breaker::Permit<Handle>);
 
-/// A place and a pod. Gives both back on drop, the pod first, so that whoever is woken finds it.
+/// Permit and pod. Drop releases both, the pod first, so that a request woken by the permit finds the slot.
 #[derive(Debug)]
 pub struct Permit {
     slot: Slot,
     admitted: Admitted,
 }
 
-/// An owned way to the breaker.
+/// Owned handle of the breaker.
 #[derive(Debug)]
 struct Handle(Arc<Inner>);
 
@@ -61,15 +61,15 @@ impl Future for Acquire {
 // === impl Admitted ===
 
 impl Admitted {
-    /// How often a scan that was overtaken by other requests is repeated before the request queues again.
+    /// Number of scans before the request queues again. A scan can fail because other requests overtook it.
     const SCANS: u32 = 4;
 
-    /// Chooses a pod. If there is none, [`Admitted::requeue`] is what to do.
+    /// Chooses a pod. If there is none, call [`Admitted::requeue`].
     pub fn pick<R: Rng + ?Sized>(self, rng: &mut R) -> Result<Permit, Self> {
         self.pick_for(None, rng)
     }
 
-    /// The same; for a `client` the pod that is its own.
+    /// Chooses a pod. If `client` is given, prefers the pod assigned to that client.
     pub fn pick_for<R: Rng + ?Sized>(self, client: Option<IpAddr>, rng: &mut R) -> Result<Permit, Self> {
         let inner = &self.0.handle().0;
         for _ in 0..Self::SCANS {
@@ -81,7 +81,7 @@ impl Admitted {
                         Some(client) => snapshot.policy.pick_own(pods, client),
                         None => snapshot.policy.pick(pods, &inner.cursor.0, rng),
                     };
-                    // Looked at again: it may have been given up since.
+                    // Check again: the pod may have been given up since the snapshot.
                     slot.filter(|slot| !slot.pod.is_retired())
                 }
             };
@@ -92,7 +92,7 @@ impl Admitted {
         Err(self)
     }
 
-    /// Back to the head of the queue.
+    /// Returns to the head of the queue.
     pub fn requeue(self) -> Acquire {
         Acquire(self.0.requeue())
     }
@@ -101,28 +101,28 @@ impl Admitted {
 // === impl Permit ===
 
 impl Permit {
-    /// Where to send the request.
+    /// Returns the destination of the request.
     pub fn destination(&self) -> &Destination {
         self.slot.destination()
     }
 
-    /// Gives up the pod and keeps the place: for a request of which nothing was sent, to [`pick`](Admitted::pick)
+    /// Gives up the pod and keeps the permit, so that a request of which nothing was sent can [`pick`](Admitted::pick)
     /// again.
     pub fn give_up_pod(self) -> Admitted {
         self.admitted
     }
 
-    /// Moves to another pod of this activator's own that has a free slot; stays where there is none. Keeps the place.
+    /// Moves to another pod of this activator that has a free slot, or stays if there is none. Keeps the permit.
     ///
-    /// The other's slot is taken before this one's is given back, so that a request without another pod cannot lose the
-    /// one it has. For that instant there is a slot too few: whoever is admitted in it and finds none has its place given
-    /// back to it at once, at the head of the queue.
+    /// The slot of the other pod is taken before the present one is released, so that a request without an alternative
+    /// cannot lose its slot. For that instant there is one slot too few. A request that is admitted then and finds no
+    /// slot returns to the head of the queue, and gets its permit back at once.
     #[must_use = "dropping it gives up the place"]
     pub fn prefer_another<R: Rng + ?Sized>(self, rng: &mut R) -> Self {
         self.prefer_another_that(|_| true, rng)
     }
 
-    /// As [`Permit::prefer_another`], to one that `suits` alone.
+    /// Like [`Permit::prefer_another`], but moves only to a pod that `suits`.
     #[must_use = "dropping it gives up the place"]
     pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
         let inner = &self.admitted.0.handle().0;
@@ -131,7 +131,7 @@ impl Permit {
             let is_other = |pod: &Arc<PodTracker>| !Arc::ptr_eq(pod, &self.slot.pod) && suits(&pod.destination);
             let others: Vec<_> = pods.iter().filter(|pod| is_other(pod)).cloned().collect();
             let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng);
-            let slot = slot.filter(|slot| !slot.pod.is_retired()); // As above.
+            let slot = slot.filter(|slot| !slot.pod.is_retired()); // Check again, as in `pick_for`.
             if let Some(slot) = slot {
                 self.slot = slot;
             }

@@ -1,7 +1,7 @@
-//! One destination as the throttler sees it: how many requests of this activator it runs.
+//! A destination with the number of this activator's requests that run on it.
 //!
-//! A pod's count lives as long as somebody refers to it: the list of pods, or a request. A pod that leaves the list and
-//! comes back while requests still run on it is the same pod with the same count.
+//! The count lives as long as it is referenced by the list of pods or by a request. A pod that leaves the list and
+//! returns while requests still run on it keeps its count.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,22 +9,23 @@ use std::sync::{Arc, Weak};
 use super::Inner;
 use crate::destination::Destination;
 
-/// A destination and its count.
+/// Destination and its count.
 ///
-/// Every request on it changes the count and that of the `Arc` around it. The order of the fields puts both on one
-/// cache line, and what follows keeps the next pod's away from it: two lines, since processors fetch them in pairs.
+/// Every request on the pod changes the count and the reference count of the `Arc` around it. The order of the fields
+/// puts both on one cache line. The padding keeps the next pod's data two lines away, since processors fetch lines in
+/// pairs.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct PodTracker {
     in_flight: AtomicU32,
-    /// Not among those to pick from, and the throttler wants to know when a request on it ends.
+    /// True if the pod must not be picked, and the throttler needs to know when a request on it ends.
     retired: AtomicBool,
     throttler: Weak<Inner>,
     pub(super) destination: Destination,
     _apart: [u64; 5],
 }
 
-/// A request's place on a pod, given back on drop.
+/// Slot of a request on a pod, released on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) pod: Arc<PodTracker>,
@@ -45,25 +46,26 @@ impl PodTracker {
         self.retired.load(Ordering::SeqCst)
     }
 
-    /// The throttler sets this before it reads the count, a request's end lowers the count before it reads this: one of
-    /// them sees the other, so no capacity is left over; and so do a request's beginning and this, so none runs there that
-    /// was not counted. Hence the strongest order, here and there.
+    /// Marks the pod as retired or used. The throttler sets the mark before it reads the count, and the end of a
+    /// request lowers the count before it reads the mark. One of the two sees the other, so no extra capacity remains.
+    /// The same holds for the start of a request, so no uncounted request runs on the pod. Both sides therefore use
+    /// sequentially consistent ordering.
     pub(super) fn set_retired(&self, retired: bool) {
         self.retired.store(retired, Ordering::SeqCst);
     }
 
-    /// Requests that run on it, or are about to.
+    /// Returns the number of requests that run on the pod or are about to.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// A place, whatever runs there.
+    /// Takes a slot, whatever the count.
     pub(super) fn reserve(self: &Arc<Self>) -> Slot {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         Slot { pod: Arc::clone(self) }
     }
 
-    /// A place, if fewer than `limit` run there.
+    /// Takes a slot if fewer than `limit` requests run on the pod.
     pub(super) fn try_reserve(self: &Arc<Self>, limit: u32) -> Option<Slot> {
         self.in_flight
             .fetch_update(Ordering::SeqCst, Ordering::Acquire, |n| (n < limit).then_some(n + 1))

@@ -1,19 +1,19 @@
-//! How a pod is chosen among the assigned ones. Only the container concurrency decides which way (Knative's rule), unless
-//! several activators keep one limit together: then it is round robin.
+//! Chooses a pod among the assigned ones. The policy depends only on the container concurrency, as in Knative. The
+//! exception: if several activators enforce one limit together, the policy is round robin.
 //!
 //! | container concurrency | policy | effect |
 //! |---|---|---|
-//! | none | the less loaded of two random ones | spreads, at constant cost |
-//! | 1 to 3 | the first with a free slot, in address order | clumps, so that the last pods stay idle and can go |
-//! | 4 and more | round robin over those with a free slot | spreads |
+//! | none | the less loaded of two random pods | spreads, at constant cost |
+//! | 1 to 3 | the first pod with a free slot, in address order | packs, so that the last pods stay idle |
+//! | 4 and more | round robin over pods with a free slot | spreads |
 //!
-//! A client that has a pod of its own ([`Policy::pick_own`]) gets that one, as long as it has room.
+//! A client with a pod of its own ([`Policy::pick_own`]) gets that pod as long as it has room.
 //!
-//! The last two never exceed the container concurrency, and answer `None` when all are full. An empty list answers
-//! `None`, never panics (Knative's first does).
+//! The last two policies never exceed the container concurrency, and return `None` if all pods are full. An empty list
+//! returns `None` and never panics (Knative's first policy does).
 //!
-//! Scans do not lock. One that finds all full while slots are free was overtaken by another request that took a slot
-//! it had not reached yet, while one behind it became free; the caller looks again.
+//! Scans take no lock. A scan can find all pods full although a slot is free: another request took a slot ahead of the
+//! scan, while a slot behind it became free. The caller scans again.
 
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,22 +26,22 @@ use rand::{Rng, RngExt};
 
 use super::pod::{PodTracker, Slot};
 
-/// Requests that one pod may run at once.
+/// Number of requests that one pod may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerConcurrency {
     /// No limit.
     Unlimited,
-    /// So many.
+    /// This many requests.
     Limited(NonZeroU32),
 }
 
 impl ContainerConcurrency {
-    /// From the field's number, where 0 means no limit.
+    /// Converts the number of the field, where 0 means no limit.
     pub fn from_number(n: u32) -> Self {
         NonZeroU32::new(n).map_or(Self::Unlimited, Self::Limited)
     }
 
-    /// Back to the number.
+    /// Converts back to the number.
     pub fn to_number(self) -> u32 {
         match self {
             Self::Unlimited => 0,
@@ -50,7 +50,7 @@ impl ContainerConcurrency {
     }
 }
 
-/// A way to choose.
+/// Load-balancing policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     ChoiceOfTwo,
@@ -58,7 +58,7 @@ pub(super) enum Policy {
     RoundRobin { limit: u32 },
 }
 
-/// The largest container concurrency whose requests go to the first available pod.
+/// Largest container concurrency for which requests go to the first available pod.
 const FIRST_AVAILABLE_MAX: u32 = 3;
 
 impl Policy {
@@ -72,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// Where activators keep one limit together, each pod has its turn, whatever the limit.
+    /// Returns the policy for activators that enforce one limit together: round robin under every limit.
     pub(super) fn in_turn(concurrency: ContainerConcurrency) -> Self {
         match concurrency {
             ContainerConcurrency::Unlimited => Self::ChoiceOfTwo,
@@ -80,7 +80,7 @@ impl Policy {
         }
     }
 
-    /// Chooses among `pods` and takes a slot. `cursor` is round robin's, one for each revision.
+    /// Chooses among `pods` and takes a slot. `cursor` is the round-robin cursor of the revision.
     pub(super) fn pick<R: Rng + ?Sized>(
         self,
         pods: &[Arc<PodTracker>],
@@ -96,8 +96,9 @@ impl Policy {
 }
 
 impl Policy {
-    /// Chooses a client's own pod, the next one if that is full, and takes a slot. By rendezvous hashing: whoever knows the
-    /// same pods chooses the same one, and a pod that comes or goes moves only the clients that are its own.
+    /// Chooses the client's own pod, or the next one if that is full, and takes a slot. Uses rendezvous hashing:
+    /// activators that know the same pods choose the same pod, and a pod that is added or removed moves only the
+    /// clients assigned to it.
     pub(super) fn pick_own(self, pods: &[Arc<PodTracker>], client: IpAddr) -> Option<Slot> {
         let weight = |pod: &&Arc<PodTracker>| {
             let mut hasher = DefaultHasher::new();
@@ -134,8 +135,8 @@ fn choice_of_two<R: Rng + ?Sized>(pods: &[Arc<PodTracker>], rng: &mut R) -> Opti
     Some(if first { one } else { other }.reserve())
 }
 
-/// The cursor is moved before the scan, so that two requests at once start at different pods, and put behind the pod
-/// that was taken after it.
+/// Chooses by round robin. The cursor moves before the scan, so that concurrent requests start at different pods. After
+/// the scan it moves behind the chosen pod.
 fn round_robin(pods: &[Arc<PodTracker>], limit: u32, cursor: &AtomicUsize) -> Option<Slot> {
     let start = cursor
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |at| Some(if at < pods.len() { at + 1 } else { 1 }))
@@ -164,7 +165,7 @@ mod tests {
         (0..n).map(|i| PodTracker::new(std::net::SocketAddr::from(([10, 0, 0, i], 8012)).into(), Weak::new())).collect()
     }
 
-    /// Picks on one fixed policy and cursor, and says which position was taken.
+    /// Picks with one fixed policy and cursor, and returns the position of the chosen pod.
     struct Picker {
         policy: Policy,
         cursor: AtomicUsize,
@@ -180,7 +181,7 @@ mod tests {
             Self { policy, cursor: AtomicUsize::new(0), rng, all: pods(n), held: Vec::new() }
         }
 
-        /// Like `new`, but round robin whatever the limit.
+        /// Creates a picker like `new`, but with round robin for any limit.
         fn round_robin(limit: u32, n: u8) -> Self {
             Self { policy: Policy::RoundRobin { limit }, ..Self::new(limit, n) }
         }
@@ -201,8 +202,8 @@ mod tests {
         }
     }
 
-    /// Goal: a client stays with its pod in whichever order pods are known, leaves it only if that is full or gone, and clients
-    /// are spread.
+    /// Goal: a client stays with its pod in whatever order the pods are known, leaves it only if it is full or gone,
+    /// and clients are spread over the pods.
     #[test]
     fn a_client_has_a_pod_of_its_own() {
         let all = pods(5);
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Up to three places on each pod.
+    /// Goal: with up to three slots per pod, the first pod fills first.
     #[test]
     fn small_limits_fill_the_first_pod_first() {
         let mut picker = Picker::new(1, 2);
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick()], [Some(0), None]);
     }
 
-    /// More than three places on each pod.
+    /// Goal: with more than three slots per pod, the pods take turns.
     #[test]
     fn larger_limits_take_turns() {
         let mut picker = Picker::new(5, 3);
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [1, 2, 2].map(Some));
     }
 
-    /// No limit, one pod and two.
+    /// Goal: without a limit, the less loaded pod is chosen, with one pod and with two.
     #[test]
     fn choice_of_two_prefers_the_less_loaded() {
         let mut picker = Picker::new(0, 1);
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(picker.pick(), second);
     }
 
-    /// Goal: it is a choice between two, so the only busy pod never wins it.
+    /// Goal: two different pods are compared, so the only busy pod is never chosen.
     #[test]
     fn choice_of_two_never_meets_one_pod_twice() {
         for n in [2, 3, 5] {
@@ -317,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A hundred picks, all released.
+    /// Goal: each idle pod is picked some time. Method: a hundred picks, all released.
     #[test]
     fn choice_of_two_reaches_every_pod() {
         for n in [2, 3, 7] {

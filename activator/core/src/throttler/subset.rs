@@ -1,4 +1,4 @@
-//! Which pods this activator uses, and how many requests that makes room for.
+//! Computes the pods that this activator uses, and the resulting capacity.
 //!
 //! # Assignment
 //!
@@ -7,43 +7,43 @@
 //! | case | assigned |
 //! |---|---|
 //! | index unknown, A = 1, or L <= 1 | all |
-//! | A > L | the one at i mod L |
-//! | A <= L | q = L / A of them from i q on; of the last r = L mod A also the i-th, if i < r |
+//! | A > L | the pod at i mod L |
+//! | A <= L | q = L / A pods from position i q on; of the last r = L mod A pods also the i-th, if i < r |
 //!
 //! # Capacity
 //!
-//! Container concurrency for each assigned pod. Behind a cluster IP nothing is assigned: the container concurrency
-//! times the ready pods, divided by the activators, at least 1 where there is any. Without a container concurrency:
-//! unlimited as soon as there is a pod.
+//! The container concurrency times the assigned pods. Behind a cluster IP no pod is assigned: the capacity is the
+//! container concurrency times the ready pods, divided by the activators, but at least 1 if there is a pod. Without a
+//! container concurrency the capacity is unlimited as soon as there is a pod.
 //!
-//! Both are Knative's to the letter, odd cases included, because activators of both makes may share a revision.
+//! Both match Knative exactly, including edge cases, because activators of both kinds may share a revision.
 
 use std::ops::Range;
 
 use crate::own_index::Activators;
 
-/// The positions, in a sorted list of pods, of one activator's share.
+/// Positions of one activator's share in a sorted list of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Adjacent ones.
+    /// Adjacent positions.
     pub run: Range<usize>,
-    /// One of the leftover ones at the end, if this activator has one.
+    /// One of the leftover positions at the end, if this activator has one.
     pub extra: Option<usize>,
 }
 
 impl Slice {
-    /// All of `len` pods.
+    /// Returns the share that contains all of `len` pods.
     fn all(len: usize) -> Self {
         Self { run: 0..len, extra: None }
     }
 
-    /// The positions in order.
+    /// Iterates over the positions in order.
     pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
         self.run.clone().chain(self.extra)
     }
 }
 
-/// This activator's share of `len` pods in sorted order.
+/// Returns this activator's share of `len` sorted pods.
 pub fn assign(len: usize, activators: Activators) -> Slice {
     let Activators::Known { index, count } = activators else { return Slice::all(len) };
     let (index, count) = (index as usize, count as usize);
@@ -59,25 +59,25 @@ pub fn assign(len: usize, activators: Activators) -> Slice {
     Slice { run: index * size..(index + 1) * size, extra: (index < leftover).then(|| first_leftover + index) }
 }
 
-/// What Knative computes a breaker's capacity from.
+/// Inputs of Knative's formula for the capacity of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityInputs {
-    /// Requests that one pod may run at once; 0: no limit.
+    /// Number of requests that one pod may run at once; 0 means no limit.
     pub container_concurrency: u32,
-    /// Pods known; Knative passes -1 where only the number of activators has changed.
+    /// Number of known pods. Knative passes -1 if only the number of activators has changed.
     pub backends: i64,
-    /// Pods assigned to this activator; 0 behind a cluster IP.
+    /// Number of pods assigned to this activator; 0 behind a cluster IP.
     pub assigned: u32,
-    /// Activators that share the revision; 0: not known.
+    /// Number of activators that share the revision; 0 if unknown.
     pub activators: u32,
 }
 
-/// Stands for "unlimited" in [`capacity`]'s result: 2^31 - 1.
+/// Result of [`capacity`] that stands for "unlimited": 2^31 - 1.
 pub const UNLIMITED_PLACES: i64 = i32::MAX as i64;
 
-/// Knative's formula, as the number that Knative comes to: [`UNLIMITED_PLACES`] for no limit, and negative for the
-/// combination of no assigned pods and -1 backends. [`Throttler`](super::Throttler) never asks for either by accident:
-/// it knows a closed breaker and an unlimited one from the pods themselves.
+/// Returns the same number as Knative's formula: [`UNLIMITED_PLACES`] for no limit, and a negative number for no
+/// assigned pods and -1 backends. [`Throttler`](super::Throttler) never depends on either value: it derives a closed or
+/// unlimited breaker from the pods themselves.
 pub fn capacity(inputs: CapacityInputs) -> i64 {
     let concurrency = i64::from(inputs.container_concurrency);
     let mut places = if inputs.assigned > 0 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// While there are enough pods, each belongs to exactly one activator, and shares differ by at most one.
+        /// Goal: with enough pods, each pod belongs to exactly one activator, and shares differ by at most one.
         #[test]
         fn shares_are_a_partition(len in 2usize..300, count in 1u32..40) {
             prop_assume!(count as usize <= len);
@@ -182,7 +182,7 @@ mod tests {
             prop_assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
         }
 
-        /// With fewer pods than activators, each activator has one, and each pod somebody.
+        /// Goal: with fewer pods than activators, each activator has one pod, and each pod has an activator.
         #[test]
         fn too_few_pods_are_shared_evenly(len in 2usize..30, count in 2u32..60) {
             prop_assume!(count as usize > len);

@@ -1,4 +1,4 @@
-//! Capacity, slots and swaps, seen from a request.
+//! Tests of capacity, slots and swaps from the view of a request.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,7 +35,7 @@ fn pick(admitted: Admitted) -> Permit {
     admitted.pick(&mut rng()).expect("a place means a pod")
 }
 
-/// A request that runs at once, on the pod it got.
+/// Starts a request that runs at once, and returns its permit.
 fn run(throttler: &Throttler) -> Permit {
     pick(now(throttler.acquire()).expect("room"))
 }
@@ -53,7 +53,7 @@ fn capacity_of(throttler: &Throttler) -> Capacity {
 fn a_held_request_is_released_by_the_first_pod() {
     let throttler = throttler(1, []);
     let mut held = wait(&throttler);
-    drop(wait(&throttler)); // The client hung up while queued.
+    drop(wait(&throttler)); // The client disconnected while queued.
     throttler.update(pods([1]));
     let permit = pick(held.woken().expect("capacity for one request"));
     assert_eq!(permit.destination().as_str(), "10.0.0.1:8012");
@@ -88,8 +88,8 @@ fn without_a_limit_all_are_admitted_while_there_is_a_pod() {
     assert_eq!(throttler.load().queued, 1);
 }
 
-/// Goal: what Knative answers with a panic (no limit, admitted, then no pods) waits for the next pod, at the queue's
-/// head.
+/// Goal: a request without a limit that was admitted just before its pods were removed waits for the next pod at the
+/// head of the queue. Knative panics in this case.
 #[test]
 fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
     for container_concurrency in [0, 1, 7] {
@@ -120,7 +120,7 @@ fn a_pod_that_comes_back_has_kept_its_count() {
     drop(waits.woken().expect("the slot is free again"));
 }
 
-/// Goal: a long request on a pod that is leaving does not block the pod that replaces it, and its place goes with it.
+/// Goal: a long request on a removed pod does not block the pod's successor, and its permit goes when it ends.
 #[test]
 fn a_request_on_a_retired_pod_takes_nothing_from_its_successor() {
     let throttler = throttler(1, [1]);
@@ -146,23 +146,23 @@ fn a_failed_pod_is_out_at_once_and_its_requests_go_elsewhere() {
     let permit = pick(permit.give_up_pod());
     assert_eq!(permit.destination(), &at(2));
     let mut waits = wait(&throttler);
-    // A listing from before the failure was known does not bring it back; a proof does.
+    // An update made before the failure was known does not bring the pod back; a successful probe does.
     throttler.update(pods([1, 2]));
     assert!(!waits.is_woken());
     assert!(throttler.restore(&at(1)));
     assert_eq!(pick(waits.woken().expect("room")).destination(), &at(1));
-    // Nor is a pod still failed after it was gone.
+    // A pod that was unlisted is no longer failed when it returns.
     throttler.mark_failed(&at(1));
     throttler.update(pods([2]));
     throttler.update(pods([1, 2]));
     assert_eq!(capacity_of(&throttler), Capacity::Limited(2));
-    // One that is not listed cannot fail: it is not known to be the pod that will be.
+    // An unlisted pod cannot fail: a pod listed later at that address may be another one.
     assert!(!throttler.mark_failed(&at(9)));
     throttler.update(pods([1, 2, 9]));
     assert_eq!(capacity_of(&throttler), Capacity::Limited(3));
 }
 
-/// Goal: a request that would rather run elsewhere moves to a free slot, gives back its own, and stays if there is none.
+/// Goal: a request that prefers another pod moves to a free slot there and releases its own, or stays if there is none.
 #[test]
 fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
     for container_concurrency in [1, 5] {
@@ -193,7 +193,7 @@ fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
     assert_eq!((back.destination(), throttler.pods().len()), (&at(1), 1), "nothing runs on the retired one");
 }
 
-/// Goal: a request that only some pods suit moves to one of them, past others that have room, or stays.
+/// Goal: a request that only some pods suit moves to one of them even if others have room, or stays.
 #[test]
 fn a_request_moves_to_a_pod_that_suits_or_stays() {
     for container_concurrency in [0, 1, 5] {
@@ -222,7 +222,7 @@ fn a_changed_bound_on_waiting_applies_to_who_comes() {
     let _waits_too = wait(&throttler);
 }
 
-/// Goal: what is shown are pods that may be picked or run something, and what nobody refers to is forgotten.
+/// Goal: pods are listed while they may be picked or run a request, and pods without references are forgotten.
 #[test]
 fn a_pod_is_shown_while_it_matters_and_then_forgotten() {
     let throttler = throttler(1, [1]);
@@ -412,7 +412,8 @@ fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut Small
 }
 
 proptest! {
-    /// A place within capacity always means a pod, nobody waits beside a free place, and nothing is left behind.
+    /// Goal: a permit within capacity always implies a pod, no request waits beside a free permit, and nothing is left
+    /// behind.
     #[test]
     fn a_place_means_a_pod(ops in prop::collection::vec(any_op(), 1..150)) {
         let throttler = Throttler::new(ContainerConcurrency::from_number(1), 1000);
@@ -435,7 +436,7 @@ proptest! {
         prop_assert_eq!(throttler.load().capacity, Capacity::Limited(6), "no capacity is left over");
     }
 
-    /// While pods and limit stay, a pod never sees more than the limit, and all slots can be used.
+    /// Goal: while pods and limit stay the same, a pod never receives more than the limit, and all slots can be used.
     #[test]
     fn all_slots_and_no_more(limit in 1u32..7, count in 1u8..6) {
         let throttler = throttler(limit, 0..count);
@@ -446,8 +447,8 @@ proptest! {
     }
 }
 
-/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads that take, check, move
-/// and give back while pods come and go; what each pod runs is counted beside the throttler.
+/// Goal: slots hold under real parallelism and swaps, and no request is stranded. Method: threads take, check, move and
+/// release slots while pods are added and removed. A count beside the throttler tracks the requests of each pod.
 #[test]
 fn slots_hold_under_parallel_swaps() {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -490,7 +491,7 @@ fn slots_hold_under_parallel_swaps() {
     assert_eq!((load.in_flight, load.queued, load.capacity), (0, 0, Capacity::Limited(3)));
 }
 
-/// Runs a wait to its end on this thread.
+/// Waits on this thread until the permit is granted.
 fn block_on(mut acquire: Acquire) -> Admitted {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -508,7 +509,7 @@ fn block_on(mut acquire: Acquire) -> Admitted {
     }
 }
 
-/// Counts ends of requests on pods that are not held.
+/// Counter of requests that ended on pods that are no longer held.
 #[derive(Default)]
 struct Ends(AtomicUsize);
 
@@ -518,8 +519,8 @@ impl Ended for Ends {
     }
 }
 
-/// Goal: pods of lots that are held are used but for what siblings run there; what was given up is counted to its end, takes
-/// nothing from the others, and its end is told.
+/// Goal: pods of held lots are used except for the slots of siblings. A request on a pod that was given up stays
+/// counted until its end, takes nothing from other pods, and its end is reported.
 #[test]
 fn lots_are_held_and_given_up() {
     let (throttler, ends) = (throttler(2, [1, 2]), Arc::<Ends>::default());

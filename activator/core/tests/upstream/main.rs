@@ -1,8 +1,8 @@
-//! What Knative Serving's own tests demand of its activator, row by row, through the public interface. The rows about
-//! probing stand beside the backends.
+//! Knative Serving's own tests of its activator, row by row, through the public interface. The rows about probing are
+//! in the tests of the backends.
 //!
-//! Where a row speaks of upstream's inner parts (tokens, packed words, panics of constructors), it says what
-//! stands for them.
+//! If a row depends on internals of Knative (tokens, packed words, panics of constructors), a comment names the
+//! equivalent here.
 
 mod pods;
 mod requests;

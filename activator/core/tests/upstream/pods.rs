@@ -1,4 +1,4 @@
-//! Which pods an activator uses, and how many requests they take.
+//! Rows about the pods that an activator uses, and their capacity.
 
 use activator_core::breaker::Capacity;
 use activator_core::destination::{Destination, Destinations};
@@ -16,7 +16,8 @@ fn known(index: u32, count: u32) -> Activators {
     Activators::Known { index, count }
 }
 
-/// (container concurrency, backends, trackers, activators, own index) -> capacity. No trackers: behind a cluster IP.
+/// Goal: the capacity equals Knative's. Rows: (container concurrency, backends, trackers, activators, own index) ->
+/// capacity. No trackers: behind a cluster IP.
 #[test]
 fn capacity_is_upstreams() {
     type Row = ((u32, i64, Option<usize>, u32, u32), i64);
@@ -40,7 +41,7 @@ fn capacity_is_upstreams() {
         ((100, 25_000_000, None, 1, 0), M),
         ((0, 0, None, 0, 0), 0),
         ((0, 0, None, 200, 0), 0),
-        // Upstream's breaker without a limit clamps these to 1, which opens it.
+        // Knative's unlimited breaker clamps these values to 1, which opens it.
         ((0, 1, None, 0, 0), M),
         ((0, 10, None, 200, 0), M),
         ((0, 1, Some(3), 2, 1), M),
@@ -60,7 +61,7 @@ fn capacity_is_upstreams() {
     assert_eq!(capacity(many), M, "the helper alone");
 }
 
-/// (pods, activators, own index) -> (begin, end, one of the leftover ones)
+/// Goal: slices of pods equal Knative's. Rows: (pods, activators, own index) -> (begin, end, has a leftover pod).
 #[test]
 fn pods_are_cut_into_upstreams_slices() {
     let rows = [
@@ -83,7 +84,7 @@ fn pods_are_cut_into_upstreams_slices() {
     }
 }
 
-/// (pods, activators) -> the positions of each activator
+/// Goal: each activator gets the same pods as in Knative. Rows: (pods, activators) -> positions of each activator.
 #[test]
 fn every_activator_gets_upstreams_pods() {
     type Row<'a> = ((usize, u32), &'a [&'a [usize]]);
@@ -140,7 +141,7 @@ fn throttler(concurrency: u32, pods: u8) -> Throttler {
     throttler
 }
 
-/// A request that finds a place now, on the pod it is given.
+/// Returns the permit of a request that is admitted at once, or `None` if it would wait.
 fn run(throttler: &Throttler, rng: &mut SmallRng) -> Option<Permit> {
     let mut acquire = throttler.acquire();
     match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
@@ -153,7 +154,7 @@ fn octet(permit: &Permit) -> String {
     permit.destination().as_str().trim_start_matches("10.0.0.").trim_end_matches(":8012").to_owned()
 }
 
-/// Two activators and three pods: one assigned pod each way, and a second request waits to its deadline.
+/// Goal: of two activators and three pods, one activator has one pod, and a second request waits until its deadline.
 #[test]
 fn two_activators_divide_three_pods() {
     let (throttler, mut rng) = (throttler(1, 3), SmallRng::seed_from_u64(1));
@@ -165,8 +166,8 @@ fn two_activators_divide_three_pods() {
     assert_eq!(throttler.load().capacity, Capacity::Limited(3), "alone again: all pods");
 }
 
-/// (container concurrency, pods, requests at once) -> the pod of each. The cursor's own rows (lists that are cut under
-/// it) stand beside the policies.
+/// Goal: pods are picked by Knative's policies. Rows: (container concurrency, pods, concurrent requests) -> pod of
+/// each. The rows about the cursor (lists that are cut under it) are in the tests of the policies.
 #[test]
 fn pods_are_picked_by_upstreams_policies() {
     let mut rng = SmallRng::seed_from_u64(5);

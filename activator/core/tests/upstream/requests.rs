@@ -1,4 +1,4 @@
-//! The breaker.
+//! Rows about the breaker.
 
 use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Permit};
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 type Waiting = Acquire<Arc<Breaker>>;
 
-/// Queue depth and places, as upstream's constructor has them.
+/// Creates a breaker from queue depth and permits, in the order of Knative's constructor.
 fn breaker(depth: u32, places: u32) -> Arc<Breaker> {
     Arc::new(Breaker::new(Capacity::Limited(places), depth))
 }
@@ -28,8 +28,9 @@ fn admitted(waiting: &mut Waiting) -> Permit<Arc<Breaker>> {
     }
 }
 
-/// Parameters that upstream's constructor aborts on cannot be written here: counts are unsigned, a queue of length 0 is
-/// a breaker that refuses at once, and there is no maximum besides the capacity.
+/// Goal: limits are checked as in Knative. Parameters that make Knative's constructor abort cannot be expressed here:
+/// counts are unsigned, a queue of length 0 makes a breaker that refuses at once, and there is no maximum besides the
+/// capacity.
 #[test]
 fn limits_of_the_constructor() {
     let breaker = breaker(0, 1);
@@ -40,7 +41,7 @@ fn limits_of_the_constructor() {
 
 #[test]
 fn requests_run_wait_or_are_refused_as_upstream() {
-    // 1,1,1: of three at once two proceed in turn, the third is refused.
+    // 1,1,1: of three concurrent requests two proceed in turn, the third is refused.
     let one = breaker(1, 1);
     let (mut first, mut second, mut third) = (arrive(&one), arrive(&one), arrive(&one));
     let running = admitted(&mut first);
@@ -49,7 +50,7 @@ fn requests_run_wait_or_are_refused_as_upstream() {
     drop(running);
     drop(admitted(&mut second));
 
-    // 1,1,1: reserve, reserve; after a release once more. Also beside one that runs.
+    // 1,1,1: reserve, reserve; after a release once more. Also while another request runs.
     let reserved = one.try_acquire();
     assert!(reserved.is_some() && one.try_acquire().is_none());
     drop(reserved);
@@ -58,7 +59,7 @@ fn requests_run_wait_or_are_refused_as_upstream() {
     drop(running);
     assert!(one.try_acquire().is_some());
 
-    // 1,1,0: two wait (upstream's queue counts the one that will run), then capacity 1: both finish.
+    // 1,1,0: two wait (Knative's queue counts the request that will run), then capacity 1: both finish.
     let closed = breaker(2, 0);
     let (mut first, mut second) = (arrive(&closed), arrive(&closed));
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
@@ -77,7 +78,7 @@ fn requests_run_wait_or_are_refused_as_upstream() {
 
 #[test]
 fn capacity_holds_from_when_it_is_set() {
-    // (1, 0): trying fails; waiting lasts until capacity 1, then exactly one passes.
+    // (1, 0): try_acquire fails; two requests wait until capacity 1, then exactly one passes.
     let semaphore = breaker(10, 0);
     assert!(semaphore.try_acquire().is_none());
     let (mut first, mut second) = (arrive(&semaphore), arrive(&semaphore));
@@ -86,19 +87,19 @@ fn capacity_holds_from_when_it_is_set() {
     let _passed = admitted(&mut first);
     assert!(poll(&mut second).is_pending());
 
-    // (3, 1): capacity reads 3 after it is set; what was taken stays taken.
+    // (3, 1): capacity reads 3 after it is set; a taken permit stays taken.
     let semaphore = breaker(10, 1);
     let taken = admitted(&mut arrive(&semaphore));
     semaphore.set_capacity(Capacity::Limited(3));
     assert_eq!(semaphore.load().capacity, Capacity::Limited(3));
 
-    // (1, 1): a place cannot be given back twice: it is a value.
+    // (1, 1): a permit is a value, so it cannot be released twice.
     drop(taken);
     assert_eq!(semaphore.load().in_flight, 0);
 }
 
-/// Without a limit: closed, waiting ends with the caller's patience; open, everyone runs; opened meanwhile, who waits
-/// runs.
+/// Goal: without a limit, requests wait while the breaker is closed until the caller gives up. All run while it is
+/// open, and opening it releases waiting ones.
 #[test]
 fn without_a_limit_everybody_runs_or_waits() {
     let infinite = Arc::new(Breaker::new(Capacity::CLOSED, 10));
@@ -111,7 +112,7 @@ fn without_a_limit_everybody_runs_or_waits() {
     infinite.set_capacity(Capacity::Unlimited);
     drop(admitted(&mut waiting));
     drop(admitted(&mut arrive(&infinite)));
-    // pack(256, 513): both counts are kept beside each other.
+    // pack(256, 513): both counts are stored independently.
     let counts = breaker(10, 513);
     let _running: Vec<_> = (0..256).map(|_| admitted(&mut arrive(&counts))).collect();
     assert_eq!((counts.load().in_flight, counts.load().capacity), (256, Capacity::Limited(513)));

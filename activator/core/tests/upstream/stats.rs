@@ -1,4 +1,4 @@
-//! What the autoscaler is told: rows of the activator's reporter, and the same of the queue-proxy's.
+//! Rows about reports to the autoscaler: those of Knative's activator, and the equivalent ones of its queue-proxy.
 
 use activator_core::accounting::{Entered, InFlight, RevisionStats, Signal};
 use common::time::Timestamp;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Plays events such as `in 0 r1, tick 1` (milliseconds) and answers what is emitted, by revision.
+/// Plays events such as `in 0 r1, tick 1` (milliseconds) and returns everything that is emitted, by revision.
 fn play(events: &str) -> Vec<(String, f64, f64)> {
     let clock = Arc::new(AtomicI64::new(0));
     let mut revisions: BTreeMap<String, (Arc<RevisionStats>, Vec<InFlight>)> = BTreeMap::new();
@@ -68,10 +68,10 @@ fn reports_are_upstreams() {
         ("in 0, in 0, out 1, out 2, tick 2", &[("r1", 1.0, 1.0), ("r1", 0.5, 1.0)]),
         ("in 0, in 0, out 1, out 2, tick 0", &[("r1", 1.0, 1.0), ("r1", 0.5, 1.0)]),
         ("in 0, in 0, in 0, tick 0.000001", &[("r1", 1.0, 1.0), ("r1", 2.0, 2.0)]),
-        // The gauge shows the discounted average: 3, then 4.
+        // The gauge has the discounted average: 3, then 4.
         ("in 0, in 0, in 0, in 0, tick 1, tick 2", &[("r1", 1.0, 1.0), ("r1", 3.0, 3.0), ("r1", 4.0, 0.0)]),
         ("in 0, out 0, in 0, out 0, in 0, out 0, tick 1", &[("r1", 1.0, 1.0), ("r1", 0.0, 2.0)]),
-        // Two requests of 500 ms in one window of 1 s, not the first.
+        // Two requests of 500 ms in one window of 1 s that is not the first window.
         (
             "in 0, tick 1000, out 1000, in 1000, out 1500, in 1500, out 2000, tick 2000",
             &[("r1", 1.0, 1.0), ("r1", 0.0, 0.0), ("r1", 1.0, 2.0)],

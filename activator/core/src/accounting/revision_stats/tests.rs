@@ -1,10 +1,10 @@
-//! A revision's life, event by event, with a clock that the test sets.
+//! Tests of the reports of a revision, event by event, with a clock that the test sets.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
 
-/// A revision, its clock in milliseconds, and the requests in flight.
+/// Revision with its clock in milliseconds and its requests in flight.
 struct Revision {
     clock: Arc<AtomicI64>,
     stats: Arc<RevisionStats>,
@@ -33,14 +33,14 @@ impl Revision {
         self.in_flight.pop();
     }
 
-    /// A report as (average, count), its signal confirmed.
+    /// Returns a report as (average, count) and confirms its signal.
     fn report(&self) -> Option<(f64, f64)> {
         let report = self.stats.report()?;
         report.signal.into_iter().for_each(Signal::confirm);
         Some((report.average_concurrency, report.request_count))
     }
 
-    /// Plays `in 0, out 1, tick 2` (ms), signals sent and confirmed at once, and answers all that is emitted.
+    /// Plays `in 0, out 1, tick 2` (ms), sends and confirms signals at once, and returns everything that is emitted.
     fn play(events: &str) -> Vec<(f64, f64)> {
         let mut revision = Self::new();
         let mut emitted = Vec::new();
@@ -63,27 +63,27 @@ impl Revision {
     }
 }
 
-/// Upstream's rows, one revision at a time, its race included (the tenth).
+/// Goal: the reports match Knative's test rows, one revision at a time, including its race (the tenth row).
 #[test]
 fn reports_follow_the_table() {
     let rows: &[(&str, &[(f64, f64)])] = &[
         ("in 0, out 1, in 1, out 2, tick 2", &[(1.0, 1.0), (0.0, 1.0)]),
         ("in 0, in 0, tick 1, tick 2", &[(1.0, 1.0), (1.0, 1.0), (2.0, 0.0)]),
-        // Forgotten after a window without requests; the next is a first again.
+        // The revision becomes idle after a window without requests, so the next request is a first one again.
         ("in 0, out 1, tick 1, tick 2, in 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0), (1.0, 1.0)]),
         ("in 0, out 1, tick 1, tick 2, tick 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0)]),
         ("in 0, tick 0", &[(1.0, 1.0), (0.0, 0.0)]),
         ("in 0, in 0, out 1, out 2, tick 2", &[(1.0, 1.0), (0.5, 1.0)]),
-        // A tick stamped before the last event ends the window there.
+        // A tick with a timestamp before the last event ends the window at that event.
         ("in 0, in 0, out 1, out 2, tick 0", &[(1.0, 1.0), (0.5, 1.0)]),
         ("in 0, in 0, in 0, tick 0.000001", &[(1.0, 1.0), (2.0, 2.0)]),
         ("in 0, out 0, in 0, out 0, in 0, out 0, tick 1", &[(1.0, 1.0), (0.0, 2.0)]),
-        // Knative's count of -1 (a tick between two steps of the first request) cannot be.
+        // Knative's count of -1 (a tick between two steps of the first request) is impossible here.
         (
             "in 0, tick 1000, out 2000, tick 2000, in 2500, out 3000, tick 3000",
             &[(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.5, 1.0)],
         ),
-        // Two requests of 500 ms in a window of 1 s, not the first.
+        // Two requests of 500 ms in a window of 1 s that is not the first window.
         (
             "in 0, tick 1000, out 1000, in 1000, out 1500, in 1500, out 2000, tick 2000",
             &[(1.0, 1.0), (0.0, 0.0), (1.0, 2.0)],
@@ -110,7 +110,7 @@ fn only_the_first_request_owes_a_signal() {
     assert!(revision.stats.signal().is_none(), "and never again");
 }
 
-/// Goal: a signal that a broken connection swallowed is sent again, and counted once in the end.
+/// Goal: a signal lost with a broken connection is sent again, and is counted once in the end.
 #[test]
 fn a_signal_that_was_not_carried_is_owed_again() {
     let mut revision = Revision::new();
@@ -122,7 +122,7 @@ fn a_signal_that_was_not_carried_is_owed_again() {
     assert_eq!(revision.report(), Some((0.0, 0.0)), "discounted once");
 }
 
-/// Goal: with no connection in the first second, the report says the whole truth and carries the signal itself.
+/// Goal: with no connection in the first second, the report contains the full counts and carries the signal itself.
 #[test]
 fn a_report_carries_an_owed_signal_undiscounted() {
     let mut revision = Revision::new();
@@ -130,7 +130,7 @@ fn a_report_carries_an_owed_signal_undiscounted() {
     revision.at(1000.0);
     let report = revision.stats.report().expect("tracked");
     assert_eq!((report.average_concurrency, report.request_count), (1.0, 1.0));
-    drop(report); // Not written either.
+    drop(report); // The report was not written either.
     let signal = revision.stats.signal().expect("still owed");
     signal.confirm();
     revision.at(2000.0);
@@ -150,7 +150,8 @@ fn a_signal_of_an_earlier_life_changes_nothing() {
     assert!(revision.stats.signal().is_some(), "the new life owes its own");
 }
 
-/// Goal: nor does it while the new life's signal is on its way, whether it was carried or not.
+/// Goal: a signal of an earlier tracked period does not affect the signal of the present one, whether it was delivered
+/// or not.
 #[test]
 fn a_signal_of_an_earlier_life_does_not_speak_for_the_next() {
     for carried in [true, false] {

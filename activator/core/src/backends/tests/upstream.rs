@@ -1,28 +1,28 @@
-//! What upstream's own tests demand of its probing and of its watcher, row by row.
+//! Knative's own tests of its probing and of its watcher, row by row.
 //!
-//! Healthy sets and what is published are upstream's; the number of probes is for the event itself, since pacing is
-//! ours. Knowing differences, each marked in its row: a pod is published as soon as it passes, not with the slowest of
-//! its round; an update that repeats the last is not sent; a fallback over the cluster IP ends when a pod answers;
-//! deleted Endpoints empty the set.
+//! Healthy sets and published sets are Knative's. The number of probes covers only the event itself, since the pacing
+//! is Zeroscale's. Known differences, each marked in its row: a pod is published as soon as it passes, not with the
+//! slowest of its round; an update that repeats the last is not sent; a fallback to the cluster IP ends when a pod
+//! responds; deleted Endpoints empty the set.
 
 use super::*;
 
-/// How a pod answers every probe.
+/// Response of a pod to every probe.
 #[derive(Clone, Copy, PartialEq)]
 enum Answers {
     /// 200 and `queue`.
     Queue,
-    /// 503, or nothing: it may be a mesh.
+    /// 503 or no response: may come from a mesh.
     Mesh,
-    /// Another status: no mesh answers so.
+    /// Another status, which no mesh returns.
     Status,
-    /// Not in time.
+    /// No response in time.
     Silent,
 }
 
 use Answers::{Mesh, Queue, Silent, Status};
 
-/// The two settings that upstream calls probe optimisation and mesh mode.
+/// Creates a machine from Knative's two settings: mesh mode and probe optimisation.
 fn watch(mode: &str, optimised: bool) -> Watch {
     let (proof, fallback) = match (mode, optimised) {
         ("disabled", true) => (Proof::ReadyOrProbe, Fallback::Never),
@@ -34,7 +34,7 @@ fn watch(mode: &str, optimised: bool) -> Watch {
     Watch::new(proof, fallback)
 }
 
-/// Lists pods, answers every probe that follows at once, and says which were sent and what was published last.
+/// Lists pods and answers all resulting probes at once. Returns the pods probed and the last published set.
 fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answers)]) -> (Vec<u8>, Option<Published>) {
     let (mut sent, mut published) = watch.list(ready, not_ready);
     let mut next = 0;
@@ -56,8 +56,8 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
     (sent, published)
 }
 
-/// One row: mode and optimisation; healthy before; ready and not ready now; pods that do not answer `queue`; then the
-/// pods that are healthy and those probed for it.
+/// Row: name; mode and optimisation; pods healthy before; ready and unready pods now; responses other than `queue`;
+/// then the expected healthy pods and the pods probed.
 type Row<'a> = (&'a str, (&'a str, bool), &'a [u8], (&'a [u8], &'a [u8]), &'a [(u8, Answers)], &'a [u8], &'a [u8]);
 
 #[test]
@@ -75,10 +75,10 @@ fn pods_are_probed_and_believed_as_upstream() {
         ),
         ("no mesh: readiness is believed", ("disabled", true), &[], (&[1], &[2]), &[], &[1, 2], &[2]),
         ("auto: all are probed", ("auto", true), &[], (&[1], &[2]), &[], &[1, 2], &[1, 2]),
-        // Upstream probes the unready pod as well, and ignores its answer.
+        // Knative probes the unready pod too, and ignores the result.
         ("auto, not optimised: readiness is wanted too", ("auto", false), &[], (&[1], &[2]), &[], &[1], &[1]),
         ("a pod that is gone is dropped", ("disabled", true), &[1, 2, 3], (&[1], &[2]), &[], &[1, 2], &[]),
-        // Upstream probes unready pods without use where readiness alone counts.
+        // Knative needlessly probes unready pods if readiness alone counts.
         ("a pod that became ready", ("disabled", false), &[1], (&[1, 2], &[3]), &[], &[1, 2], &[]),
         ("a pod that is gone, without probes", ("disabled", false), &[1, 2], (&[1], &[3]), &[], &[1], &[]),
         ("an unready newcomer", ("disabled", false), &[1], (&[1], &[3]), &[], &[1], &[]),
@@ -88,11 +88,11 @@ fn pods_are_probed_and_believed_as_upstream() {
     for (name, (mode, optimised), healthy, (ready, not_ready), answers, expected, probed) in rows {
         let mut watch = watch(mode, *optimised);
         if !healthy.is_empty() {
-            // As ready pods, or proven before they are: both are healthy.
+            // Healthy as ready pods, or proven before they are ready.
             round(&mut watch, healthy, &[], &[]);
             assert_eq!(watch.healthy(), *healthy, "{name}: before");
             if !not_ready.is_empty() && healthy.contains(&not_ready[0]) {
-                // Upstream's row starts with the pod proven while unready.
+                // Knative's row starts with a pod that was proven while unready.
                 watch = self::watch(mode, *optimised);
                 let unready: Vec<u8> = healthy.iter().copied().filter(|n| !ready.contains(n)).collect();
                 round(&mut watch, ready, &unready, &[]);
@@ -138,7 +138,7 @@ fn destinations_are_published_as_upstream() {
     }
 }
 
-/// The rows that have a history.
+/// Goal: rows with a history publish the same sets as Knative.
 #[test]
 fn destinations_over_time_are_upstreams() {
     let mut errs = watch("auto", true);
@@ -156,7 +156,7 @@ fn destinations_over_time_are_upstreams() {
     assert_eq!(fallback.due().0, [1, 255], "cluster IP fails");
     fallback.probed(1, FAIL);
     assert_eq!(fallback.pass(255).1, Some(Published::ClusterIp { ready: 1 }), "then passes");
-    // Upstream would never ask the pods again.
+    // Knative would never probe the pods again.
     fallback.due();
     assert_eq!(fallback.pass(1), publishes(&[1]));
 

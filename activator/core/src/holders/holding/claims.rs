@@ -1,4 +1,4 @@
-//! Claims and confirmations.
+//! Claims and confirmations of lots.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::holders::message::Running;
 use crate::holders::{Lots, Message, Peer, Peers};
 
 impl Holding {
-    /// A sibling wants to hold these lots, or does and wants to know what runs there.
+    /// Handles a claim: a sibling wants to hold these lots, or holds them and needs to know which requests run here.
     pub(super) fn claimed(
         &mut self,
         from: &Peer,
@@ -23,8 +23,8 @@ impl Holding {
         let Some(sibling) = self.siblings.get_mut(from) else { return };
         sibling.deferred = Some((number, lots));
         if waits {
-            // What it confirmed before it claimed is asked again: it yields, and need not be given the lots and give them
-            // back.
+            // Ask the sibling again for lots that it confirmed before it claimed. It then yields, instead of getting
+            // the lots and giving them back.
             sibling.confirmed = sibling.confirmed.without(lots);
             (sibling.claimed, sibling.asked) = (None, None);
         } else {
@@ -32,7 +32,7 @@ impl Holding {
         }
     }
 
-    /// Gives up what a sibling has claimed, and says what this activator runs.
+    /// Gives up lots that a sibling has claimed, and reports the requests that this activator runs.
     fn confirm_to(&mut self, to: &Peer, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         let Some((number, lots)) = self.siblings.get_mut(to).and_then(|sibling| sibling.deferred.take()) else {
             return;
@@ -45,13 +45,13 @@ impl Holding {
             (sibling.has, sibling.counts) = (lots, true);
         }
         self.apply(pods);
-        // Nobody is given a slot there any more, so it can only become less.
+        // No request gets a slot there any more, so the number can only fall.
         self.told = pods.running(self.held);
         let message = Message::Confirm { number, running: self.told.clone() };
         out.push(Output::Send { to: to.clone(), message });
     }
 
-    /// Neither holds nor gathers these any longer. What was confirmed of them counts for nothing.
+    /// Stops holding or gathering these lots. Former confirmations of them become void.
     pub(super) fn stand_by(&mut self, lots: Lots) {
         (self.held, self.gathering) = (self.held.without(lots), self.gathering.without(lots));
         for sibling in self.siblings.values_mut() {
@@ -60,7 +60,8 @@ impl Holding {
         }
     }
 
-    /// Those that waited for an answer have it, the one that comes first last: it is who holds from then on.
+    /// Confirms claims that had to wait. The claimant with the highest score comes last, because it is the holder from
+    /// then on.
     pub(super) fn answer_deferred(&mut self, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         let ready = |holding: &Self| {
             let of = |(peer, sibling): (&Peer, &super::Sibling)| {
@@ -74,7 +75,8 @@ impl Holding {
         }
     }
 
-    /// A sibling has answered. What it runs is what it says itself; answers to former claims count for nothing.
+    /// Handles a confirmation. Its report of running requests replaces the former one. Confirmations of earlier claims
+    /// are ignored.
     pub(super) fn confirmed(
         &mut self,
         from: &Peer,
@@ -89,15 +91,15 @@ impl Holding {
         sibling.asked = None;
         sibling.running = running;
         sibling.confirmed = lots;
-        // It has none of these any more, so what it claimed of them before is void.
+        // The sibling has none of these lots any more, so its earlier claims of them are void.
         sibling.has = sibling.has.without(lots);
         sibling.deferred = sibling.deferred.map(|(number, theirs)| (number, theirs.without(lots)));
         sibling.deferred = sibling.deferred.filter(|(_, theirs)| !theirs.is_empty());
         self.answer_deferred(pods, now, out);
     }
 
-    /// Claims what is held or gathered of those in touch who have not heard of all of it, or have heard of more: so everybody
-    /// knows who has what.
+    /// Claims the held and gathered lots from each connected sibling whose last claim from here differs, so that every
+    /// sibling knows the holder.
     pub(super) fn claim(&mut self, out: &mut Vec<Output>) {
         let lots = self.held.and(self.gathering);
         let is_open = |sibling: &super::Sibling| sibling.connected && sibling.claimed.unwrap_or(Lots::NONE) != lots;
@@ -111,7 +113,7 @@ impl Holding {
         }
     }
 
-    /// Begins to hold what all have confirmed that have to.
+    /// Begins to hold the lots that all required siblings have confirmed.
     pub(super) fn begin(&mut self, peers: &Peers, now: Instant) {
         let is_excused = |peer: &Peer, sibling: &super::Sibling| {
             self.is_dead(peer, sibling, peers, now) || self.new && !sibling.connected

@@ -1,30 +1,30 @@
-//! Where a request of this activator's own clients has its turn.
+//! Routing of requests from this activator's own clients.
 
 use std::collections::BTreeMap;
 
 use super::{Holding, Sibling};
 use crate::holders::{Lots, Peer};
 
-/// Activators that give requests their turn.
+/// Activators that admit requests of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// This activator: it holds the workload, or has to wait until somebody does.
+    /// This activator: it holds the workload, or must wait until another one does.
     Here,
-    /// These siblings, and this activator if it has a part: how many pods each holds.
+    /// These siblings, and this activator if it has a part, with the number of pods that each holds.
     There {
-        /// Each sibling's.
+        /// Siblings with their numbers of pods.
         siblings: Vec<(Peer, u32)>,
-        /// This activator's.
+        /// Number of pods of this activator.
         own: u32,
     },
 }
 
 impl Holding {
-    /// Returns where requests go now. A lot is with whoever has claimed it, or else falls to whom the list names. With a sibling
-    /// that is out of touch nobody can have a turn: then requests wait here.
+    /// Returns the route of requests now. A lot belongs to the activator that has claimed it, or else to the activator
+    /// that the list names. Requests cannot be relayed to a sibling that is out of touch, so they wait here.
     pub fn route(&self) -> Route {
         let (mut own, mut of) = (0, BTreeMap::<&Peer, u32>::new());
-        // Without pods it is the one that the first of them falls to.
+        // Without pods, use the activator that the list assigns the first lot to.
         let lots = self.pods.iter().enumerate().filter(|(_, pods)| **pods > 0).map(|(lot, pods)| (lot, *pods));
         let first = self.is_empty().then_some((0, 1));
         for (lot, pods) in lots.chain(first) {
@@ -40,7 +40,7 @@ impl Holding {
         Route::There { siblings: of.into_iter().map(|(peer, pods)| (peer.clone(), pods)).collect(), own }
     }
 
-    /// The sibling that a lot is with; none: it is with this activator, or nobody is known.
+    /// Returns the sibling that has a lot, or `None` if this activator has it or no holder is known.
     fn holder(&self, lot: usize) -> Option<(&Peer, &Sibling)> {
         let one = Lots::nth(lot);
         if self.held.and(self.gathering).meets(one) {

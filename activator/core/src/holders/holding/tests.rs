@@ -1,4 +1,4 @@
-//! Small histories of two activators; longer ones are the simulator's.
+//! Tests of short histories of two activators. The simulator covers longer ones.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ fn origin() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-/// What a throttler was told, and what it says it runs.
+/// Throttler that records the last call, and reports a set of running requests.
 #[derive(Debug, Default)]
 struct Told(Mutex<(Lots, Running, Running)>);
 
@@ -36,7 +36,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Two that list each other, for so long, with a session; the first one is whom lots fall to.
+    /// Creates two activators with a session that have listed each other for this time. The list assigns all lots to
+    /// the first one.
     fn new(listed_for: Duration) -> Self {
         let now = origin();
         let mut names = ["10.1.0.1", "10.1.0.2"].map(Peer::from);
@@ -76,8 +77,8 @@ impl Pair {
     }
 }
 
-/// Goal: a workload that wakes is held at once by whom all lists name, and the other one relays to it; also where the two are
-/// not in touch.
+/// Goal: on a scale from zero, the activator that all lists name holds the workload at once and the other one relays to
+/// it. It also begins at once if the two are not in touch.
 #[test]
 fn a_wake_does_not_wait() {
     for in_touch in [true, false] {
@@ -98,7 +99,7 @@ fn a_wake_does_not_wait() {
     }
 }
 
-/// Goal: what one still runs is taken of what the other one holds, until it has ended.
+/// Goal: requests that one activator still runs take slots of the other's pods until they have ended.
 #[test]
 fn what_still_runs_is_taken() {
     let mut pair = Pair::new(DEAD_AFTER);
@@ -122,7 +123,7 @@ fn what_still_runs_is_taken() {
     assert_eq!(taken(&pair), Running::new(), "who has left and is silent has stopped");
 }
 
-/// Goal: pods that need two holders are divided evenly once that has been so for a second, and all lots are one's again.
+/// Goal: pods that need two holders are divided evenly after a second, and later all lots return to one holder.
 #[test]
 fn many_pods_are_divided() {
     let mut pair = Pair::new(DEAD_AFTER);

@@ -1,4 +1,4 @@
-//! What lists and time decide: what to claim, who is dead, and when to stop.
+//! Decisions that depend on lists and time: claims, dead siblings, and stopping.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -44,7 +44,7 @@ impl Holding {
         self.rank(now);
     }
 
-    /// Determines the activators that lots fall to.
+    /// Determines the activators that the list assigns lots to.
     fn rank(&mut self, now: Instant) {
         let pods = self.pods.iter().map(|pods| *pods as usize).sum();
         let wanted = lots::wanted(pods, self.limit, self.slots_per_holder);
@@ -64,7 +64,7 @@ impl Holding {
         self.siblings.entry(peer.clone()).or_insert_with(new).connected = true;
     }
 
-    /// Ends its session. Its requests stay counted until it says otherwise, or is dead.
+    /// Ends the sibling's session. Its requests stay counted until it reports otherwise or is dead.
     pub(super) fn disconnected(&mut self, peer: &Peer) {
         if let Some(sibling) = self.siblings.get_mut(peer) {
             let running = std::mem::take(&mut sibling.running);
@@ -72,7 +72,7 @@ impl Holding {
         }
     }
 
-    /// Everything that time, lists and confirmations decide.
+    /// Makes all decisions that depend on time, lists and confirmations.
     pub(super) fn look(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         self.stop(peers, pods, now, out);
         let is_gone = |since: Instant| now.saturating_duration_since(since) >= GONE_AFTER;
@@ -89,7 +89,7 @@ impl Holding {
         self.answer_deferred(pods, now, out);
     }
 
-    /// Forgets requests of dead activators, and those that have been dead for long.
+    /// Forgets requests of dead activators, and removes activators that have been gone for long.
     fn bury(&mut self, mine: Lots, peers: &Peers, now: Instant) {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
@@ -102,15 +102,16 @@ impl Holding {
         }
     }
 
-    /// Returns true if the list has named this activator for long enough, and all can answer that have to: otherwise the
-    /// present holder had better keep the workload.
+    /// Returns true if the list has named this activator for long enough and all required siblings can confirm.
+    /// Otherwise the present holder keeps the workload.
     fn may_gather(&self, peers: &Peers, now: Instant) -> bool {
         let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
         self.new || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
     }
 
-    /// Returns true if the list has named the same holders for so long that an activator that has left, and lost touch with
-    /// them, has stopped here. (It watches those that its list names, and must have had the time to see which they are.)
+    /// Returns true if the list has named the same holders for so long that an activator that has left and lost touch
+    /// with them has stopped. (Such an activator checks the holders that its own list names, and needs time to learn
+    /// which they are.)
     fn is_watched(&self, peers: &Peers, now: Instant) -> bool {
         now.saturating_duration_since(self.holders_since) >= peers.dead_after()
     }
@@ -120,8 +121,8 @@ impl Holding {
         self.is_watched(peers, now) && sibling.is_dead(peer, peers, now)
     }
 
-    /// Ends where those that its list names may believe this activator dead, and take over what it holds and runs. Or it
-    /// ends altogether.
+    /// Gives up lots and cuts requests if the listed holders may consider this activator dead and take them over, or if
+    /// this activator shuts down.
     fn stop(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         let lots = self.given_up(peers, now);
         if lots.is_empty() {
