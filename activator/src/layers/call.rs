@@ -1,4 +1,4 @@
-//! What travels through the chain of layers once its revision is known.
+//! Request on its way through the layers, once its revision is known.
 
 use super::fallback::Standby;
 use super::trace::Trace;
@@ -10,50 +10,50 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A request whose revision is known.
+/// Request whose revision is known.
 pub(crate) struct Call {
     /// Head and body.
     pub(crate) request: Request<RequestBody>,
-    /// Who sent it.
+    /// Client that sent the request.
     pub(crate) peer: Arc<Peer>,
-    /// When its head had been read.
+    /// Time at which its head had been read.
     pub(crate) received: Instant,
-    /// Whether it is not the first of its connection.
+    /// True if it is not the first request of its connection.
     pub(crate) again: bool,
-    /// Whom it is for.
+    /// Revision that the request is for.
     pub(crate) revision: Arc<Revision>,
-    /// Its spans, if traces are asked for.
+    /// Spans of the request, if tracing is on.
     pub(crate) trace: Option<Arc<Trace>>,
-    /// Whether it is load.
+    /// True if the request counts as load.
     pub(crate) counts: bool,
-    /// Who answers if it has to wait for too long.
+    /// Fallback, in case the request waits too long.
     pub(crate) standby: Option<Arc<Standby>>,
-    /// Time at which a pod got the request, if a bound counts from then.
+    /// Time at which a pod got the request, if a timeout counts from then.
     pub(crate) released: Option<Arc<Released>>,
-    /// Whether another activator relays it.
+    /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
-    /// Where it is put if it has its turn elsewhere; none: it has it here.
+    /// Slot for the request in case another activator must serve it; `None` if that is impossible.
     pub(crate) back: Option<Arc<Back>>,
 }
 
-/// A request that may be needed again as it came, and what goes with it.
+/// Slot for an unmodified request that may have to go to another activator, with its context.
 pub(crate) struct Back {
     peer: Arc<Peer>,
     received: Instant,
     again: bool,
     revision: Arc<Revision>,
-    /// Whether another activator relays it.
+    /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
     request: Mutex<Option<Request<RequestBody>>>,
 }
 
 impl Call {
-    /// Puts the request there if it has its turn elsewhere.
+    /// Sets up a slot for the request in case another activator must serve it.
     pub(crate) fn give_back_to(&mut self) -> Arc<Back> {
         self.back.insert(Arc::new(Back::of(self))).clone()
     }
 
-    /// It has.
+    /// Puts the request into its slot, because another activator must serve it.
     pub(crate) fn give_back(&mut self) {
         if let Some(back) = &self.back {
             back.put(std::mem::replace(&mut self.request, Request::new(RequestBody::Empty)));
@@ -62,7 +62,7 @@ impl Call {
 }
 
 impl Back {
-    /// Of a request that is not there yet.
+    /// Creates an empty slot for the request of `call`.
     pub(crate) fn of(call: &Call) -> Self {
         Self {
             peer: call.peer.clone(),
@@ -74,12 +74,12 @@ impl Back {
         }
     }
 
-    /// It is there.
+    /// Puts the request into the slot.
     pub(crate) fn put(&self, request: Request<RequestBody>) {
         *self.request.lock() = Some(request);
     }
 
-    /// The request once more, without what has been found out about it.
+    /// Takes the request out as a new call, without the results of the layers.
     pub(crate) fn call(&self) -> Result<Call, Refusal> {
         let request = self.request.lock().take().ok_or(Refusal::Elsewhere { relayed: false })?;
         Ok(Call {
@@ -98,17 +98,17 @@ impl Back {
     }
 }
 
-/// Time at which a pod got a request; none while it waits for one.
+/// Time at which a pod got a request; none while the request waits for a pod.
 #[derive(Debug, Default)]
 pub(crate) struct Released(Mutex<Option<Instant>>);
 
 impl Released {
-    /// Starts the clock at this time, or stops it.
+    /// Sets the time, or clears it.
     pub(crate) fn set(&self, at: Option<Instant>) {
         *self.0.lock() = at;
     }
 
-    /// The time, if a pod has the request.
+    /// Returns the time if a pod has the request.
     pub(crate) fn get(&self) -> Option<Instant> {
         *self.0.lock()
     }
@@ -120,7 +120,7 @@ pub(crate) mod fixture {
     use super::*;
     use activator_net::Trust;
 
-    /// A call of a revision without a body.
+    /// Returns a call of a revision without a body.
     pub(crate) fn call(revision: &Arc<Revision>) -> Call {
         Call {
             request: Request::new(RequestBody::Empty),

@@ -1,54 +1,54 @@
-//! What a request that waits keeps in memory, in bytes: what it is charged of the process's budget.
+//! Memory charge of a waiting request, in bytes, against the budget of the process.
 //!
 //! | part | bytes |
 //! |---|---|
-//! | a connection over HTTP/1 | [`FRESH`]; [`AGAIN`] if it had an answer before, since its buffers were written to |
-//! | a stream of HTTP/2 | [`STREAM`]: its task and its place in the connection |
-//! | the map of fields | [`NAME`] for each name that it has room for, [`FURTHER`] for each further value of one |
+//! | HTTP/1 connection | [`FRESH`]; [`AGAIN`] if it had a response before, because its buffers were written to |
+//! | HTTP/2 stream | [`STREAM`]: its task and its place in the connection |
+//! | header map | [`NAME`] for each name of its capacity, [`FURTHER`] for each further value of a name |
 //! | names, values, target | their lengths |
-//! | a body over HTTP/2 | what the client may send before anybody reads: its length, at most [`STREAM_WINDOW`] |
+//! | HTTP/2 body | bytes that the client may send before they are read: its length, at most [`STREAM_WINDOW`] |
 //!
-//! A head is charged no less than is allocated for it (the tests below), and more where fields share a text, as those do
-//! that HPACK's table has. `faults flood` shows a process's resident memory beside its charges.
+//! The charge of a head is at least the memory allocated for it (see the tests). It is larger if headers share bytes,
+//! as those from the HPACK table do. `faults flood` shows the resident memory of a process beside its charges.
 //!
-//! # Answers
+//! # Responses
 //!
-//! A large head of an answer ([`answer`]) is charged to the same share until it is written: a pod sends it in a moment, a
-//! client may read it for as long as it likes. There is nothing to wait for: beyond the share the request fails.
+//! A large response head ([`answer`]) is charged to the same share until it is written: a pod sends it in a moment, but
+//! a client may read it as slowly as it likes. Such a charge cannot wait, so beyond the share the request fails.
 //!
 //! # Not here
 //!
-//! Buffers in the kernel, and a connection that waits for nothing.
+//! Kernel buffers, and connections without a waiting request.
 
 use activator_net::{Prepared, STREAM_WINDOW};
 use http::{HeaderMap, Request, Uri, Version};
 use http_body::Body;
 
-/// A connection over HTTP/1 that had no answer yet: measured 10.5 to 10.8 KiB (`held` in the benchmarks), the request's head
-/// included.
+/// HTTP/1 connection without an earlier response: measured 10.5 to 10.8 KiB (`held` in the benchmarks), including the
+/// request's head.
 pub(super) const FRESH: u64 = 10 * 1024;
 
-/// A connection over HTTP/1 that had one: measured 18 to 20 KiB.
+/// HTTP/1 connection with an earlier response: measured 18 to 20 KiB.
 pub(super) const AGAIN: u64 = 19 * 1024;
 
-/// A stream of HTTP/2.
+/// HTTP/2 stream.
 pub(super) const STREAM: u64 = 4 * 1024;
 
-/// A name in the map, with its first value and its place in the index.
+/// Name in the header map, with its first value and its index entry.
 const NAME: u64 = 112;
-/// A further value of a name, with what a vector that doubles leaves free.
+/// Further value of a name, including the spare capacity of a vector that doubles.
 const FURTHER: u64 = 144;
 
-/// What an answer's head may keep without being charged: over HTTP/1, and over HTTP/2, where a connection has many.
+/// Size up to which a response head is not charged: over HTTP/1, and over HTTP/2, where a connection has many streams.
 const ANSWER_FREE: u64 = 16 * 1024;
 const ANSWER_FREE_STREAM: u64 = 8 * 1024;
 
-/// What a request keeps while it waits. `again`: it is not the first of its connection.
+/// Returns the charge of a waiting request. `again`: it is not the first of its connection.
 pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
     of_parts(request.version(), (request.uri(), request.headers()), request.body(), again)
 }
 
-/// The same for one that is on its way to a pod, from a client of this version.
+/// Returns the charge of a request that is being sent to a pod, from a client of this version.
 pub(super) fn charge_of(client: Version, prepared: &Prepared, again: bool) -> u64 {
     let head = prepared.head();
     of_parts(client, (&head.uri, &head.headers), prepared.body(), again)
@@ -63,28 +63,28 @@ fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl
     connection + head(target, fields) + body(client, unsent)
 }
 
-/// What an answer's head keeps until it is written, if it is a large one.
+/// Returns the charge of a response head until it is written, if the head is large.
 pub(super) fn answer(head: &HeaderMap, client: Version) -> Option<u64> {
     let free = if client < Version::HTTP_2 { ANSWER_FREE } else { ANSWER_FREE_STREAM };
     let kept = fields(head);
     (kept > free).then_some(kept)
 }
 
-/// The head.
+/// Returns the charge of a request head.
 fn head(target: &Uri, map: &HeaderMap) -> u64 {
     let authority = target.authority().map_or(0, |authority| authority.as_str().len());
     let path = target.path_and_query().map_or(0, |path| path.as_str().len());
     fields(map) + (authority + path) as u64
 }
 
-/// The map of fields, and their texts.
+/// Returns the charge of the header map and its bytes.
 fn fields(map: &HeaderMap) -> u64 {
     let further = map.len() - map.keys_len();
     let texts: usize = map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     map.capacity() as u64 * NAME + further as u64 * FURTHER + texts as u64
 }
 
-/// What may come of the body while nobody reads it. Over HTTP/1 it stays in the kernel.
+/// Returns the bytes of the body that may arrive before they are read. Over HTTP/1 they stay in the kernel.
 fn body(client: Version, unsent: &impl Body) -> u64 {
     if client < Version::HTTP_2 || unsent.is_end_stream() {
         return 0;
@@ -103,7 +103,7 @@ mod tests {
     use http_body_util::{Empty, Full, StreamBody};
     use std::convert::Infallible;
 
-    /// As the parser of HTTP/2 makes them: each name and value in a block of its own, unless it comes from a table.
+    /// Returns a value as the HTTP/2 parser makes it: in an allocation of its own, unless it comes from a table.
     fn value(length: usize) -> HeaderValue {
         HeaderValue::from_bytes(&vec![b'v'; length]).expect("text")
     }
@@ -112,8 +112,8 @@ mod tests {
         format!("x-name-{n}").parse().expect("a name")
     }
 
-    /// Goal: heads of every shape are charged no less than they keep, and no more than twice of it, unless they share
-    /// texts. Method: what each row's map has allocated and not given back is counted.
+    /// Goal: heads of every shape are charged at least the memory that they occupy, and at most twice as much unless
+    /// they share bytes. Method: measure the bytes that each row's map keeps allocated.
     #[test]
     fn a_head_is_charged_what_it_keeps() {
         type Make = fn() -> HeaderMap;

@@ -1,25 +1,25 @@
-//! Makes the head of a request that has to wait small.
+//! Compaction of the head of a waiting request.
 //!
 //! # Why
 //!
-//! The values and the target of an HTTP/1 head are slices of the buffer that it was read into, and keep all of that:
-//! 8 KiB for a few hundred bytes. A copy of what they say costs what it says, and the next connection reads into the
-//! buffer. Over HTTP/2 the target alone is such a slice, of a buffer with whatever else the connection has sent just then.
+//! The values and the target of an HTTP/1 head are slices of the read buffer and keep all of it alive: 8 KiB for a few
+//! hundred bytes. A copy needs only the bytes themselves, and frees the buffer for the next connection. Over HTTP/2
+//! only the target is such a slice, of a buffer that also holds other data of the connection.
 //!
 //! # Not here
 //!
-//! Names, and the values of HTTP/2, which are copies already. A scheme of the target that is neither `http` nor `https`:
-//! its head stays as it is. An HTTP/1 head that is larger than a buffer: the connection keeps what it was read into.
+//! Header names, and HTTP/2 values, which are copies already. A target with a scheme other than `http` and `https`: the
+//! head stays unchanged. An HTTP/1 head larger than the buffer: the connection keeps the memory it was read into.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{Request, Version};
 
-/// hyper's buffers for heads.
+/// Size of hyper's buffers for heads.
 const BUFFER: usize = 8192;
 
-/// Copies what the request's head says, and lets go of what it was read into.
+/// Copies the request's head and releases the buffer that it was read into.
 pub(super) fn compact<B>(request: &mut Request<B>) {
     let target = request.uri();
     let authority = target.authority().map_or("", Authority::as_str).len();
@@ -38,7 +38,7 @@ pub(super) fn compact<B>(request: &mut Request<B>) {
 
 fn copy_values(fields: &mut HeaderMap, room: &mut BytesMut) {
     for value in fields.values_mut() {
-        // Valid as it was before.
+        // Always valid, because the original was.
         if let Ok(mut copied) = HeaderValue::from_maybe_shared(in_room(value.as_bytes(), room)) {
             copied.set_sensitive(value.is_sensitive());
             *value = copied;
@@ -63,7 +63,7 @@ fn copied_target(target: &Uri, room: &mut BytesMut) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A copy behind those that are in the room already.
+/// Copies bytes to the end of the buffer and returns the copy.
 fn in_room(bytes: &[u8], room: &mut BytesMut) -> Bytes {
     room.extend_from_slice(bytes);
     room.split().freeze()
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use http::header::COOKIE;
 
-    /// A request with slices of one buffer, as hyper makes it, and the buffer.
+    /// Returns a request with slices of one buffer, as hyper makes it, and the buffer.
     fn read(target: &str) -> (Request<()>, Bytes) {
         let buffer = Bytes::from(format!("{target}first second").into_bytes());
         let at = target.len();

@@ -1,25 +1,27 @@
-//! Connections that are passed on as bytes: held until their workload has a pod, then connected to it.
+//! Connections passed on as bytes: held until their workload has a pod, then connected to it.
 //!
 //! # The rule
 //!
-//! A connection is to a workload what a request is: it counts as one in progress from when it means something
-//! ([`activator_net::Carries`]) to its end, takes a place in the breaker, or waits for one in order of arrival, and with
-//! the place comes a pod. So the hard limit is one of connections for each pod, and a workload sleeps when no connection
-//! is open. Pods are connected to anew for each; one that refuses is out, and the connection goes to the next: nothing of
-//! it was sent.
+//! To a workload, a connection is like a request. It counts as in progress from its first sign of use
+//! ([`activator_net::Carries`]) to its end. It takes a slot of the breaker or waits for one in order of arrival, and
+//! gets a pod with the slot. So the hard limit is a number of connections per pod, and a workload scales to zero when
+//! no connection is open. Each client connection gets a new connection to the pod. A pod that refuses it is taken out
+//! of use, and the client connection goes to the next pod, because nothing of it was sent.
 //!
-//! Where the port's pod port is not the one that readiness is judged by, a connect that fails says nothing of the pod,
-//! which stays. Refused: nobody listens there yet, and the connection tries again, in the rhythm of probes. Not answered:
-//! a policy may bar the way, or the pod has gone, so the connection tries others as well, for a while.
+//! If the port differs from the one that readiness is checked on, a failed connect says nothing about the pod, which
+//! stays in use. If the connect was refused, the pod does not listen there yet: the activator retries in the rhythm of
+//! probes. If there was no answer, a policy may block the port or the pod has gone: the activator tries other pods as
+//! well, for a while.
 //!
-//! A connection of a workload with a hard limit that another activator holds goes there, marked ([`crate::holders::Mark`]), to
-//! the same port, once; that one says when it has a pod. So does the question whether pods speak first.
+//! If another activator holds the workload of a hard limit, the connection is relayed there once, to the same port,
+//! with a mark ([`crate::holders::Mark`]). The holder reports when it has a pod. The question whether pods speak first
+//! is relayed as well.
 //!
 //! # Bounds
 //!
-//! As for requests ([`super::hold`]): the number held, their bytes, the time until there is a pod, the pods tried. A
-//! connection beyond a bound is reset, and counted in `zeroscale_refused_total` by the same words. Once it is relayed only
-//! `idle` bounds its time.
+//! The bounds of requests apply ([`super::hold`]): number and bytes held, time until there is a pod, number of pods
+//! tried. A connection beyond a bound is reset and counted in `zeroscale_refused_total` by the same reasons. Once bytes
+//! are passed on, only `idle` limits its time.
 
 use super::hold::gives_way;
 use super::hold::{
@@ -50,20 +52,20 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Longest time in which a pod that speaks first sends its first byte.
+/// Longest wait for the first byte of a pod that speaks first.
 const GREETS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Time between two looks of a connection without a byte whether there is a pod that could be asked.
+/// Interval at which a silent connection checks for a pod that can be asked.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// What a held connection keeps in memory: its task.
+/// Memory charged for a held connection: its task.
 const HELD_BYTES: u64 = 4 * 1024;
 
-/// Said to whoever relays a connection: it has to go elsewhere; pods speak first, or clients do.
+/// Replies to the activator that relays a connection: it must go elsewhere; pods speak first; clients speak first.
 const ELSEWHERE: u8 = b'-';
 const POD_FIRST: u8 = b'1';
 const CLIENT_FIRST: u8 = b'0';
-/// It is refused, and counted there.
+/// The connection is rejected, and counted by this activator.
 const REFUSED: u8 = b'x';
 
 /// Finds pods for the connections of all ports. Cheap to clone.
@@ -83,31 +85,31 @@ pub(crate) struct Parts {
     pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
-/// The same for one port of a workload.
+/// Finds pods for the connections of one port of a workload.
 #[derive(Clone)]
 pub(crate) struct PortConnector {
     shared: Arc<Parts>,
     port: Arc<WorkloadPort>,
 }
 
-/// What a connection occupies that is passed on: a pod's slot, or nothing here.
+/// Resources of a connection that is passed on: a pod's slot, or none if it is relayed.
 pub(crate) enum Occupied {
     Pod { _permit: Permit, active: Active, _in_flight: InFlight },
     Sibling { _relayed: Relayed },
 }
 
 impl Connections {
-    /// Over these parts of an activator.
+    /// Creates it from these parts of an activator.
     pub(crate) fn new(parts: Parts) -> Self {
         Self { shared: Arc::new(parts) }
     }
 
-    /// Where workloads are found.
+    /// Returns the registry of workloads.
     pub(crate) fn registry(&self) -> &Registry {
         &self.shared.registry
     }
 
-    /// For the connections of one port.
+    /// Returns the connector of one port.
     pub(crate) fn of(&self, port: Arc<WorkloadPort>) -> PortConnector {
         PortConnector { shared: self.shared.clone(), port }
     }
@@ -194,7 +196,7 @@ impl Place for Occupied {
     fn idle(&self) -> Option<Duration> {
         match self {
             Self::Pod { active, .. } => active.revision().bounds().idle,
-            Self::Sibling { .. } => None, // Whoever holds it looks after that.
+            Self::Sibling { .. } => None, // The holder enforces it.
         }
     }
 
@@ -207,14 +209,15 @@ impl Place for Occupied {
 }
 
 impl PortConnector {
-    /// Returns whether a pod speaks first; none if no pod could be asked. What another activator asks goes no further.
+    /// Returns whether a pod speaks first; `None` if no pod could be asked. A question from another activator is not
+    /// relayed again.
     async fn ask(&self, revision: &Arc<Revision>, is_relayed: bool) -> Option<bool> {
         let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
         if let Some(target) = target {
             if is_relayed {
                 return None;
             }
-            let client = SocketAddr::from(([0, 0, 0, 0], 0)); // Nobody's.
+            let client = SocketAddr::from(([0, 0, 0, 0], 0)); // No client is involved.
             let (_, said) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
             return match said {
                 POD_FIRST => Some(true),
@@ -226,7 +229,7 @@ impl PortConnector {
         let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
         let Poll::Ready(Ok(admitted)) = at_once else { return None };
         let permit = admitted.pick(&mut rand::rng()).ok()?;
-        // The place is given back: nothing is served.
+        // The slot is returned at once, because nothing is served.
         let (_, target) = at_port(revision, permit, Some(&self.port)).ok()?;
         let pool = self.shared.pools.get(target, revision.key.namespace());
         let is_pod = pool.speaks_first(GREETS_WITHIN).await.ok()?;
@@ -236,14 +239,14 @@ impl PortConnector {
         Some(is_pod)
     }
 
-    /// The Service's number of the port, if nothing says what it carries.
+    /// Returns the Service's number of the port if its protocol is not known.
     fn unsaid(&self, revision: &Revision) -> Option<u16> {
         let live = revision.live();
         let said = self.port.among(&live.ports)?;
         (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
     }
 
-    /// The answer to another activator that asks so.
+    /// Answers another activator's question whether pods speak first.
     async fn answer(&self) -> Connected<Occupied> {
         let revision = self.shared.registry.by_port(&self.port);
         let asked = match &revision {
@@ -257,19 +260,19 @@ impl PortConnector {
         })
     }
 
-    /// To a pod, or to whoever holds the workload.
+    /// Connects to a pod, or to the holder of the workload.
     async fn find_way(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
         let (received, mut pause) = (Instant::now(), relay::PAUSE.0);
         loop {
             let known = self.shared.registry.by_port(&self.port);
-            // It may be known here a little later than where it came from.
+            // The revision may be known here a little later than at the activator that relays.
             let revision = known.ok_or(if is_relayed { ELSEWHERE_REFUSED } else { Refusal::NotServed })?;
             let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
             let Some(target) = target else {
                 match self.find_pod(&revision, client.ip(), received).await {
                     Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(ELSEWHERE_REFUSED),
                     Err(Refusal::Elsewhere { .. }) => {
-                        sleep(pause).await; // It is about to be known where.
+                        sleep(pause).await; // The holder will be known soon.
                         continue;
                     }
                     found => return found,
@@ -288,12 +291,12 @@ impl PortConnector {
                 Ok(_) => {}
                 Err(_) => return Err(TimedOut::Wait(bound).into()),
             }
-            // It has to go elsewhere, or its holder has gone and nothing of it was sent.
+            // The holder turned it away, or is gone and nothing of it was sent.
             relay::wait(&mut pause).await;
         }
     }
 
-    /// Connects to another activator, and hears what it says.
+    /// Connects to another activator and returns its reply.
     async fn say(
         &self,
         revision: &Revision,
@@ -308,7 +311,7 @@ impl PortConnector {
         self.shared.pools.of_activator(address).connect_marked(&target.mark_text(&mark)).await
     }
 
-    /// Within the workload's bound of time.
+    /// Connects to a pod within the workload's wake timeout.
     async fn find_pod(
         &self,
         revision: &Arc<Revision>,
@@ -343,7 +346,7 @@ impl PortConnector {
         })
     }
 
-    /// Waits for a place, and connects to one pod after the other, until one has accepted.
+    /// Waits for a slot, and connects to one pod after another until one accepts.
     async fn held(
         &self,
         revision: Arc<Revision>,
@@ -354,7 +357,7 @@ impl PortConnector {
         let (address, client) = (client, revision.live().client_affinity.then_some(client));
         let (admitted, cold) = admit(&revision, address).await?;
         let active = Active::new(revision.clone());
-        // Who holds the connection notices its client's going.
+        // The task that holds the connection detects a disconnect of the client.
         let waits = || Waits { since: received, bytes: HELD_BYTES, client: address, disconnect: None, counts: true };
         let mut picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
         let (mut failed, mut waiting, mut silent) = (0, None, None);
@@ -362,7 +365,7 @@ impl PortConnector {
             let released = Instant::now();
             let (permit, target) = at_port(&revision, picked, Some(&self.port))?;
             let pod = permit.destination().address();
-            // Each port has its own: what one leaves unanswered says nothing of the other.
+            // Each port has its own pool: a timeout on one port says nothing about the other.
             let pool = self.shared.pools.get(target, revision.key.namespace());
             let connecting = unless_it_gives_way(waiting.as_ref(), &revision.memory, pool.connect_tcp());
             let error = match connecting.await? {
@@ -376,7 +379,7 @@ impl PortConnector {
             };
             let evidence = evidence_of_connect(&error);
             let cause = format!("connect: {error}");
-            // Nobody listens yet at a port that nobody judges the pod by.
+            // The pod does not listen yet on a port that its readiness does not cover.
             if target != pod && evidence == Evidence::Refused {
                 (silent, waiting) = (None, None);
                 let admitted = permit.give_up_pod();
@@ -384,10 +387,10 @@ impl PortConnector {
                 picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
                 continue;
             }
-            // A policy bars the way there, or the pod itself has gone, and another one may be well.
+            // A policy blocks the port, or the pod itself has gone and another one may work.
             if target != pod && evidence == Evidence::Out {
                 if silent.get_or_insert(released).elapsed() >= LISTENS_WITHIN {
-                    // Whether the pod is there at all its own port says.
+                    // The pod's own port tells whether the pod still exists.
                     self.shared.pools.get(pod, revision.key.namespace()).doubt();
                     return Err(ProxyError::Pod { dest: target, cause }.into());
                 }
@@ -396,7 +399,7 @@ impl PortConnector {
                 continue;
             }
             take_out(&revision, &pool, &permit, &cause, evidence);
-            // What had no room for this connect had it wait for a while: the time bounds how often.
+            // Without room for this connect, the attempt has already waited: only the time limits such attempts.
             failed += usize::from(evidence != Evidence::None);
             if failed == ATTEMPTS_MAX {
                 return Err(ProxyError::Pod { dest: pod, cause }.into());
@@ -412,10 +415,10 @@ impl PortConnector {
     }
 }
 
-/// The refusal of what has to go elsewhere.
+/// Refusal that turns a relayed connection away.
 const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
 
-/// Waits for a place. Says also whether there was no pod when the connection came.
+/// Waits for a slot. Also returns whether there was no pod when the connection came.
 async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), Refusal> {
     let mut acquire = revision.throttler.acquire();
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
@@ -427,7 +430,7 @@ async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), 
     let _queued = Queued::new(&revision.metrics);
     let since = Instant::now();
     let admitted = tokio::select! {
-        biased; // A place that was given is used.
+        biased; // A slot that was granted is used.
         admitted = acquire => admitted,
         () = held.gives_way() => return Err(gives_way(revision)),
     };

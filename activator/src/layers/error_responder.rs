@@ -1,17 +1,18 @@
-//! Where typed errors become HTTP.
+//! Conversion of typed errors to HTTP responses.
 //!
-//! Every answer of ours from 500 up carries `x-zeroscale-origin: activator` and `x-zeroscale-reason: WORD`
-//! ([`Refusal::reason`]), so that nobody takes it for the pod's; a refusal that a later attempt may escape carries
-//! `Retry-After`. A gRPC request gets a trailers-only response instead: 14 unavailable, 4 deadline exceeded, 8 resource
-//! exhausted; an unknown revision is 12, unimplemented, which is what the standard reads a 404 as.
+//! Every response of the activator with a status of 500 or more carries `x-zeroscale-origin: activator` and
+//! `x-zeroscale-reason: WORD` ([`Refusal::reason`]), so that it is not taken for the pod's. A refusal that a retry may
+//! avoid carries `Retry-After`. A gRPC request gets a trailers-only response: 14 unavailable, 4 deadline exceeded, 8
+//! resource exhausted. An unknown revision is 12, unimplemented, the standard mapping of a 404.
 //!
-//! Each is counted by its reason.
+//! Each response is counted by its reason.
 //!
-//! What cannot be understood, or turns out to be malformed later, is answered and the client's HTTP/1 connection closed. A
-//! connection to a workload's own port is closed, over HTTP/2 as well, where that workload is not served, or no more: one
-//! made anew may mean another object.
+//! If a request is malformed, or turns out to be later, the response closes the client's HTTP/1 connection. If the
+//! workload of a port is not or no longer served, connections to that port are closed, over HTTP/2 as well, because a
+//! new connection may reach another object.
 //!
-//! The text is the front end's ([`FrontEnd::text`]); gRPC clients always read our own, which names the bound.
+//! The front end chooses the text ([`FrontEnd::text`]); gRPC clients always get our own text, which names the exceeded
+//! bound.
 
 use crate::discovery::front_end::FrontEnd;
 use crate::metrics::Refused;
@@ -25,18 +26,18 @@ use http_body_util::Full;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::sync::Arc;
 
-/// Marks an answer of ours.
+/// Header that marks a response of the activator.
 pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-zeroscale-origin");
-/// Says why, in a word.
+/// Header with the reason, in a word.
 pub(crate) const REASON: HeaderName = HeaderName::from_static("x-zeroscale-reason");
 
-/// What gRPC escapes in a message: all but printable ASCII, and the percent sign itself.
+/// Bytes that gRPC escapes in a message: all but printable ASCII, and the percent sign.
 const GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
-/// Seconds after which a refused client may come back.
+/// Seconds in `Retry-After`.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// Answers with the texts of a front end. Cheap to clone.
+/// Turns refusals into responses with the texts of a front end. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ErrorResponder {
     front_end: Arc<dyn FrontEnd>,
@@ -44,7 +45,7 @@ pub(crate) struct ErrorResponder {
 }
 
 impl ErrorResponder {
-    /// In the words of `front_end`. Each answer is counted.
+    /// Creates one with the texts of `front_end`. Each response is counted.
     pub(crate) fn new(front_end: Arc<dyn FrontEnd>, refused: Refused) -> Self {
         Self { front_end, refused }
     }
@@ -60,7 +61,7 @@ impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
     }
 }
 
-/// The answer for a refusal.
+/// Returns the response to a refusal.
 fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn FrontEnd) -> Response<Full<Bytes>> {
     let status = refusal.status();
     if let Refusal::Elsewhere { relayed: true } = refusal {
@@ -115,7 +116,7 @@ fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
     }
 }
 
-/// A plain text answer.
+/// Returns a plain text response.
 pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>, nosniff: bool) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
@@ -127,7 +128,7 @@ pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>, nosniff: bool) -
     response
 }
 
-/// gRPC's form of an error: status 200, no body, the code among the headers.
+/// Returns a gRPC error: status 200, no body, the code among the headers.
 fn trailers_only(code: &'static str, message: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     let headers = response.headers_mut();

@@ -1,23 +1,24 @@
 //! Sends a request to its workload's fallback.
 //!
-//! Only what was held goes there: nothing of it has been sent to a pod, and its body lies unread where its client has put
-//! it. So it is sent whole, and once. A fallback that cannot be reached is tried at each of its addresses, and one that
-//! closed a kept connection once more; then the request is refused, and says which Service was to blame. One that has no
-//! room for a connect, but takes others meanwhile, is tried again within the workload's timeout, which bounds all of this.
-//! What waits for that is charged like what is held.
+//! Only held requests get here. Nothing of them has been sent to a pod, and their bodies are unread, so a request is
+//! sent whole and once. If the fallback is unreachable, each of its addresses is tried; if it closed a reused
+//! connection, it is tried once more. Then the request is refused with the name of the Service. If the fallback
+//! temporarily has no room for a connection, the activator retries. The workload's timeout limits all of this, and a
+//! request that waits for room is charged like a held one.
 //!
-//! # What it counts as
+//! # Accounting
 //!
-//! Until here it was load of its workload, as whatever is held. That ends before it is sent ([`Standby::release`]), so a
-//! fallback's slow answer keeps nobody awake. It takes no place at a pod, and no part in what is known of pods. It is counted
-//! in `zeroscale_answered_total` as `fallback`.
+//! Until here the request was load of its workload, like every held request. That ends before it is sent
+//! ([`Standby::release`]), so a slow response of the fallback does not keep the workload awake. The request takes no
+//! slot of a pod, and its outcome does not affect the state of pods. It is counted in `zeroscale_answered_total` as
+//! `fallback`.
 //!
-//! # Where it goes
+//! # Destination
 //!
-//! To the Service of that name in the workload's own namespace: it is looked up here, so no status can lead a request
-//! anywhere else. Nor can the Service, which may have become another since it was found fit: in a cluster its address
-//! is the cluster IP, as the API server says it ([`common_runtime::resolve::ClusterIps`]). How long an address is
-//! believed is in [`crate::answers::found`].
+//! The request goes to the Service of that name in the workload's own namespace. The name is resolved here, so a status
+//! cannot direct a request anywhere else. Neither can the Service itself, which may have changed since it was checked:
+//! in a cluster its address is the cluster IP from the API server ([`common_runtime::resolve::ClusterIps`]).
+//! [`crate::answers::found`] limits the time for which an address is used.
 
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
@@ -37,53 +38,53 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for an address where none is known.
+/// Longest lookup if no address is known.
 const FOUND_WITHIN: Duration = Duration::from_secs(5);
-/// The same where one is.
+/// Longest lookup if an address is known.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
-/// Attempts for one request that may fail: at several addresses, or twice at one.
+/// Maximum number of failed attempts per request: at several addresses, or twice at one.
 const ATTEMPTS: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// What a request may fall back on, and its part in the load until it does.
+/// Fallback of a request, and the request's share of the load until it is sent there.
 pub(crate) struct Standby {
     pub(crate) fallback: Arc<Fallback>,
     load: Mutex<Option<InFlight>>,
 }
 
 impl Standby {
-    /// For one request.
+    /// Creates a standby for one request.
     pub(crate) fn new(fallback: Arc<Fallback>) -> Arc<Self> {
         Arc::new(Self { fallback, load: Mutex::default() })
     }
 
-    /// Keeps its part in the load.
+    /// Keeps the request's share of the load.
     pub(super) fn hold(&self, load: InFlight) {
         *self.load.lock() = Some(load);
     }
 
-    /// It is no load any more.
+    /// Ends the request's share of the load.
     pub(super) fn release(&self) {
         drop(self.load.lock().take());
     }
 }
 
-/// Sends to fallbacks. Cheap to clone.
+/// Sends requests to fallbacks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Fallbacks {
     pools: Arc<Pools>,
     resolver: Arc<dyn Resolve>,
-    /// Such as `cluster.local`.
+    /// DNS domain, such as `cluster.local`.
     cluster_domain: Arc<str>,
     answered: Answered,
 }
 
 impl Fallbacks {
-    /// Over these parts of an activator.
+    /// Creates it from these parts of an activator.
     pub(crate) fn new(pools: Arc<Pools>, resolver: Arc<dyn Resolve>, cluster_domain: &str, answered: Answered) -> Self {
         Self { pools, resolver, cluster_domain: cluster_domain.into(), answered }
     }
 
-    /// The fallback's answer.
+    /// Sends the request and returns the fallback's response.
     pub(super) async fn answer(
         &self,
         call: Call,
@@ -129,7 +130,7 @@ impl Fallbacks {
     }
 
     async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {
-        // Who comes together asks once.
+        // Concurrent requests share one lookup.
         let mut found = fallback.found.lock().await;
         if let Some(addresses) = found.kept(Instant::now()) {
             return known(fallback, addresses);
@@ -147,7 +148,7 @@ impl Fallbacks {
     }
 }
 
-/// The addresses, if there are any.
+/// Returns the addresses, or a refusal if there are none.
 fn known(fallback: &Fallback, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refusal> {
     if addresses.is_empty() { Err(failed(fallback, "its address is not known".to_owned())) } else { Ok(addresses) }
 }
@@ -171,10 +172,10 @@ mod tests {
     use std::convert::Infallible;
     use tokio_util::sync::CancellationToken;
 
-    /// The specs of Services `ns/sorry` that the API server has, one at most; none: it is silent.
+    /// Specs of Services `ns/sorry` in the API server, at most one; `None`: the API server does not respond.
     type Said = Arc<Mutex<Option<Vec<Value>>>>;
 
-    /// A workload's fallback, and who sends to it in a cluster.
+    /// Returns a workload's fallback, and a sender in a cluster.
     fn cluster(said: &Said) -> (Arc<Fallback>, Fallbacks) {
         let said = said.clone();
         let server = tower::service_fn(move |_: http::Request<Body>| {
@@ -206,7 +207,7 @@ mod tests {
         Some(vec![json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80}]})])
     }
 
-    /// Where a request is sent, or why it is not.
+    /// Returns the addresses for a request, or the reason why there are none.
     async fn addresses((fallback, fallbacks): &(Arc<Fallback>, Fallbacks)) -> Result<Vec<SocketAddr>, String> {
         fallbacks.addresses(fallback, "ns").await.map_err(|refusal| refusal.to_string())
     }
@@ -219,7 +220,7 @@ mod tests {
         Err("the workload is not awake, and its fallback sorry did not answer: its address is not known".into())
     }
 
-    /// Goal: whatever a Service becomes once it was found fit, requests go to its own address or nowhere.
+    /// Goal: if a Service changes after it was checked, requests go to its own address or nowhere.
     #[tokio::test(start_paused = true)]
     async fn a_service_leads_nowhere_but_to_its_own_address() {
         let ports = json!([{"port": 80}]);
@@ -241,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Goal: an API server that is silent costs a request a second at most, and no fallback.
+    /// Goal: an unresponsive API server delays a request by a second at most, and the fallback stays usable.
     #[tokio::test(start_paused = true)]
     async fn the_last_address_serves_while_the_api_server_is_silent() {
         let said = Said::new(Mutex::new(fit()));

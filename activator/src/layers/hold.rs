@@ -1,38 +1,43 @@
-//! Waits until the revision has room, then sends; what was not sent goes elsewhere.
+//! Waits for a slot of the revision, then sends the request; unsent requests are retried at other pods.
 //!
 //! # The rule
 //!
-//! A request takes a place in its revision's breaker, or waits for one in order of arrival. With the place comes a pod.
-//! If the pod cannot be reached, it is out, and the request picks another; if there is none, it goes back to the head
-//! of the queue, where it is charged and looked after as one that waits for the first time ([`Waits`]). So does, once,
-//! a request that is safe to repeat and was sent to a pod that is gone before a byte of a response came. Where only a
-//! reused connection was lost, the pod stays in use, and the request goes to another that has a free slot, or to the
-//! same if none has. A pod without the port that the request came to is left for one that has it and a free slot; if none
-//! has, the request is refused. Where its port's pod port is not the one that readiness is
-//! judged by, a refused connect says only that nobody listens there yet: the pod stays, and the request tries again, in
-//! the rhythm of probes, for a while. A request that finds no pod any more says so to the autoscaler at once, not at the
-//! next report. The place and the pod's slot are held until the response's body, or the tunnel, has ended.
+//! A request takes a slot of its revision's breaker, or waits for one in order of arrival, and gets a pod with the
+//! slot. If the pod is unreachable, it is taken out of use and the request picks another. If there is none, the request
+//! returns to the head of the queue, with the same charge and supervision as the first time ([`Waits`]). The same
+//! happens, once, to a request that is safe to repeat and whose pod vanished before the first byte of a response. If
+//! only a reused connection was lost, the pod stays in use, and the request goes to another pod with a free slot, or
+//! else to the same one.
 //!
-//! A request that is no load ([`Call::counts`]) wakes nobody, so it does not wait for a wake either: it is refused as soon
-//! as no pod is ready, and gets the answer that it would have got then ([`super::answers`]).
+//! If the pod lacks the port that the request came to, the request moves to a pod that has the port and a free slot, or
+//! is refused. If the port differs from the one that readiness is checked on, a refused connect only says that the pod
+//! does not listen there yet: the pod stays in use, and the request retries in the rhythm of probes, for a while.
 //!
-//! Whoever came while no pod was ready, and has a fallback, goes there by the rule of [`activator_core::fallback`]. What has
-//! once had a pod does not: something of it may have been sent.
+//! A request that has lost its last pod reports to the autoscaler at once, not with the next report. The slots of
+//! breaker and pod are held until the response body, or the tunnel, has ended.
 //!
-//! While another activator holds the workload, whoever waits is given back, as it came, to be relayed ([`super::relay`]).
+//! An uncounted request ([`Call::counts`]) does not wake the workload, so it does not wait for a wake either. It is
+//! refused as soon as no pod is ready, and gets the response for that case ([`super::answers`]).
+//!
+//! A request that arrived while no pod was ready may have a fallback and is sent there by the rule of
+//! [`activator_core::fallback`]. A request that once had a pod is not, because a part of it may have been sent.
+//!
+//! While another activator holds the workload, waiting requests are handed back unmodified to be relayed
+//! ([`super::relay`]).
 //!
 //! # Bounds
 //!
-//! - Requests held for one revision: `max-held`, by the breaker.
-//! - Bytes held: what each keeps ([`super::charge`]), out of the process's memory ([`activator_net::Memory`]), of which the
-//!   workload that has most gives way to others: its youngest is refused. What waits again is charged, and not refused; so is,
-//!   until it is answered, what had to wait for room in a pod's queue.
-//! - Time: the wait for a pod, here; the exchange, by [`crate::layers::timeouts`] around this layer.
-//! - Pods tried: [`ATTEMPTS_MAX`], so that pods which pass their probes and refuse requests are not asked for ever. One
-//!   that had no room for a connect is not counted: that connect waited for a while, and the time alone bounds how often.
+//! - Number of held requests of a revision: `max-held`, enforced by the breaker.
+//! - Bytes of held requests: the charge of each ([`super::charge`]) counts against the memory of the process
+//!   ([`activator_net::Memory`]). If it is used up, the workload with the largest part gives way: its youngest request
+//!   is refused. A request that waits again is charged even beyond the limit, and so is a request that waits for room
+//!   in a pod's queue, until its response.
+//! - Time: the wait for a pod, here; the exchange, in the surrounding [`crate::layers::timeouts`].
+//! - Pods tried: [`ATTEMPTS_MAX`], because pods may pass their probes and still refuse every request. A pod without
+//!   room for a connect does not count: that connect has waited for a while, so only the time limits such attempts.
 //!
-//! A client that goes away drops the future, and with it everything it holds; [`activator_net::Disconnects`] notices
-//! also one whose body lies unread. Nothing of a body is read while its request waits.
+//! A client disconnect drops the future and everything it holds. [`activator_net::Disconnects`] detects it even if the
+//! body is unread. No body is read while its request waits.
 
 use super::charge::charge;
 use super::compact::compact;
@@ -67,25 +72,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Held requests whose heads stay as they were read. More of them are made small: that takes a few microseconds each,
-/// which those need not spend that wait for a moment.
+/// Number of held requests up to which heads are not compacted. Compaction takes a few microseconds, which a short wait
+/// need not spend.
 const UNTOUCHED_MAX: u64 = 32;
 
-/// What a pod's silence, refusal or end is called among errors.
+/// Error type of a connection failure in metrics.
 const LOST: &str = "connection";
 
-/// Time between two connects to a port of a pod on which nobody listens yet: a part of the time waited, within bounds.
+/// Pause between two connects to a port on which a pod does not listen yet: this fraction of the time waited, within
+/// bounds.
 const PAUSE_DIVISOR: u32 = 100;
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// How long a request waits for somebody to listen there, with a pod that takes others meanwhile.
+/// Longest wait for a pod to listen on a port, while it accepts connections on others.
 pub(super) const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Pods that one request is tried on and that fail it.
+/// Maximum number of pods that one request may fail at.
 pub(super) const ATTEMPTS_MAX: usize = 64;
 
-/// Holds and sends. Each copy's requests count references of their own: one count for all would be written by every
-/// core.
+/// Innermost layer: holds and sends requests. Each clone has its own reference counts, because a shared count would be
+/// written by every core.
 pub(crate) struct Hold {
     shared: Arc<Shared>,
 }
@@ -105,9 +111,9 @@ struct Shared {
     on_cold_start: Option<OnColdStart>,
 }
 
-/// What an admitted request occupies.
+/// Resources held by an admitted request.
 pub(crate) struct Occupied {
-    /// None: it is no pod that answers.
+    /// `None` if the response does not come from a pod.
     _place: Option<(Permit, Active)>,
     _trace: Option<Box<AtPod>>,
 }
@@ -115,22 +121,22 @@ pub(crate) struct Occupied {
 impl Guard for Occupied {}
 
 impl Occupied {
-    /// No place.
+    /// Returns the guard of a request without a pod.
     pub(super) fn nothing(trace: Option<Box<AtPod>>) -> Self {
         Self { _place: None, _trace: trace }
     }
 }
 
-/// Where an admitted request goes.
+/// Destination of an admitted request.
 enum Way {
-    /// To a pod. Also: whether there was none when it came.
+    /// A pod, and whether there was none when the request came.
     Pod(Admitted, bool),
-    /// To whoever answers instead.
+    /// The fallback.
     Fallback(Arc<Standby>),
 }
 
 impl Hold {
-    /// The innermost layer. `memory` is the process's.
+    /// Creates the layer. `memory` is the memory of the process.
     pub(crate) fn new(
         pools: Arc<Pools>,
         memory: Memory,
@@ -156,7 +162,7 @@ impl Service<Call> for Hold {
     }
 }
 
-/// A block, not an `async fn`, which would hold its arguments twice while it waits.
+/// A block instead of an `async fn`, which would store its arguments twice while it waits.
 fn exchange(
     shared: Arc<Shared>,
     mut call: Call,
@@ -173,7 +179,7 @@ fn exchange(
         }
         let (admitted, cold) = match admitted? {
             Way::Pod(admitted, cold) => (admitted, cold),
-            // Boxed, as what is rare.
+            // Boxed, because it is rare.
             Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
         };
         let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = call;
@@ -182,7 +188,7 @@ fn exchange(
         let clock = clock.as_deref();
         let of = live.client_affinity.then(|| client_of(&peer, request.headers()));
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
-        // It may lose its pods to another activator before it has one.
+        // The request may lose its pods to another activator before it has one.
         let kept = back.as_ref().filter(|_| revision.throttler.holds_lots()).map(|_| Prepared::keep_original(&request));
         let mut prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
         if is_guess {
@@ -191,7 +197,7 @@ fn exchange(
         kept.into_iter().for_each(|kept| prepared.with_original(kept));
         drop(live);
         let woken = cold.then(|| revision.clone());
-        // Boxed, so that a request that waits above does not carry the room that sending needs.
+        // Boxed, so that a waiting request does not carry the memory that sending needs.
         let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace, back));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
@@ -201,7 +207,7 @@ fn exchange(
     })
 }
 
-/// Waits for a place, or for the time when the request falls back.
+/// Waits for a slot, or for the time at which the request falls back.
 async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     let mut acquire = call.revision.throttler.acquire();
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
@@ -248,7 +254,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         }
     };
     let way = tokio::select! {
-        biased; // A place that was given is used.
+        biased; // A slot that was granted is used.
         admitted = acquire => place(admitted),
         () = gone => return Err(Refusal::ClientGone),
         other = turn => other,
@@ -260,7 +266,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     way
 }
 
-/// There is no place for it, and it may not wait for one.
+/// Handles a request that gets no slot and may not wait for one.
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> {
     let standing = match &error {
         breaker::AdmissionError::QueueFull { .. } => Standing::NoRoom,
@@ -271,14 +277,15 @@ fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> 
     falls_back(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
 }
 
-/// Whom a request falls back on now, if it does.
+/// Returns the fallback if the request falls back now.
 fn falls_back(call: &Call, standing: Standing) -> Option<Arc<Standby>> {
     let standby = call.standby.as_ref()?;
     let next = fallback::next(standing, call.received.elapsed(), standby.fallback.after);
     (next == Next::FallBack).then(|| standby.clone())
 }
 
-/// What becomes of a request that is held, when it waits no longer; none: it waits. Boxed: few do not.
+/// Returns a future that resolves when the request must stop waiting; `None` if only a slot or the timeout ends its
+/// wait. Boxed, because few requests need it.
 fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Way, Refusal>>> {
     let (revision, received) = (&call.revision, call.received);
     if !call.counts {
@@ -296,7 +303,7 @@ fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<
     }))
 }
 
-/// Until no pod can be sent to, as far as that is seen once in a while.
+/// Waits until no pod is ready, as seen by a periodic check.
 async fn until_cold(revision: &Revision) {
     while !revision.is_cold() {
         tokio::time::sleep(AGAIN_AFTER).await;
@@ -314,7 +321,7 @@ async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn(
     }
 }
 
-/// Sends to one pod after the other, until one has taken it. Returns also when the one that answered was given it.
+/// Sends to one pod after another until one has taken the request. Also returns when the request was given to that pod.
 async fn send(
     shared: &Shared,
     active: Active,
@@ -360,7 +367,7 @@ async fn send(
             Err(Failure::Final { error, evidence }) => {
                 told(&pool, Ending::unanswered(error_type(&error)), released);
                 if let ProxyError::Pod { dest, cause } = &error {
-                    // The metrics count them all (`zeroscale_refused_total`).
+                    // The metrics count every failure (`zeroscale_refused_total`).
                     if pool.is_told_again(Instant::now()) {
                         tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     }
@@ -372,14 +379,14 @@ async fn send(
                 prepared = request;
                 let is_beside = is_of_the_port(&pool, evidence) && permit.destination().address() != address;
                 if is_beside && begun.elapsed() < LISTENS_WITHIN {
-                    sending.waiting = None; // It is charged anew if it has to wait for a place.
+                    sending.waiting = None; // Charged again if it has to wait for a slot.
                     let pause = tokio::time::sleep(until_it_listens(begun));
                     picked = if evidence == Evidence::Refused {
                         let admitted = permit.give_up_pod();
                         pause.await;
                         pick(admitted, sending.since, &prepared).await
                     } else {
-                        // It may be the pod itself that has gone, and another one be well.
+                        // The pod itself may have gone, and another one may work.
                         pause.await;
                         Ok(permit.prefer_another(&mut rand::rng()))
                     };
@@ -408,7 +415,7 @@ async fn send(
     }
 }
 
-/// The refusal of a request that has no pod. One that has its turn elsewhere is given back.
+/// Puts a request without a pod into its slot if another activator must serve it. Returns the refusal.
 fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) -> Refusal {
     if matches!(refusal, Refusal::Elsewhere { .. })
         && let (Some(back), Some(request)) = (back, prepared.into_original())
@@ -418,8 +425,8 @@ fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) ->
     refusal
 }
 
-/// Returns whether an attempt says something of the port alone, if nobody judges the pod by that: nobody listens there, or a
-/// policy bars the way.
+/// Returns whether a failed attempt concerns only the port, if readiness is not checked on it: the pod does not listen
+/// there, or a policy blocks the port.
 fn is_of_the_port(pool: &Pool, evidence: Evidence) -> bool {
     match evidence {
         Evidence::Refused => true,
@@ -428,12 +435,14 @@ fn is_of_the_port(pool: &Pool, evidence: Evidence) -> bool {
     }
 }
 
-/// How long what has waited since then waits before it tries again a port of a pod on which nobody listens.
+/// Returns the pause before the next connect to a port on which the pod does not listen yet. `since`: start of the
+/// wait.
 pub(super) fn until_it_listens(since: Instant) -> Duration {
     (since.elapsed() / PAUSE_DIVISOR).clamp(PAUSE.0, PAUSE.1)
 }
 
-/// The address that a client is told apart by: the peer's, or the last that a trusted peer says it was sent from.
+/// Returns the address that identifies the client: the last forwarded address if the peer is trusted, or else the
+/// peer's.
 fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
     let told = fields.get_all("x-forwarded-for").iter().next_back().and_then(|told| told.to_str().ok());
     let told = told.and_then(|told| told.rsplit(',').next()?.trim().parse().ok()).filter(|_| peer.trust.forwarded);
@@ -441,7 +450,7 @@ fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
 }
 
 impl Client<'_> {
-    /// `since`: when the wait for a pod began.
+    /// Returns the conditions of the wait for another pod. `since`: start of that wait.
     fn waits(self, prepared: &Prepared, since: Instant) -> Waits {
         Waits {
             since,
@@ -453,22 +462,22 @@ impl Client<'_> {
     }
 }
 
-/// What has lost its pod, and waits for another.
+/// Conditions of a wait for another pod.
 pub(super) struct Waits {
     /// Time at which the wait for a pod began.
     pub(super) since: Instant,
-    /// What it keeps.
+    /// Memory that the request keeps, in bytes.
     pub(super) bytes: u64,
-    /// Whose it is.
+    /// Address of the client.
     pub(super) client: IpAddr,
-    /// Its client, where nobody else notices its going.
+    /// Disconnect signal of the client, if nothing else detects it.
     pub(super) disconnect: Option<Disconnect>,
-    /// Whether it is load.
+    /// True if the request counts as load.
     pub(super) counts: bool,
 }
 
 impl Waits {
-    /// Waits for a place at the head of the queue.
+    /// Waits for a slot at the head of the queue.
     async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
         let Self { since, bytes, client, mut disconnect, counts } = self;
         let bound = revision.bounds().wait;
@@ -481,7 +490,7 @@ impl Waits {
             }
         };
         tokio::select! {
-            biased; // A place that was given is used.
+            biased; // A slot that was granted is used.
             admitted = waiting => admitted.map_err(refusal),
             () = gone => Err(Refusal::ClientGone),
             () = held.gives_way() => Err(gives_way(revision)),
@@ -493,7 +502,8 @@ impl Waits {
     }
 }
 
-/// A pod for what is admitted, that of `client` if one is named. If there is none any more, it waits at the head of the queue, as what `waits` says.
+/// Picks a pod for an admitted request, the one of `client` if given. If there is none any more, the request waits at
+/// the head of the queue under the conditions of `waits`.
 pub(super) async fn pick(
     sink: &StatSink,
     revision: &Arc<Revision>,
@@ -510,18 +520,18 @@ pub(super) async fn pick(
                 if waits.counts && revision.is_cold() {
                     sink.still_waiting(revision);
                 }
-                // Boxed, as what is rare.
+                // Boxed, because it is rare.
                 admitted = Box::pin(waits.wait(waiting, revision)).await?;
             }
         }
     }
 }
 
-/// A permit for a pod that has the `port` that a request came to, and where that is. The pod is the one that was picked, or
-/// else another: while pods are replaced they need not be alike.
+/// Returns a permit for a pod that has `port`, the port that the request came to, and the address of that port. If the
+/// picked pod lacks it, another pod is taken: during a rollout, pods may have different ports.
 ///
 /// # Errors
-/// The pod has no such port, and no other that has it has a free slot.
+/// The pod has no such port, and no other pod that has it has a free slot.
 pub(super) fn at_port(
     revision: &Revision,
     permit: Permit,
@@ -536,18 +546,18 @@ pub(super) fn at_port(
     Ok((permit, address))
 }
 
-/// A request that is at a pod, as long as this lives. It keeps the revision, which every request has in hand, where a
-/// gauge's handle would be one count more that all cores share.
+/// Guard of a request at a pod, for the gauge of active requests. It holds the revision, which every request has
+/// anyway; a handle of the gauge would be one more count shared by all cores.
 pub(crate) struct Active(Arc<Revision>);
 
 impl Active {
-    /// One more.
+    /// Counts one more request.
     pub(super) fn new(revision: Arc<Revision>) -> Self {
         revision.metrics.active.inc();
         Self(revision)
     }
 
-    /// Whose request it is.
+    /// Returns the revision of the request.
     pub(super) fn revision(&self) -> &Arc<Revision> {
         &self.0
     }
@@ -559,18 +569,18 @@ impl Drop for Active {
     }
 }
 
-/// What follows for a pod from what a failure says of it.
+/// Takes a pod out of use if the evidence of a failure demands it.
 pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
     if !matches!(evidence, Evidence::None | Evidence::Ours) {
         revision.take_out(permit.destination(), cause);
         if evidence == Evidence::Silent {
             pool.doubt();
         }
-        pool.close(); // Its probe makes a new connection, and so does the first request after that.
+        pool.close(); // Its probe and the first request after that make new connections.
     }
 }
 
-/// A request, or a connection, that came when there was no pod has one now.
+/// Reports that a request or connection that arrived without a pod has one now.
 pub(super) fn report_cold_start(
     on_cold_start: Option<&OnColdStart>,
     revision: &Revision,
@@ -581,7 +591,7 @@ pub(super) fn report_cold_start(
     revision.metrics.cold_start(&cold);
 }
 
-/// What an error towards a pod is called.
+/// Returns the error type in metrics.
 fn error_type(error: &ProxyError) -> &'static str {
     match error {
         ProxyError::Pod { .. } => LOST,
@@ -591,7 +601,7 @@ fn error_type(error: &ProxyError) -> &'static str {
     }
 }
 
-/// Why there is no memory to wait.
+/// Returns the refusal for exhausted memory.
 pub(super) fn too_much(full: Full) -> Refusal {
     match full.is_beyond {
         true => Refusal::MemoryFull { bound: full.limit },
@@ -599,12 +609,12 @@ pub(super) fn too_much(full: Full) -> Refusal {
     }
 }
 
-/// What waits is refused, since its memory is needed by a workload that has less.
+/// Returns the refusal of a waiting request whose memory a smaller workload needs.
 pub(super) fn gives_way(revision: &Revision) -> Refusal {
     too_much(revision.memory.full())
 }
 
-/// Waits for `work`, or until what is kept meanwhile, if anything, gives way.
+/// Waits for `work`, or until the memory in `held`, if any, must give way.
 pub(super) async fn unless_it_gives_way<T>(
     held: Option<&Held>,
     share: &Share,
@@ -617,13 +627,13 @@ pub(super) async fn unless_it_gives_way<T>(
         }
     };
     tokio::select! {
-        biased; // What has come counts.
+        biased; // A result that is ready counts.
         done = work => Ok(done),
         () = told => Err(too_much(share.full())),
     }
 }
 
-/// Why there is no place.
+/// Returns the refusal for a request that gets no slot.
 pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
     match error {
         breaker::AdmissionError::QueueFull { limit } => Refusal::QueueFull { bound: limit },
@@ -638,7 +648,7 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
 mod tests {
     use super::*;
 
-    /// Goal: what is kept while a pod is asked gives way to others, and what keeps nothing waits.
+    /// Goal: memory kept during a connect gives way to others, and a connect without kept memory waits.
     #[tokio::test(start_paused = true)]
     async fn what_is_kept_meanwhile_gives_way() {
         let memory = Memory::new(Some(1000));
@@ -652,7 +662,7 @@ mod tests {
         assert!(unless_it_gives_way(None, &share, asks()).await.is_ok());
     }
 
-    /// Goal: who waits for its turn when its time comes falls back soon after the pods that it waited for are lost.
+    /// Goal: if a request waits for a slot at its fallback time, it falls back soon after the pods are lost.
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_a_pod_that_is_lost_falls_back() {
         let ms = Duration::from_millis;

@@ -1,14 +1,17 @@
-//! Which revision a request is for: the one whose port it came to, or else what the front end reads in it
-//! ([`FrontEnd::asked_for`]), looked up in the registry. The headers that choose a revision are taken out later
+//! Determines the revision of a request.
+//!
+//! A request on a workload's own port belongs to that workload. For other requests the front end extracts a reference
+//! ([`FrontEnd::asked_for`]), which is looked up in the registry. The headers that select a revision are removed later
 //! ([`activator_net::Prepared`]).
 //!
-//! An HTTP/1.0 request may name no host, and a health check often does not (HAProxy's `option httpchk`). Pods tend to
-//! reject an empty `Host`, so such a request gets its Service's name, except in the drop-in.
+//! An HTTP/1.0 request may lack a host, and health checks often do (HAProxy's `option httpchk`). Pods tend to reject an
+//! empty `Host`, so such a request gets the name of its Service, except in knative mode.
 //!
-//! A request that another activator relays names its revision in its mark ([`crate::holders`]), and its client with it.
+//! A request relayed by another activator carries a mark with its revision and its client ([`crate::holders`]).
 //!
-//! An activator that has just started knows no revision. Whoever still sends to it, since it was there a moment ago at
-//! the same address, waits until the first lists have come; some, and not for long ([`STARTING_WAIT`]).
+//! An activator that has just started knows no revision. Peers may still send to its address, because an activator was
+//! there a moment ago. Some of these requests wait until the first lists have come, but not for long
+//! ([`STARTING_WAIT`]).
 
 use crate::discovery::front_end::{AskedFor, FrontEnd};
 use crate::holders::{FIELD, Holders, Mark};
@@ -34,17 +37,17 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::Service;
 
-/// Longest wait for the first lists. Clients and proxies in front have more patience; an API server that is away takes
-/// longer.
+/// Longest wait for the first lists. Clients and proxies in front wait longer; an API server outage lasts longer.
 const STARTING_WAIT: Duration = Duration::from_secs(5);
 
-/// Most requests that wait for them, some MiB at the usual size of a head. Others are refused at once.
+/// Maximum number of requests that wait for the first lists: some MiB at the usual size of a head. Others are refused
+/// at once.
 const STARTING_MAX: usize = 1000;
 
-/// The workload that connections of other activators count to. Numbers of revisions are counted from one.
+/// Workload number for connections of other activators. Numbers of revisions start at one.
 const LINKS: u64 = u64::MAX;
 
-/// Finds a request's revision.
+/// Layer that finds a request's revision.
 #[derive(Clone)]
 pub(crate) struct Lookup<S> {
     inner: S,
@@ -57,14 +60,14 @@ struct Shared {
     front_end: Arc<dyn FrontEnd>,
     unknown: Unknown,
     tracing: Option<Tracing>,
-    /// Where requests may be relayed by other activators.
+    /// Set if other activators may relay requests.
     holders: Option<Holders>,
     /// Places for requests that came before the revisions were known.
     starting: Semaphore,
 }
 
 impl<S> Lookup<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(
         inner: S,
         registry: Arc<Registry>,
@@ -128,10 +131,10 @@ where
 }
 
 impl Shared {
-    /// The revision, once revisions are known.
+    /// Waits until revisions are known, then returns the revision.
     async fn known(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         if let Ok(_place) = self.starting.try_acquire() {
-            let _ = timeout(STARTING_WAIT, self.readiness.synced()).await; // Who was not found then is refused.
+            let _ = timeout(STARTING_WAIT, self.readiness.synced()).await; // On timeout the lookup fails.
         }
         self.find(inbound)
     }
@@ -141,7 +144,7 @@ impl Shared {
         if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
             name_host(inbound.request.headers_mut(), &revision);
         }
-        // The spans of one that is relayed are its holder's.
+        // The holder writes the spans of a relayed request.
         let is_here = || is_relayed || revision.link().as_ref().is_none_or(|link| !link.is_elsewhere());
         let tracing = self.tracing.as_ref().filter(|_| is_here());
         let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
@@ -161,8 +164,8 @@ impl Shared {
         }
     }
 
-    /// The mark of a request that another activator relays. Its client is who came there from now on. Nobody sees the field,
-    /// whoever set it.
+    /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header
+    /// is removed even if the mark is not valid.
     fn relayed(&self, inbound: &mut Inbound) -> Option<Mark> {
         let value = inbound.request.headers_mut().remove(FIELD)?;
         let mark = self.holders.as_ref()?.relayed(value.to_str().ok()?)?;
@@ -174,13 +177,13 @@ impl Shared {
         Some(mark)
     }
 
-    /// What another activator has found. One that is not known here yet is turned away.
+    /// Returns the revision that another activator has found. If it is not known here yet, the request is turned away.
     fn find_relayed(&self, mark: &Mark) -> Result<Arc<Revision>, Refusal> {
         let (namespace, name) = (mark.workload.namespace(), mark.workload.name());
         self.registry.by_key(namespace, name).ok_or(Refusal::Elsewhere { relayed: true })
     }
 
-    /// Takes note of a refusal.
+    /// Records a refusal in metrics and traces.
     fn refused(&self, inbound: &Inbound, refusal: Refusal) -> Refusal {
         if let Some(tracing) = &self.tracing {
             Trace::begin(tracing, inbound, None).end(Some(refusal.status()));
@@ -207,7 +210,7 @@ impl Shared {
     }
 }
 
-/// Sets the host to the name of the revision's Service, as clients in the cluster call it.
+/// Sets the host to the name of the revision's Service, as clients in the cluster use it.
 fn name_host(fields: &mut HeaderMap, revision: &Revision) {
     let live = revision.live();
     if live.contract != Contract::Knative
@@ -218,18 +221,18 @@ fn name_host(fields: &mut HeaderMap, revision: &Revision) {
 }
 
 pin_project! {
-    /// The exchange below, or a refusal.
+    /// Exchange of the inner service, or a refusal.
     #[project = LookedUpProjection]
     pub(crate) enum LookedUp<F, R> {
-        /// Ours.
+        /// Refusal of this layer.
         Refused {
             refusal: Option<Refusal>,
         },
-        /// Ours for a while, then perhaps below.
+        /// Waiting for the first lists, then the exchange of the inner service.
         Starting {
             exchange: Pin<Box<dyn Future<Output = Result<R, Refusal>> + Send>>,
         },
-        /// Below.
+        /// Exchange of the inner service.
         Found {
             #[pin]
             exchange: F,
@@ -247,7 +250,7 @@ where
         match self.project() {
             LookedUpProjection::Refused { refusal } => match refusal.take() {
                 Some(refusal) => Poll::Ready(Err(refusal)),
-                None => Poll::Pending, // Polled again after its end, which nobody may do.
+                None => Poll::Pending, // Polled after completion, which callers must not do.
             },
             LookedUpProjection::Starting { exchange } => exchange.as_mut().poll(cx),
             LookedUpProjection::Found { exchange } => exchange.poll(cx),

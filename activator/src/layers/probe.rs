@@ -1,25 +1,23 @@
-//! Requests that ask for the activator itself, told from traffic by their headers alone; method, path and host do not
-//! matter.
+//! Requests for the activator itself, which only headers distinguish from traffic; method, path and host do not matter.
 //!
 //! On a shared port:
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | `User-Agent: kube-probe/…`, or `K-Kubelet-Probe` | readiness, whatever else it carries |
+//! | `User-Agent: kube-probe/…`, or `K-Kubelet-Probe` | readiness, regardless of other headers |
 //! | `K-Network-Probe: probe` and `K-Network-Hash: h` | 200, `K-Network-Hash: h` |
 //! | the same without a hash | 400 |
 //! | `K-Network-Probe: activator` | 200, body `activator` |
 //! | any other value | 400 |
 //! | an empty value | traffic |
-//! | `Upgrade: zeroscale-holders` | a session between activators ([`crate::holders`]); 403. Traffic where limits are not kept together, as with Knative's |
-//! | `Zeroscale-Ports: …`, where workloads have ports of their own | what is bound ([`common::bound_ports`]); 400. `all` names the uids of all namespaces, so it takes a plane's token, where tokens are demanded: 401, 403, 429, 503. Elsewhere it is answered to this machine alone: 403 |
+//! | `Upgrade: zeroscale-holders` | a session between activators ([`crate::holders`]); 403. Traffic if limits are not shared, as in Knative |
+//! | `Zeroscale-Ports: …`, if workloads have ports of their own | bound ports ([`common::bound_ports`]); 400. `all` reveals the uids of all namespaces, so it needs a plane's token if tokens are required: 401, 403, 429, 503. Without tokens only loopback may ask for `all`: 403 |
 //!
-//! On a workload's own port everything is that workload's, but `K-Network-Probe: activator`: 200, body `activator` and
-//! whose the port is on which process ([`common::ports::answer`]); 503 while the workload is not served there, and the
-//! connection ends.
+//! On a workload's own port all requests are traffic, except `K-Network-Probe: activator`: 200, body `activator`, and a
+//! header with the owner of the port and the process ([`common::ports::answer`]); 503 while the workload is not served
+//! there, and the connection ends.
 //!
-//! Probes touch no revision, no metric and no stat. The hash is taken out of all other requests (by
-//! [`activator_net::Prepared`]).
+//! Probes affect no revision, metric or stat. [`activator_net::Prepared`] removes the hash from all other requests.
 
 use crate::holders::Holders;
 use crate::layers::error_responder::plain;
@@ -48,39 +46,39 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::Service;
 
-// Parsed once, not for each request.
+// Parsed at compile time, not per request.
 const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE);
 const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
 const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION);
 
-/// Share of connections that links between activators are counted to.
+/// Workload number for the connections of sessions between activators.
 const LINKS: u64 = 1;
 
-/// Answers probes, and passes the rest on.
+/// Layer that answers probes and passes other requests on.
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
     shared: Arc<Shared>,
 }
 
-/// What a request is answered with that is no traffic.
+/// Response to a request that is not traffic.
 enum Answer {
     Ready(Response<Full<Bytes>>),
-    /// What is bound, as JSON.
+    /// Bound ports, as JSON.
     BoundPorts(JoinHandle<Response<Full<Bytes>>>),
 }
 
 struct Shared {
     readiness: Arc<Readiness>,
     registry: Arc<Registry>,
-    /// None: this activator keeps no limit with others.
+    /// `None`: this activator shares no limits.
     holders: Option<Holders>,
-    /// Demands a plane's token; none: nobody is known by one.
+    /// Check of a plane's token; `None` if no tokens are required.
     gate: Option<Arc<Gate>>,
 }
 
 impl<S> Probe<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(
         inner: S,
         readiness: Arc<Readiness>,
@@ -113,7 +111,7 @@ where
                 let holders = self.shared.holders.as_ref();
                 let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
                 if session.is_some() {
-                    let _ = inbound.peer.claim(LINKS); // Without room it ends soon, and is made anew.
+                    let _ = inbound.peer.claim(LINKS); // Without room the session ends soon and is opened again.
                 }
                 session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(&inbound))
             }
@@ -128,12 +126,12 @@ where
 }
 
 impl Shared {
-    /// The answer on a shared port, if the headers are a probe's.
+    /// Returns the response on a shared port, if the headers are a probe's.
     fn on_shared_port(self: &Arc<Self>, inbound: &Inbound) -> Option<Answer> {
         let fields = inbound.request.headers();
         let question = fields.get(PORTS_QUESTION).filter(|_| self.registry.has_ports());
         let Some(question) = question else { return answer(fields, &self.readiness).map(Answer::Ready) };
-        // What is no text names no numbers either.
+        // A value that is not text contains no port numbers either.
         match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
             Ok(question) => {
                 let (shared, from) = (self.clone(), inbound.peer.address.ip().to_canonical());
@@ -149,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Whether a question from there is answered, or the refusal.
+    /// Checks whether a peer may ask for bound ports.
     async fn may_ask(
         &self,
         question: &Question,
@@ -171,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// The answer on a workload's own port, if the headers ask for an activator there.
+    /// Returns the response on a workload's own port, if the request is an activator probe.
     fn on_port(&self, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
         asks_for_proof(fields).then_some(())?;
         let proof = self.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
@@ -190,7 +188,7 @@ impl Shared {
     }
 }
 
-/// The answer with what is bound; none: this process ends.
+/// Returns the response with the bound ports; `None` if this process ends.
 fn bound(ports: Option<Bytes>) -> Response<Full<Bytes>> {
     let Some(ports) = ports else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true);
@@ -200,12 +198,12 @@ fn bound(ports: Option<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Whether whoever asks wants to know whose a workload's port is.
+/// Reports whether the request asks for the owner of a workload's port.
 fn asks_for_proof(fields: &HeaderMap) -> bool {
     fields.get(NETWORK_PROBE).is_some_and(|value| *value == headers::ACTIVATOR_VALUE)
 }
 
-/// Who asks.
+/// Returns the kind of the request.
 fn kind(fields: &HeaderMap) -> Incoming<'_> {
     let network_probe = fields.get(NETWORK_PROBE);
     let is_plain = network_probe.is_none()
@@ -224,7 +222,7 @@ fn kind(fields: &HeaderMap) -> Incoming<'_> {
     headers::classify(text(headers::USER_AGENT), kubelet, probe)
 }
 
-/// The answer, if the headers are a probe's.
+/// Returns the response, if the headers are a probe's.
 fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Bytes>>> {
     Some(match kind(fields) {
         Incoming::Traffic => return None,
@@ -253,19 +251,19 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
 }
 
 pin_project! {
-    /// A probe's answer, or the exchange below.
+    /// Response to a probe, or the exchange of the inner service.
     #[project = ProbedProjection]
     pub(crate) enum Probed<F> {
-        /// Ours.
+        /// Response of this layer.
         Answered {
             response: Option<Response<Full<Bytes>>>,
         },
-        /// Ours, on its way.
+        /// Response of this layer that is being prepared.
         Made {
             #[pin]
             making: JoinHandle<Response<Full<Bytes>>>,
         },
-        /// Below.
+        /// Exchange of the inner service.
         Traffic {
             #[pin]
             exchange: F,
@@ -283,7 +281,7 @@ where
         match self.project() {
             ProbedProjection::Answered { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response.map(Reply::Left))),
-                None => Poll::Pending, // Polled again after its end, which nobody may do.
+                None => Poll::Pending, // Polled after completion, which callers must not do.
             },
             ProbedProjection::Made { making } => {
                 making.poll(cx).map(|made| Ok(made.unwrap_or_else(|_| bound(None)).map(Reply::Left)))
@@ -313,7 +311,7 @@ mod tests {
         Some((status, hash.unwrap_or(body)))
     }
 
-    /// The matrix of Knative's probes, as observed on a live activator.
+    /// Goal: the matrix of Knative's probes, as observed on a live activator.
     #[tokio::test]
     async fn probes_are_answered_as_upstream_does() {
         let readiness = Readiness::new(Instant::now());

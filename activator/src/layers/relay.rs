@@ -2,27 +2,27 @@
 //!
 //! # The rule
 //!
-//! A request that the workload's holder is to serve goes there as it came, but for what is between its client and this
-//! activator alone, with a [mark](crate::holders::Mark): over the connections that lead to pods, in the client's protocol,
-//! to the workload's own port if it came to one. Everything else happens there, once: it is load there, has its turn, its
-//! bounds of time, its line in the log and its spans there, and is counted by its metrics. Here it is one more of
-//! `zeroscale_relayed_total`. What the holder answers is passed on as it is.
+//! A request that the holder must serve is relayed unmodified, except for hop-by-hop parts and an added
+//! [mark](crate::holders::Mark). It uses the same connections as requests to pods, in the client's protocol, and goes
+//! to the workload's own port if it came to one. Everything else happens at the holder, once: load, queueing, timeouts,
+//! request log, spans and metrics. Here the request only adds to `zeroscale_relayed_total`. The holder's response is
+//! passed on as it is.
 //!
-//! A request that is held here while another activator takes the workload over is given back by [`super::hold`] and goes there.
+//! If another activator takes the workload over, requests held here are handed back by [`super::hold`] and relayed.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - One that was relayed already is not relayed again: where this activator is not the holder any more it is turned away,
-//!   and whoever relayed it looks again who is.
-//! - A holder that has gone, or turns a request away, has not given it to a pod: it goes to the next one, or waits here
-//!   until somebody holds the workload. What has certainly not been given to a pod is what [`Prepared::relayed`] says, and
-//!   what may be repeated may be so here, too. Where the client itself waits for a 100, a pod has its head before:
-//!   that request goes on only if it is turned away.
-//! - What is with one that stands still while its kernel acknowledges all goes on once that one is dead: the connections to
-//!   it are cut then.
-//! - Without a session with the holder a request waits here, as one of this activator's own.
-//! - What a client did not send yet waits at that client, wherever its request waits. What the head keeps is charged here,
-//!   too, until it is answered.
+//! - A relayed request is not relayed again. If this activator is not the holder any more, it turns the request away,
+//!   and the sender looks up the holder again.
+//! - A holder that has gone, or that turns a request away, has not given it to a pod. The request goes to the next
+//!   holder, or waits here until there is one. [`Prepared::relayed`] determines which requests have certainly not
+//!   reached a pod. Requests that are safe to repeat are repeated here, too. If the client itself waits for a 100, a
+//!   pod gets the head first: such a request goes on only if it is turned away.
+//! - If a holder stalls while its kernel acknowledges everything, its requests go on once it is considered dead: then
+//!   the connections to it are cut.
+//! - Without a session with the holder, a request waits here like one of this activator's own.
+//! - Unsent parts of a request stay at the client, wherever the request waits. The memory of the head is charged here,
+//!   too, until the response.
 
 use super::charge::charge;
 use super::hold::{too_much, unless_it_gives_way};
@@ -48,15 +48,15 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tower::Service;
 
-/// Wait before another attempt: it begins so, doubles, and ends so.
+/// First and longest wait before another attempt. The wait doubles each time.
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// Time within which somebody takes a request whose workload says nothing of that.
+/// Longest time until a holder takes a request, if its workload has no timeout.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Relays, or passes on.
+/// Layer that relays a request or passes it on.
 pub(crate) struct Relay<S> {
-    /// One for each connection: a copy for each request would touch counts that all threads share.
+    /// One service per connection: a clone per request would touch counts that all threads share.
     inner: Arc<Mutex<S>>,
     shared: Arc<Shared>,
 }
@@ -66,13 +66,13 @@ struct Shared {
     relayed: RelayCounter,
 }
 
-/// A response's body, of another activator or from below.
+/// Response body, from another activator or from the inner service.
 pub(crate) type RelayedBody<B> = Either<Guarded<PodBody, Relayed>, B>;
 
 impl Guard for Relayed {}
 
 impl<S> Relay<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(inner: S, pools: Arc<Pools>, relayed: RelayCounter) -> Self {
         Self { inner: Arc::new(Mutex::new(inner)), shared: Arc::new(Shared { pools, relayed }) }
     }
@@ -94,7 +94,7 @@ where
     type Future = Relaying<S, S::Future, B>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
-        Poll::Ready(Ok(())) // All layers are.
+        Poll::Ready(Ok(())) // All inner layers are always ready.
     }
 
     fn call(&mut self, mut call: Call) -> Self::Future {
@@ -111,7 +111,7 @@ where
     }
 }
 
-/// What a request's way needs that may lead elsewhere.
+/// Context of a request that may be relayed.
 pub(crate) struct Led<S> {
     inner: Arc<Mutex<S>>,
     shared: Arc<Shared>,
@@ -123,7 +123,7 @@ where
     S: Service<Call, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
-    /// Leads a request to whoever holds the workload, until somebody has taken it.
+    /// Relays a request to the holder of its workload, until one has taken it.
     async fn lead(self, mut call: Call) -> Result<Response<RelayedBody<B>>, Refusal> {
         let mut pause = PAUSE.0;
         loop {
@@ -135,7 +135,7 @@ where
                     Err(Refusal::Elsewhere { .. }) => call = back.call()?,
                     answered => return answered.map(|response| response.map(Either::Right)),
                 }
-                // It is about to be known where.
+                // The holder will be known soon.
                 wait(&mut pause).await;
                 continue;
             };
@@ -156,13 +156,13 @@ where
     }
 }
 
-/// Waits before another attempt, and makes the next wait longer.
+/// Waits before another attempt, and doubles the next wait.
 pub(super) async fn wait(pause: &mut Duration) {
     sleep(*pause).await;
     *pause = (*pause * 2).min(PAUSE.1);
 }
 
-/// What another activator answers, or the request as it came.
+/// Response of another activator, or the unmodified request.
 type Sent = Result<Response<Guarded<PodBody, Relayed>>, Box<Call>>;
 
 impl Shared {
@@ -189,13 +189,13 @@ impl Shared {
                 Some(disconnect) => disconnect.gone().await,
                 None => pending().await,
             }
-            // Once it is read from, whoever reads notices.
+            // Once the body is read, its reader detects the disconnect.
             if upload.is_some_and(|upload| upload.passed() > 0) {
                 pending().await
             }
         };
         let sent = tokio::select! {
-            biased; // What has come counts.
+            biased; // A result that is ready counts.
             sent = unless_it_gives_way(Some(&held), &revision.memory, prepared.send(&pool)) => sent?,
             () = gone => return Err(Refusal::ClientGone),
         };
@@ -205,7 +205,7 @@ impl Shared {
             Err(Failure::Elsewhere { request, cause, .. }) => {
                 tracing::debug!(revision = %revision.key, to = %address, cause, "a request goes elsewhere");
                 if request.may_have_run() {
-                    sleep(PAUSE.1).await; // It may go twice: not once more to one that is just ending.
+                    sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
                 }
                 let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
                 back.put(request);
@@ -216,17 +216,17 @@ impl Shared {
 }
 
 pin_project! {
-    /// An exchange here, or elsewhere.
+    /// Exchange here, or at another activator.
     #[project = RelayingProjection]
     pub(crate) enum Relaying<S, F, B> {
-        /// Below.
+        /// Exchange of the inner service.
         Here {
             #[pin]
             exchange: F,
-            // How it goes on if it is held elsewhere.
+            // Context in case another activator holds the workload.
             led: Option<(Led<S>, Arc<Back>)>,
         },
-        /// There.
+        /// Exchange at another activator.
         There {
             exchange: BoxFuture<'static, Result<Response<RelayedBody<B>>, Refusal>>,
         },

@@ -1,7 +1,7 @@
-//! Counts a request for the autoscaler, from its arrival to the end of its response's body, or of its tunnel.
+//! Counts a request for the autoscaler, from its arrival to the end of its response body or tunnel.
 //!
-//! The guard is dropped on every way out: an answer, a refusal, a client that has gone. Of a request that ran into a
-//! bound of time, this is also where it is looked up whether its revision could be woken at all.
+//! The guard is dropped in every case: response, refusal, client disconnect. For a request that timed out, this layer
+//! also checks whether its revision could be woken at all.
 
 use crate::layers::call::Call;
 use crate::layers::fallback::Standby;
@@ -24,7 +24,7 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tower::Service;
 
-/// Counts requests.
+/// Layer that counts requests.
 #[derive(Clone)]
 pub(crate) struct Report<S> {
     inner: S,
@@ -32,7 +32,7 @@ pub(crate) struct Report<S> {
 }
 
 impl<S> Report<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(inner: S, sink: StatSink) -> Self {
         Self { inner, sink }
     }
@@ -77,7 +77,7 @@ where
     }
 }
 
-/// Counts one more for a revision, which is woken by the first, whose spans `trace` is.
+/// Counts one more request. The first one wakes the revision; `trace` holds its spans.
 pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Trace>) -> InFlight {
     let entered = revision.stats.enter();
     if entered.first {
@@ -86,21 +86,21 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Tr
     entered.in_flight
 }
 
-/// A counted request.
+/// Guard of a counted request.
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
-    /// Keeps it instead, until a fallback answers.
+    /// Holds the load instead, until a fallback responds.
     _standby: Option<Arc<Standby>>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
     upload: Option<Arc<Upload>>,
-    /// Bytes of the response's body that were passed on.
+    /// Bytes of the response body that were passed on.
     sent: u64,
     trace: Option<Arc<Trace>>,
     received: Instant,
     status: Option<StatusCode>,
     ending: Option<Ending>,
-    /// It goes elsewhere, and is told of there.
+    /// The request goes to another activator, which reports it.
     is_elsewhere: bool,
 }
 
@@ -118,7 +118,7 @@ impl Drop for Counted {
         if self.is_elsewhere {
             return;
         }
-        // Whoever went away before there was an answer, even one of ours, is told as that.
+        // A client that disconnected before any response is recorded as such.
         let ending = self.ending.unwrap_or(Ending::unanswered(Refusal::ClientGone.reason()));
         let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];
         self.revision.metrics.finished(&self.kind, ending, self.received.elapsed(), sizes);
@@ -126,7 +126,7 @@ impl Drop for Counted {
 }
 
 pin_project! {
-    /// A counted exchange.
+    /// Counted exchange.
     pub(crate) struct Reported<F> {
         #[pin]
         exchange: F,

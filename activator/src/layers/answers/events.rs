@@ -1,9 +1,9 @@
-//! The stream of events that tells a page when its workload is ready.
+//! Event stream that tells a page when its workload is ready.
 //!
 //! ```text
 //! waking ──a pod is ready──> ready, end
-//!    │ ─────pods fail──────> failed with its cause, end; a cause that may pass is told before
-//!    └─ LONGEST has passed, the workload is deleted, or this activator leaves ──> end: the browser asks again by itself
+//!    │ ─────pods fail──────> failed with its cause, end; a cause that may pass is sent before
+//!    └─ LONGEST has passed, the workload is deleted, or this activator drains ──> end: the browser reconnects by itself
 //! ```
 
 use crate::answers::wakes::Wakes;
@@ -23,27 +23,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Longest life of one.
+/// Longest duration of a stream.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
-/// Longest silence of one, which whoever stands between may take for its end.
+/// Longest silence of a stream. Proxies in between may close a stream that is silent for longer.
 const BEAT: Duration = Duration::from_secs(10);
-/// How often it is looked whether this activator leaves, and what no change tells.
+/// Interval of checks for changes that no notification reports, such as a drain.
 const LOOK: Duration = Duration::from_secs(1);
-/// What one keeps in memory.
+/// Memory charged for a stream.
 const BYTES: u64 = 4 * 1024;
 
-/// nginx would wait for more of it.
+/// Turns off nginx's buffering of the stream.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// A body of ours.
+/// Response body created by the activator.
 pub(crate) enum Own {
-    /// Bytes, if they have not been sent.
+    /// Bytes, until they have been sent.
     Whole(Option<Bytes>),
-    /// A stream of events, until it has ended.
+    /// Event stream, until it has ended.
     Events(Option<EventStream>),
 }
 
-/// What is sent of a stream of events.
+/// Sending part of an event stream.
 pub(crate) struct EventStream {
     events: BoxStream<'static, Bytes>,
     until: Instant,
@@ -56,8 +56,8 @@ impl Drop for EventStream {
 }
 
 impl Own {
-    /// Tells whoever serves the connection until when this may last: it is handed out, or has given something, which its
-    /// client may never read.
+    /// Reports the deadline of a stream to the server of the connection. Called when the head or a part of the body was
+    /// handed out, because the client may never read it.
     pub(super) fn say_bound(&self) {
         if let Self::Events(Some(stream)) = self {
             overdue::until(stream.until);
@@ -96,7 +96,7 @@ impl Own {
     }
 }
 
-/// What the head of a stream says.
+/// Returns the headers of a stream.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -105,7 +105,7 @@ pub(super) fn headers() -> HeaderMap {
     headers
 }
 
-/// One stream.
+/// State of one stream.
 pub(super) struct Events {
     revision: Arc<Revision>,
     changes: watch::Receiver<()>,
@@ -113,7 +113,7 @@ pub(super) struct Events {
     until: Instant,
     beat: Instant,
     is_begun: bool,
-    /// Why it does not serve, as it was told last.
+    /// Last cause that was sent.
     said: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
@@ -121,7 +121,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// One for a workload and a client; none: their share of memory is used up.
+    /// Opens a stream for a workload and a client; returns `None` if their share of memory is used up.
     pub(super) fn open(
         client: IpAddr,
         revision: &Arc<Revision>,
@@ -150,7 +150,7 @@ impl Events {
         Own::Events(Some(EventStream { events: stream.boxed(), until }))
     }
 
-    /// What comes next; none: it is over.
+    /// Returns the next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.is_over || self.revision.is_gone() {
@@ -183,9 +183,9 @@ impl Events {
                 self.beat = now + BEAT;
                 return Some(Bytes::from_static(b":\n\n"));
             }
-            // Of what is told while nobody listens the last is kept: nothing is missed between the look and this.
+            // The channel keeps the last change, so a change between the check above and this wait is not lost.
             tokio::select! {
-                () = self.held.gives_way() => return None, // The page asks again, when there may be room.
+                () = self.held.gives_way() => return None, // The page reconnects later, when there may be room.
                 _ = timeout(LOOK, self.changes.changed()) => {}
             }
         }
@@ -196,7 +196,7 @@ impl Events {
         last.into()
     }
 
-    /// How long it has been waking, and how long that usually takes, in seconds.
+    /// Returns the first event: the time since the wake began and its typical duration, in seconds.
     fn first(&self, now: Instant) -> Bytes {
         let wakes: &Wakes = &self.revision.wakes;
         let elapsed = now.saturating_duration_since(wakes.wait(now)).as_secs_f64();
@@ -213,7 +213,8 @@ mod tests {
     use activator_net::overdue::Overdue;
     use std::future::poll_fn;
 
-    /// Goal: a stream that its client does not read ends with its time, from its head on; one that is dropped binds nobody.
+    /// Goal: a stream that its client does not read ends at its deadline, from its head on; a dropped stream has no
+    /// deadline.
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_nobody_reads_is_ended_in_time() {
         for (parts, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {

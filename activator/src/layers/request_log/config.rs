@@ -1,5 +1,4 @@
-//! Whether requests are logged, and how: `logging.enable-request-log` and `logging.request-log-template` of
-//! `config-observability`.
+//! Request log settings: `logging.enable-request-log` and `logging.request-log-template` of `config-observability`.
 
 use super::template::Template;
 use common::config::ConfigError;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 const ENABLE: &str = "logging.enable-request-log";
 const TEMPLATE: &str = "logging.request-log-template";
 
-/// The template where none is set: upstream's fields in upstream's shape.
+/// Default template: Knative's fields in Knative's format.
 const DEFAULT_TEMPLATE: &str = concat!(
     r#"{"httpRequest": {"requestMethod": "{{.Request.Method}}", "requestUrl": "{{js .Request.RequestURI}}", "#,
     r#""requestSize": "{{.Request.ContentLength}}", "status": {{.Response.Code}}, "#,
@@ -20,7 +19,7 @@ const DEFAULT_TEMPLATE: &str = concat!(
     r#""protocol": "{{.Request.Proto}}"}, "traceId": "{{.TraceID}}"}"#
 );
 
-/// What `config-observability` says to an activator.
+/// Values of `config-observability` for an activator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observability {
     request_log: Option<Arc<Template>>,
@@ -30,8 +29,8 @@ impl Observability {
     /// Reads the map's data.
     ///
     /// # Errors
-    /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or holds what is not
-    /// supported.
+    /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or contains an
+    /// unsupported action.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let refused = |key: &str, value: &str, rule: String| {
             Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule })
@@ -52,7 +51,7 @@ impl Observability {
         }
     }
 
-    /// The request log's template; none: no log.
+    /// Returns the template of the request log; `None` if the log is off.
     pub(crate) fn template(&self) -> Option<Arc<Template>> {
         self.request_log.clone()
     }

@@ -1,20 +1,20 @@
-//! Where lines go: the process's standard output, through a queue and a thread of its own.
+//! Output of the request log: standard output, through a queue and a thread of its own.
 //!
-//! A reader that is slow or stopped must not hold up requests, so what does not fit into the queue is dropped, and
-//! counted in the process's log once there is room again.
+//! A slow or stopped reader must not delay requests. So lines that do not fit into the queue are dropped, and their
+//! number is logged once there is room again.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Lines that may wait: a second's worth at a rate that no terminal follows.
+/// Maximum number of queued lines: a second's worth at a rate that no terminal follows.
 const QUEUE: usize = 8192;
 
-/// Takes whole lines.
+/// Function that takes whole lines.
 pub(crate) type Sink = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Writes to standard output until the sink and its clones are dropped.
+/// Returns a sink that writes to standard output until the sink and its clones are dropped.
 ///
 /// # Errors
 /// The thread cannot be started.
